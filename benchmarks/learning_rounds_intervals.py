@@ -80,6 +80,8 @@ def cell(folder: Path, name: str, rho: float, seed: int) -> list[dict[str, objec
                 frame = learned.solution.interval([variables[v] for v in scope], of=of)
                 seconds = time.perf_counter() - begin
                 truth = shares(source, scope, cards).ravel()
+                if of == "records":
+                    frame[["lower", "upper"]] /= len(drawn)
                 held = (frame["lower"] <= truth) & (truth <= frame["upper"])
                 common, doubtful = truth > LEAST, frame["note"].str.contains("merged").to_numpy()
                 rows.append(
@@ -106,6 +108,8 @@ def merged(
     network, held, widths = bpm.declare(states={"gain": list(range(100)), "sex": [0, 1]}), [], []
     for seed in range(100, 140):
         frame = SelectMeasure(rho=rho).release(network, data, rng=seed).solution.interval("gain", of=of)
+        if of == "records":
+            frame[["lower", "upper"]] /= codes.size
         held.append((frame["lower"] <= truth) & (truth <= frame["upper"]))
         widths.append((frame["upper"] - frame["lower"]) / 2 * codes.size)
     rare = np.mean(held, axis=0)[1:]

@@ -24,7 +24,7 @@ from bayesprivmrf import cli, kinds
 from bayesprivmrf.cli import compare, main
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, ReleaseFileError
-from bayesprivmrf.inference import Status, registry
+from bayesprivmrf.inference import RowStatus, Status, registry
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries, SelectMeasure, StatisticsMechanism
 from bayesprivmrf.mechanisms import registry as mechanism_registry
@@ -90,7 +90,9 @@ def test_release_then_fit_recovers_the_tables(toy, capsys):
     # the noise has sd 0.55 records a cell; 0.03 is over fifty times that
     assert fitted["marginals"][0]["probability"][0][0] == pytest.approx(share, abs=0.03)
     table = pd.read_csv(toy / "fitted" / "marginals" / "01_a_b.csv")
-    assert list(table.columns) == ["a", "b", "probability", "simulated"]
+    columns = ["a", "b", "probability", "lower", "upper", "status", "note", "simulated"]
+    assert list(table.columns) == columns
+    assert np.ravel(fitted["marginals"][0]["note"]).tolist() == table["note"].tolist()
     assert fitted["method"] == "noise-aware"  # the best point estimate, unless another is asked for
     assert np.all(np.array(fitted["marginals"][0]["lower"]) <= fitted["marginals"][0]["probability"])
     assert table["probability"].sum() == pytest.approx(1.0)
@@ -930,7 +932,7 @@ def test_a_posterior_is_printed_with_intervals_and_written_as_a_tree(toy, capsys
     other = json.loads(run(capsys, *POSTERIOR[:-5], "2", *POSTERIOR[-4:], "--json")[1])
     assert other["marginals"] != found["marginals"]
     shown = run(capsys, *POSTERIOR)[1]
-    assert "90 % intervals, equal-tailed, sampled with seed 1" in shown
+    assert "90 % intervals, sampled with seed 1" in shown
     assert shown.count("\nc  ") == 3  # a row for each state of c
 
 
@@ -1313,7 +1315,11 @@ def test_a_release_of_couplings_prints_the_largest(toy, seeded, capsys):
     assert told["method"] == "learned"
     assert told["status"] == "converged"
     assert {len(each["variables"]) for each in told["marginals"]} > {1}
+<<<<<<< HEAD
     assert all(set(np.ravel(each["status"])) == {"ok"} for each in told["marginals"])
+=======
+    assert {state for each in told["marginals"] for state in np.ravel(each["status"])} <= set(RowStatus)
+>>>>>>> 996ff5b5cd76377541f4ae947411ea3e69c959ff
     pair = next(each for each in told["marginals"] if {"a", "b"} <= set(each["variables"]))
     assert np.all(np.array(pair["lower"]) <= np.array(pair["upper"]))
     code, out, _ = run(capsys, "fit", "rounds.release", "--method", "naive-mle", "--json")

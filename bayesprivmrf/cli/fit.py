@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
         write_posterior(estimate, target)
     elif target is not None:
         clear_folder(target, FILES)
-        write_folder(target, summary, estimate)
+        write_folder(target, summary, estimate, prob)
     if options.json:
         said = {} if prob is None else {"prob": prob}
         print(json_text({**summary, **said, "marginals": _marginals(estimate, prob)}))
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> None:
         if trust:
             print(f"\n{trust}")
         if prob is not None:
-            kind = f"equal-tailed, sampled with seed {seed}" if is_posterior else "approximate"
+            kind = f"sampled with seed {seed}" if is_posterior else "approximate"
             print(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
     if target is not None:
         files = "solution.json, network.json and marginals/*.csv to " if not is_posterior else ""
@@ -135,6 +135,8 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
         "status": estimate.status,
         "log_partition": solution.log_partition,
         "stats": dict(estimate.stats),
+        "problems": list(estimate.problems),
+        "assumptions": list(estimate.assumptions),
         "guarantee": None if release.guarantee is None else promised(release),
         "statement": release.privacy_statement(),
         "model": {

@@ -17,14 +17,21 @@ FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
 """Patterns of all that `write_folder` writes."""
 
 
-def write_folder(folder: Path, summary: dict[str, Any], solution: Solution) -> None:
-    """Write the summary, the network and the marginal tables of the measured cliques."""
+def write_folder(
+    folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None = None
+) -> None:
+    """Write the summary, the network and the marginal tables of the measured cliques, with intervals if `prob`."""
     (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
     (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
     (folder / "marginals").mkdir(exist_ok=True)
     for position, clique in enumerate(solution.specification.cliques, start=1):
         name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
-        table = solution.marginal(list(clique)).to_series().to_frame().assign(simulated=solution.is_simulated)
+        if prob is None:
+            table: Any = solution.marginal(list(clique)).to_series().to_frame()
+        else:
+            frame = solution.interval(list(clique), prob=prob)  # pyright: ignore[reportOptionalCall]
+            table = frame.rename(columns={"estimate": "probability"})
+        table = table.assign(simulated=solution.is_simulated)
         table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
 
 

@@ -1,32 +1,34 @@
 r"""Limits of intervals near the ends of an answer's range, where a probability may be 0 or 1.
 
 An equal-tailed interval of a probability leaves out 0 by construction, however empty the cell is. The interval of
-highest density holds the end if the density there is no less than at the other limit of a one-sided interval. So
-limits move from the one to the other: with f the density of the answer beyond its end, U the limit that leaves the
-whole tail :math:`α = 1 - \text{prob}` at the far side, and the end's weight
+highest density holds the end if the density there is no less than at the other limit of a one-sided interval. With f
+the density of the answer, :math:`α = 1 - \text{prob}`, and U the limit that leaves all of α at the far side, the end
+has the weight
 
 .. math:: w = \min\Bigl(1, \frac{f(\text{end})}{f(U)}\Bigr),
 
-the tail beside the end is :math:`\frac{α}{2} (1 - w)`, and the far one :math:`\frac{α}{2} (1 + w)`. Together they
-are α always. At w = 1, and only there, the interval is one-sided, and is then that of highest density; where the
-density vanishes at the end it is equal-tailed; between, both limits move continuously. With weights of both ends the
-shifts add up, so that a U-shaped density keeps equal tails.
+and the tail beside the end is :math:`\frac{α}{2} (1 - w)`: a half where the density vanishes at the end, nothing
+where the interval of highest density holds it. Between, the limit moves continuously.
+
+**The far tail of an estimate** with a standard error is :math:`\frac{α}{2} (1 + w)`, so that the interval is that of
+highest density at w = 1, and both tails are α together. The density is that of a normal distribution that is cut
+off at the end, d standard errors away: :math:`f(\text{end}) / f(U) = φ(d) / φ(u)` with
+:math:`u = Φ^{-1}(1 - α Φ(d))`.
+
+**The far tail of draws** stays α/2, so that near an end the interval has up to :math:`1 - α/2` of the posterior. With
+the far tail of highest density, 90 % intervals of populations made of real tables held 0.79 of the probabilities
+from 4e-4 to 1.4e-3: where a cell has hardly a record the prior's pole at 0 draws the posterior down, and the far
+limit is what is missed (docs/benchmarks.md, "Cells that may be empty"). The density at the end is the mean one over
+the first half of the lower tail, :math:`F(q) / q` with :math:`q = Q(α/2) / 2`, F and Q being distribution function
+and quantiles of the distance from the end; that at U is the mean one between the quantiles :math:`1 - 3α/2` and
+:math:`1 - α/2`. Draws none of which comes half as near to the end as the equal-tailed limit keep exactly equal tails.
+A count n stands for the values from n - 1/2 to n + 1/2, among which its draws are spread evenly.
 
 **How often this holds the truth.** Let y be a count with symmetric, log-concave noise, and the prior flat above the
-end. At a true 0 the interval holds 0 where :math:`w = 1`, and :math:`f(0) \ge f(U)` has the probability
-:math:`1 / (1 + α)`, 0.909 at 90 % (Zhang and Woodroofe 2002; Marchand and Strawderman 2006 bound the coverage
-elsewhere by :math:`1 - 3α/2`). Equal tails hold a true 0 never. With the densities as they are estimated here, 90 %
-intervals hold 0.927 at 0 and at least 0.86 everywhere, under Laplace and Gaussian noise (docs/benchmarks.md, "Cells
-that may be empty").
-
-**Densities of draws.** With Q the quantiles of the distance from the end and F its distribution function, the density
-at the end is the mean one over the first half of the lower tail, :math:`F(q) / q` with :math:`q = Q(α/2) / 2`, and
-that at U the mean one between the quantiles :math:`1 - 3α/2` and :math:`1 - α/2`. Draws none of which comes half as
-near to the end as the equal-tailed limit keep exactly equal tails. A count n stands for the values from n - 1/2 to
-n + 1/2, among which its draws are spread evenly.
-
-**Densities of an estimate** with a standard error: those of a normal distribution that is cut off at the end, d
-standard deviations away, :math:`f(\text{end}) / f(U) = φ(d) / φ(u)` with :math:`u = Φ^{-1}(1 - α Φ(d))`.
+end. The interval holds a true 0 where :math:`f(0) \ge f(U)`, which has the probability :math:`1 / (1 + α)`, 0.909 at
+90 % (Zhang and Woodroofe 2002; Marchand and Strawderman 2006 have bounds elsewhere). Equal tails hold it never. With
+the densities as they are estimated of draws, 90 % intervals hold 0.927 at 0 and at least 0.89 everywhere, under
+Laplace and Gaussian noise, and are at most 8 % wider than with equal tails.
 
 References
 ----------
@@ -42,10 +44,13 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Ends", "limits_of_draws", "standard_limits"]
+__all__ = ["Ends", "cut_limits", "limits_of_draws", "standard_limits", "whole_limits"]
 
 _AT_ONCE = 1 << 22
 """Draws that are sorted at once."""
+
+_WHOLE = 1e-6
+"""Records by which rounding errors may move a whole number."""
 
 type Ends = tuple[FloatArray | float, FloatArray | float]
 """The least and the greatest answer; infinite where there is none, or where it is not known."""
@@ -85,7 +90,7 @@ def _limits(
     half = 0.5 if is_whole else 0.0
     below = _weights(spread - least + half, tail)
     above = _weights((most - spread + half)[::-1], tail)
-    lower_tail, upper_tail = _tails(tail, below, above)
+    lower_tail, upper_tail = tail / 2 * (1 - below), tail / 2 * (1 - above)
     lower = np.where(lower_tail > 0, _quantile(flat, lower_tail, is_whole), least)
     upper = np.where(upper_tail > 0, _quantile(flat, 1 - upper_tail, is_whole), most)
     return lower, upper
@@ -103,14 +108,38 @@ def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[
     """
     from scipy.special import ndtri
 
-    tail = 1 - prob
-    lower_tail, upper_tail = _tails(tail, *(_normal_weights(each, tail) for each in (below, above)))
-    return ndtri(lower_tail), -ndtri(upper_tail)
+    half = (1 - prob) / 2
+    shift = half * (_normal_weights(below, 1 - prob) - _normal_weights(above, 1 - prob))
+    return ndtri(half - shift), -ndtri(half + shift)
 
 
-def _tails(tail: float, below: FloatArray, above: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the probabilities beyond each limit, from the weights of the ends."""
-    return tail / 2 * (1 - below + above), tail / 2 * (1 + below - above)
+def cut_limits(
+    estimates: FloatArray, below: FloatArray, above: FloatArray, prob: float, ends: Ends = (0.0, 1.0)
+) -> tuple[FloatArray, FloatArray]:
+    """Return normal limits about estimates, on their own scale, that are cut off at the ends.
+
+    They reach an end as soon as it lies within their half-width, so that a true 0 is held with the probability 0.95
+    at 90 %; no tail moves, for errors on this scale are too short rather than too long where a cell is nearly empty.
+
+    Parameters
+    ----------
+    estimates, below, above
+        Estimates, and their standard errors towards the least and towards the greatest answer.
+    prob, ends
+        As `limits_of_draws` has them.
+    """
+    from scipy.special import ndtri
+
+    reach = float(ndtri(0.5 + prob / 2))
+    return np.maximum(estimates - reach * below, ends[0]), np.minimum(estimates + reach * above, ends[1])
+
+
+def whole_limits(
+    estimates: FloatArray, lower: FloatArray, upper: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return limits of whole numbers, rounded, with the estimate, which need not be whole, between them."""
+    below, above = np.floor(estimates + _WHOLE), np.ceil(estimates - _WHOLE)
+    return np.minimum(np.round(lower), below), np.maximum(np.round(upper), above)
 
 
 def _normal_weights(distance: FloatArray, tail: float) -> FloatArray:

@@ -20,10 +20,10 @@ def cut_off(mean):
     return mean + 0.01 * norm.ppf(norm.cdf(-mean / 0.01) + EVEN * norm.sf(-mean / 0.01))
 
 
-def test_a_density_that_falls_from_its_end_has_the_interval_of_highest_density():
+def test_a_density_that_falls_from_its_end_has_an_interval_that_holds_the_end():
     draws = expon.ppf(EVEN, scale=0.01)
-    assert limits(draws) == (0.0, pytest.approx(expon.ppf(0.9, scale=0.01), rel=1e-3))
-    assert limits(1 - draws) == (pytest.approx(1 - expon.ppf(0.9, scale=0.01), abs=1e-4), 1.0)
+    assert limits(draws) == (0.0, pytest.approx(expon.ppf(0.95, scale=0.01), rel=1e-3))
+    assert limits(1 - draws) == (pytest.approx(1 - expon.ppf(0.95, scale=0.01), abs=1e-4), 1.0)
 
 
 @pytest.mark.parametrize("ends", [(0.0, 1.0), (-np.inf, np.inf)])
@@ -52,7 +52,8 @@ def test_every_interval_holds_its_probability_and_a_mirrored_one_mirrors():
     for shape in ((0.05, 5), (0.6, 40), (1.5, 60), (0.3, 0.3), (3, 100)):
         draws = rng.beta(*shape, size=2000)
         lower, upper = limits(draws)
-        assert ((lower <= draws) & (draws <= upper)).mean() == pytest.approx(PROB, abs=2e-3)
+        held = ((lower <= draws) & (draws <= upper)).mean()
+        assert PROB - 2e-3 < held < 1.0 + 2e-3 if shape == (0.3, 0.3) else PROB - 2e-3 < held < 0.95 + 2e-3
         assert limits(1 - draws) == pytest.approx((1 - upper, 1 - lower), abs=1e-12)
 
 
@@ -60,7 +61,7 @@ def test_limits_of_counts_are_whole_and_those_of_equal_tails_away_from_the_ends(
     rng = np.random.default_rng(4)
     few, many = rng.poisson(0.7, 1000), rng.poisson(40, 1000)
     ends = (0.0, np.inf)
-    assert limits(few, ends, is_whole=True) == (0.0, np.quantile(few, 0.9, method="inverted_cdf"))
+    assert limits(few, ends, is_whole=True) == (0.0, np.quantile(few, 0.95, method="inverted_cdf"))
     expected = np.quantile(many, [0.05, 0.95], method="inverted_cdf")
     assert limits(many, ends, is_whole=True) == tuple(expected)
     assert limits(np.zeros(10), (0.0, 10.0), is_whole=True) == (0.0, 0.0)
@@ -70,7 +71,7 @@ def test_limits_of_counts_are_whole_and_those_of_equal_tails_away_from_the_ends(
 @pytest.mark.parametrize("noise", [norm(), expon()], ids=["normal", "Laplace"])
 @pytest.mark.parametrize("truth", [0.0, 0.1, 1.0, 2.5, 4.0, 8.0])
 def test_limits_about_a_count_under_a_flat_prior_hold_it_wherever_it_is(noise, truth):
-    """0.86 at least, where equal tails hold a true 0 never: draws of the posterior of a count y with known noise."""
+    """0.89 at least, where equal tails hold a true 0 never: draws of the posterior of a count y with known noise."""
     rng = np.random.default_rng(5)
     y = truth + (noise.rvs(400, random_state=rng) if noise.dist.name == "norm" else rng.laplace(size=400))
     grid = np.linspace(0, 30, 3001)
@@ -81,4 +82,4 @@ def test_limits_about_a_count_under_a_flat_prior_hold_it_wherever_it_is(noise, t
     share = np.cumsum(density, axis=1) / density.sum(axis=1, keepdims=True)
     draws = np.array([np.interp(EVEN[::4], own, grid) for own in share]).T[np.newaxis]
     lower, upper = limits_of_draws(draws, PROB, (0.0, np.inf))
-    assert ((lower <= truth) & (truth <= upper)).mean() > 0.86 - 2 * 0.0175
+    assert ((lower <= truth) & (truth <= upper)).mean() > 0.89 - 2 * 0.0175

@@ -139,10 +139,10 @@ def test_states_that_were_rare_are_told_apart_by_the_better_counts(tmp_path):
     found.save(tmp_path / "x")
     for model in (found.solution, bpm.load_release(tmp_path / "x").solution):
         frame = model.interval("v0", of="records")
-        counts = np.bincount(independent(cards, records, 3)["v0"], minlength=200) / records
+        counts = np.bincount(independent(cards, records, 3)["v0"], minlength=200)
         held = (frame["lower"] <= counts) & (counts <= frame["upper"])
         assert held.mean() > 0.8  # of 200 cells at 90 %; two in a hundred thousand have fewer than 161
-        assert (frame["upper"] - frame["lower"]).mean() < 4 * again.noise.standard_deviation / records
+        assert (frame["upper"] - frame["lower"]).mean() < 4 * again.noise.standard_deviation
 
 
 def test_a_strong_pair_is_measured_and_the_other_variables_again_beside_it():

@@ -31,7 +31,9 @@ _DENSE = 1500
 _ROUNDING = 1e-8
 
 
-def model_assumptions(model: ModelSpecification, of_records: Sequence[str] = ()) -> tuple[str, ...]:
+def model_assumptions(
+    model: ModelSpecification, of_records: Sequence[str] = (), origin: str = "Declared"
+) -> tuple[str, ...]:
     """Return all that answers of a model rest on, whatever was measured, a sentence each.
 
     Parameters
@@ -40,15 +42,17 @@ def model_assumptions(model: ModelSpecification, of_records: Sequence[str] = ())
         The declared model.
     of_records
         What the fit takes the records to be, beside a simple random sample.
+    origin
+        Where the cliques come from: declared, or learned.
     """
     everything = range(len(model.cardinalities))
     together = {pair for scope in model.scopes for pair in combinations(sorted(scope), 2)}
     apart = len(everything) * (len(everything) - 1) // 2 - len(together)
     if apart <= _MOST_PAIRS:
-        independences = [f"Declared: {one}." for one in declared_independences(model, everything)]
+        independences = [f"{origin}: {one}." for one in declared_independences(model, everything)]
     else:
         independences = [
-            f"Declared: {apart:,} pairs of variables that share no clique are independent given those between them."
+            f"{origin}: {apart:,} pairs of variables that share no clique are independent given those between them."
         ]
     smooth = [f"Scores of {one.variable} are smooth." for one in model.ordinal if one.is_smooth]
     levels = [f"Areas of level {one.name} of {one.variable} differ alike." for one in model.levels]

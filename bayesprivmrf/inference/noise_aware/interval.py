@@ -25,7 +25,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
-from bayesprivmrf.inference.limits import standard_limits
+from bayesprivmrf.inference.limits import Ends, standard_limits
 from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
@@ -185,7 +185,7 @@ def limits_on_log_odds(
     estimates: FloatArray,
     errors: FloatArray,
     prob: float,
-    ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
+    ends: Ends = (0.0, 1.0),
 ) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper limits that are normal on the scale of log-odds between two ends.
 

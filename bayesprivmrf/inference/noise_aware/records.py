@@ -33,7 +33,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.limits import standard_limits
+from bayesprivmrf.inference.limits import Ends, standard_limits, whole_limits
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.inference.noise_aware.interval import (
     AnswersPerRecord,
@@ -101,7 +101,7 @@ def interval_of_records(
     prob: float,
     *,
     is_told: bool,
-    ends: tuple[FloatArray | float, FloatArray | float] = (0.0, 1.0),
+    ends: Ends = (0.0, 1.0),
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return the records' answers, their lower and upper limits, and their standard errors on log-odds.
 
@@ -125,14 +125,15 @@ def interval_of_records(
         lower, upper = _of_a_private_number(
             total * answers.values, deviations, prob, (least, most), mode.log_total, relative
         )
-    return total * answers.values, np.round(lower), np.round(upper), errors
+    estimates = total * answers.values
+    return estimates, *whole_limits(estimates, lower, upper), errors
 
 
 def _of_a_private_number(
     estimates: FloatArray,
     deviations: FloatArray,
     prob: float,
-    ends: tuple[FloatArray | float, FloatArray | float],
+    ends: Ends,
     log_total: float,
     error: float,
 ) -> tuple[FloatArray, FloatArray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -13,11 +13,17 @@ from bayesprivmrf.errors import ModelError, SamplingWarning
 from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval
 from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
+from bayesprivmrf.inference.interval_frame import (
+    Mark,
+    RowStatus,
+    interval_frame,
+    joint_index,
+    status_and_note,
+)
 from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.inference.posterior.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.draws import Draws
-from bayesprivmrf.inference.posterior.quantities import interval_of_draws
+from bayesprivmrf.inference.posterior.quantities import Quantity, interval_of_draws, quantity_from
 from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.conditions import conditions
@@ -27,6 +33,7 @@ from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
     import pandas as pd
+    import xarray as xr
 
 __all__ = ["THINNED", "PosteriorIntervals", "prior_mark", "refuse_sums_alone"]
 
@@ -102,6 +109,13 @@ class PosteriorIntervals:
             _warn_of_slow_counts(draws, drawn)
         marks = query_marks(self.evidence, bound)
         return self._framed(drawn, answer_index(bound), marks, bound.ends, is_whole=self.of == "records")
+
+    def of_event(self, drawn: xr.DataArray, variables: Sequence[int]) -> Quantity:
+        """Return draws of one probability with their interval; `variables` are positions of all that it speaks of."""
+        marks = [prior_mark(self.draws, drawn.values), *variable_marks(self.evidence, variables)]
+        applies = [mark for mark in marks if mark.rows is None or mark.rows.all()]
+        status, note = status_and_note(applies, self.status, self.draws.is_simulated)
+        return replace(quantity_from(drawn, self.prob, (0.0, 1.0)), status=status, note=note)
 
     def _framed(
         self, drawn: FloatArray, index: pd.Index, marks: Sequence[Mark], ends: Ends, *, is_whole: bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,24 +12,27 @@ import numpy as np
 
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.asked_queries import refuse_given
-from bayesprivmrf.inference.criticism.assumptions import model_assumptions, variable_marks
+from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import status_and_note
 from bayesprivmrf.inference.posterior.checks import edge_presence, predictive_check
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.intervals import (
     THINNED,
     PosteriorIntervals,
-    prior_mark,
     refuse_sums_alone,
 )
+<<<<<<< HEAD
 from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
 from bayesprivmrf.inference.posterior.saving import save_posterior
+=======
+from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_of
+>>>>>>> 996ff5b5cd76377541f4ae947411ea3e69c959ff
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
+from bayesprivmrf.inference.posterior.synthetic import records_of
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
@@ -175,8 +178,7 @@ class Posterior(Card):
     ) -> pd.DataFrame:
         """Intervals of a joint marginal, of a conditional, or of a query's answers.
 
-        They have equal tails, but near the ends 0 and 1: as a cell empties, the lower limit moves to 0, until the
-        interval is the one of highest density (`bayesprivmrf.inference.limits`).
+        Tails are equal, but near 0 and 1, where limits move to the ends (`bayesprivmrf.inference.limits`).
 
         Parameters
         ----------
@@ -200,10 +202,9 @@ class Posterior(Card):
         pandas.DataFrame
             `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
             of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`:
-            ``"model"`` in rows that no measurement determines, whose note names the declared independences, ties or
-            scores that they rest on, such as ``"declared: age ⟂ income | job"``: no noise and no number of records
-            would show them to be wrong. ``"prior"`` in rows whose estimate is the prior's more than the release's:
-            making the prior stronger would move it by a standard deviation (`sensitivity`).
+            ``"model"`` in rows that no measurement determines, whose note names what they rest on, such as
+            ``"declared: age ⟂ income | job"``: no number of records would show it to be wrong. ``"prior"`` in rows
+            whose estimate a stronger prior would move by a standard deviation (`sensitivity`).
 
         Raises
         ------
@@ -216,13 +217,15 @@ class Posterior(Card):
         one_of("of", of, ("population", "records"))
         refuse_sums_alone(self._draws, of, self._formulation.name)
         prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        asked = PosteriorIntervals(
-            evidence=self._evidence, draws=self._draws, status=self.status, prob=prob, of=of
-        )
+        asked = self._intervals(prob, of)
         if isinstance(variables, Query):
             refuse_given(given)
             return asked.of_query(variables)
         return asked.of_variables(variables, given)
+
+    def _intervals(self, prob: float, of: Literal["population", "records"]) -> PosteriorIntervals:
+        evidence, draws = self._evidence, self._draws
+        return PosteriorIntervals(evidence=evidence, draws=draws, status=self.status, prob=prob, of=of)
 
     def probability(
         self,
@@ -263,14 +266,11 @@ class Posterior(Card):
         if not event:
             raise ModelError("`states` must name at least one variable, got none.")
         if parent(model.scopes, [*event, *condition]) is None:
-            found = self.quantity(lambda draw: draw.probability(states, given=given), prob)
+            drawn = self.quantity(lambda draw: draw.probability(states, given=given), prob).draws
         else:
             cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
-            found = quantity_from(xr.DataArray(cell, dims=("chain", "draw")), prob, (0, 1))
-        marks = [prior_mark(draws, found.draws.values), *variable_marks(self._evidence, [*event, *condition])]
-        marks = [mark for mark in marks if mark.rows is None or mark.rows.all()]
-        status, note = status_and_note(marks, self.status, self.is_simulated)
-        return replace(found, status=status, note=note)
+            drawn = xr.DataArray(cell, dims=("chain", "draw"))
+        return self._intervals(prob, "population").of_event(drawn, [*event, *condition])
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -390,7 +390,7 @@ class Posterior(Card):
             records from none.
         """
         number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
-        records = self._records() if size is None else size
+        records = records_of(self._evidence, self._draws.finished.total) if size is None else size
         return list(self._draws.synthetic(number, records, generator(rng)))
 
     def sample(
@@ -420,17 +420,6 @@ class Posterior(Card):
             A release behind it cannot be saved.
         """
         save_posterior(self, path)
-
-    def _records(self) -> int:
-        """Posterior median of N, of which a long upper tail makes no more than it is."""
-        evidence = self._evidence
-        if not evidence.has_total:
-            raise ArgumentError(
-                "`size` must be given here: the release's own estimate of the number of records, "
-                f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f}, cannot be told from "
-                "none, and the posterior of it is little but its prior."
-            )
-        return round(float(np.median(self._draws.finished.total)))
 
     def _facts(self) -> list[tuple[str, str]]:
         told = {"problems": "; ".join(self.stats["problems"]) or "none"} if "problems" in self.stats else {}

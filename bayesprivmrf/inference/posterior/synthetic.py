@@ -43,9 +43,10 @@ import numpy as np
 
 from bayesprivmrf.checks import probability, same_labels
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["CombinedEstimate", "combine_estimates"]
+__all__ = ["CombinedEstimate", "combine_estimates", "records_of"]
 
 _POINTS = 500
 """Quantiles of B over which the mixture is averaged."""
@@ -159,3 +160,20 @@ def _half_width(m: int, between: float, within: float, prob: float) -> float:
     # the mixture's tails are those of its widest part
     root: Any = brentq(excess, 0.0, 40.0 * float(deviations.max()))
     return float(root)
+
+
+def records_of(evidence: Evidence, total: FloatArray) -> int:
+    """Return the posterior median of N from its draws, of which a long upper tail makes no more than it is.
+
+    Raises
+    ------
+    ArgumentError
+        The release does not tell its number of records from none.
+    """
+    if not evidence.has_total:
+        raise ArgumentError(
+            "`size` must be given here: the release's own estimate of the number of records, "
+            f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f}, cannot be told from "
+            "none, and the posterior of it is little but its prior."
+        )
+    return round(float(np.median(total)))

@@ -14,6 +14,7 @@ from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_m
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.judgement import require_population
+from bayesprivmrf.inference.limits import Ends, cut_limits
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
@@ -94,21 +95,23 @@ class TransitionSolution(Solution):
         changes: FloatArray,
         prob: float,
         index: pd.Index,
-        ends: tuple[FloatArray | float, FloatArray | float],
+        ends: Ends,
         marks: Sequence[Mark],
     ) -> pd.DataFrame:
         """Return intervals of numbers, from their derivatives by the potentials."""
-        from scipy.special import ndtri
-
         rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
         variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
-        reach = float(ndtri(0.5 + prob / 2)) * np.sqrt(np.maximum(variances, 0.0))
-        is_cut = (estimates - reach <= ends[0]) | (estimates + reach >= ends[1])
-        cut = Mark(RowStatus.DOUBTFUL, "the normal interval reaches the end of what can be", is_cut)
+        errors = np.sqrt(np.maximum(variances, 0.0))
+        lower, upper = cut_limits(estimates, errors, errors, prob, ends)
+        cut = Mark(
+            RowStatus.DOUBTFUL,
+            "the normal interval reaches the end of what can be",
+            (lower <= ends[0]) | (upper >= ends[1]),
+        )
         return interval_frame(
             estimates,
-            np.maximum(estimates - reach, ends[0]),
-            np.minimum(estimates + reach, ends[1]),
+            lower,
+            upper,
             index,
             status=self.status,
             marks=[cut, *marks],

@@ -257,7 +257,19 @@ class LearnedNetwork(Released, LearnedParameters):
             status=self.status,
             stats={name: value for name, value in self.details.items() if name != "status"},
             is_simulated=self.provenance.simulated,
+            problems=self.problems,
         )
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong with the fit, a sentence each; empty where nothing is known to be."""
+        told = told_status(self.status, self.details)
+        return () if told == self.status.value else (f"The fit is {told}.",)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        return self.solution.assumptions
 
     @property
     def status(self) -> Status:

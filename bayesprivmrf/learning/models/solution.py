@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
 from bayesprivmrf.errors import ModelTooLargeError, SamplingWarning
+from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.marginals import sample
 
@@ -32,6 +33,11 @@ class LearnedSolution(Solution):
         "the learned model's `interval()` is for its couplings; those of tables are had by SelectMeasure(rho), or by "
         "NoiseAwareMAP() from what a mechanism measured, `statistics`, where it kept that"
     )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What answers rest on whatever was measured, a sentence each: the graph was learned, and not declared."""
+        return model_assumptions(self.specification, self.of_records, "Learned")
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Return records as states' codes, shape (size, p), and whether they can be trusted.

@@ -36,6 +36,7 @@ import numpy as np
 from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
+from bayesprivmrf.inference.limits import whole_limits
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded
@@ -116,7 +117,8 @@ class RoundsSolution(LearnedSolution):
         prob
             Probability that each interval should hold, between 0 and 1.
         of
-            ``"population"``, from which the records are a sample, or ``"records"``: their own shares.
+            ``"population"``, from which the records are a sample: probabilities. ``"records"``: how many of them are
+            in each joint state; the limits are whole numbers.
         given
             Nothing: these are intervals of joint probabilities. The error says who has those of conditional ones.
 
@@ -163,6 +165,10 @@ class RoundsSolution(LearnedSolution):
         if of == "population":
             sampling = estimate * (1 - estimate) / self.total
             below, above = below + sampling, above + sampling
+        else:  # a number of records is not divided by N, whose error moves it by 1/k, and not by p - 1/k
+            moved = np.maximum(estimate * (2 / estimate.size - estimate), 0.0)
+            moved = moved * (self._number[1] / self.total) ** 2
+            below, above = below + moved, above + moved
         axes = [scope.index(v) for v in query]
         lower = np.maximum(estimate - z * np.sqrt(below), 0.0) * excluded(estimate, z * np.sqrt(plain))
         upper = np.maximum(1 - estimate - z * np.sqrt(above), 0.0) * excluded(
@@ -176,6 +182,9 @@ class RoundsSolution(LearnedSolution):
             # the widths would be those of tables that the estimate does not know
             marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
         middle, least, most = (np.transpose(each, axes) for each in (estimate, lower, 1 - upper))
+        if of == "records":
+            middle, least, most = (self.total * each for each in (middle, least, most))
+            least, most = whole_limits(middle, least, most)
         return interval_frame(
             middle,
             least,

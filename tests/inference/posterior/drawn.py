@@ -8,6 +8,7 @@ from inference.conftest import noisy_release, simulated_counts
 from bayesprivmrf.inference import LatentCounts, Posterior, Status, gather
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
+from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.tree import build_tree
 from bayesprivmrf.privacy import DiscreteLaplace
 
@@ -66,5 +67,13 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
         _evidence=evidence,
         _formulation=formulation,
         _draws=Draws(model=evidence.specification, supported=evidence.supported, finished=finished),
+<<<<<<< HEAD
         _source=LatentCounts(**settings)._source(releases),
+=======
+        _source=Source(
+            estimator=LatentCounts(),
+            releases=tuple(releases) if isinstance(releases, list) else (releases,),
+            population="one",
+        ),
+>>>>>>> 996ff5b5cd76377541f4ae947411ea3e69c959ff
     )
