@@ -1315,11 +1315,7 @@ def test_a_release_of_couplings_prints_the_largest(toy, seeded, capsys):
     assert told["method"] == "learned"
     assert told["status"] == "converged"
     assert {len(each["variables"]) for each in told["marginals"]} > {1}
-<<<<<<< HEAD
     assert all(set(np.ravel(each["status"])) == {"ok"} for each in told["marginals"])
-=======
-    assert {state for each in told["marginals"] for state in np.ravel(each["status"])} <= set(RowStatus)
->>>>>>> 996ff5b5cd76377541f4ae947411ea3e69c959ff
     pair = next(each for each in told["marginals"] if {"a", "b"} <= set(each["variables"]))
     assert np.all(np.array(pair["lower"]) <= np.array(pair["upper"]))
     code, out, _ = run(capsys, "fit", "rounds.release", "--method", "naive-mle", "--json")

@@ -24,12 +24,8 @@ from bayesprivmrf.inference.posterior.intervals import (
     PosteriorIntervals,
     refuse_sums_alone,
 )
-<<<<<<< HEAD
 from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
 from bayesprivmrf.inference.posterior.saving import save_posterior
-=======
-from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_of
->>>>>>> 996ff5b5cd76377541f4ae947411ea3e69c959ff
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
 from bayesprivmrf.inference.posterior.synthetic import records_of

@@ -67,13 +67,5 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
         _evidence=evidence,
         _formulation=formulation,
         _draws=Draws(model=evidence.specification, supported=evidence.supported, finished=finished),
-<<<<<<< HEAD
         _source=LatentCounts(**settings)._source(releases),
-=======
-        _source=Source(
-            estimator=LatentCounts(),
-            releases=tuple(releases) if isinstance(releases, list) else (releases,),
-            population="one",
-        ),
->>>>>>> 996ff5b5cd76377541f4ae947411ea3e69c959ff
     )
