@@ -28,8 +28,8 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
    leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M. A pair
    across parts that those chosen before it join is no candidate any more. A table that is chosen, but for which the
    model has no room in this round, is dropped and paid for.
-   What the noisy answers of steps 2 and 3 tell of pairs that are not measured is kept, and released as a bound on their
-   total variation (`bayesprivmrf.mechanisms.rounds_unmeasured`): post-processing of answers that were paid for.
+   What the noisy answers of steps 2 and 3 tell of pairs that are not measured is kept, and released as a bound on
+   their total variation (`bayesprivmrf.mechanisms.rounds_unmeasured`): post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose states are still hardly known are measured again beside them, as tables of
    the same sensitivity and noise. The model is fitted to all that was measured so far
