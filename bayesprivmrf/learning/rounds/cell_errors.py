@@ -29,7 +29,8 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -38,11 +39,17 @@ import numpy as np
 
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
-from bayesprivmrf.learning.rounds.fit import PRIOR_DEVIATIONS, RoundFit, effect_moments, pooled_means
+from bayesprivmrf.learning.rounds.fit import (
+    PRIOR_DEVIATIONS,
+    RoundFit,
+    effect_moments,
+    effect_precision,
+    pooled_means,
+)
 from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales, in_cells
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["CellErrors", "excluded"]
 
@@ -116,6 +123,28 @@ class CellErrors:
         variance = variance + np.maximum(pull**2 - _CONTRADICTED**2 * by_prior, 0.0)
         apart += (table - 1 / table.size) ** 2 * (self.total_error / self.total) ** 2
         return variance + apart, plain + apart, missing
+
+    def of_entry(self, clique: Scope, states: Mapping[int, int], groups: Sequence[IntArray]) -> float:
+        """Return the standard deviation of an entry of an effect's table, from one measured table, nats.
+
+        Parameters
+        ----------
+        clique
+            Variables of the measured table.
+        states
+            Declared state of each variable of the effect.
+        groups
+            Group of each declared state, by variable.
+        """
+        precision = effect_precision(self.model.specification.cardinalities, self.tables, clique)
+        expected = np.maximum(self.total * self.model._marginal_table(clique, {}), _LEAST_SPREAD)
+        variance = 1 / (precision * expected**2) + 1 / expected
+        for v in clique:  # each contraction takes the first axis that is left
+            group = groups[v]
+            centred = np.arange(group.size) == states[v] if v in states else np.zeros(group.size)
+            weights = np.bincount(group, weights=centred - (1 if v in states else -1) / group.size)
+            variance = np.tensordot(variance, weights**2, axes=(0, 0))
+        return math.sqrt(float(variance))
 
     @cached_property
     def _pooled(self) -> tuple[Effects, FloatArray, FloatArray]:

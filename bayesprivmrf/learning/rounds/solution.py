@@ -41,9 +41,9 @@ from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded
 from bayesprivmrf.learning.rounds.engine import Scope, margin
-from bayesprivmrf.learning.rounds.fit import agreeing, effect_precision, number_of_records
+from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
-from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
+from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, marks_of_unmeasured
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import contrasts
@@ -63,10 +63,6 @@ _CONTRADICTED = (
     2.0  # deviations of what the prior takes from a cell, from which the numbers contradict the prior
 )
 _ONE_SIDED = 0.25  # share of the distance at which 0 is excluded, over which a lower limit leaves 0
-_SMALL_BOUND = 0.05
-"""Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention."""
-
-_LEAST_SPREAD = 1e-9
 _LEAST_RECORDS = 0.5
 _TAIL = 0.00135  # of a normal number beyond three deviations
 _NAMED = 4  # merged states that a row's note names
@@ -177,7 +173,8 @@ class RoundsSolution(LearnedSolution):
         domain = self.specification.domain
         marks = self._merged_marks(query) if len(query) > 1 else []
         for each in missing:
-            marks += self._apart(each, np.transpose(reach, axes))
+            apart = [str(domain.variables[v]) for v in each]
+            marks += marks_of_unmeasured(apart, self._bounds.get(each), np.transpose(reach, axes))
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not know
             marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
@@ -194,20 +191,6 @@ class RoundsSolution(LearnedSolution):
             marks=marks,
             is_simulated=self.is_simulated,
         )
-
-    def _apart(self, subset: Scope, reach: FloatArray) -> list[Mark]:
-        """Return what is said of variables that no measured table holds together.
-
-        A probability of a pair is off by the total variation at most. So where that is bounded by less than the reach
-        of a row's interval, the row rests on the model, and needs no measurement.
-        """
-        bound = self._bounds.get(subset)
-        if bound is None:
-            apart = " × ".join(str(self.specification.domain.variables[v]) for v in subset)
-            return [Mark(RowStatus.NOT_TRUSTED, f"not measured together: {apart}")]
-        note, is_within = f"not measured; total variation at most {bound:.2g}", reach >= bound
-        worse = RowStatus.DOUBTFUL if bound <= _SMALL_BOUND else RowStatus.NOT_TRUSTED
-        return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]
 
     @cached_property
     def _bounds(self) -> dict[Scope, float]:
@@ -271,20 +254,9 @@ class RoundsSolution(LearnedSolution):
         """
         own = dict(zip(scope, states, strict=True))
         cliques = {table.scope for table in self._tables if own.keys() <= set(table.scope)}
-        return max((self._error_within(clique, own) for clique in cliques), default=math.inf)
-
-    def _error_within(self, clique: Scope, states: Mapping[int, int]) -> float:
-        """The same within one table; `states` are those of the effect, by variable."""
-        merging = self._merging
-        precision = effect_precision(merging.cardinalities, self._tables, clique)
-        expected = np.maximum(self.total * self._merged._marginal_table(clique, {}), _LEAST_SPREAD)
-        variance = 1 / (precision * expected**2) + 1 / expected
-        for v in clique:  # each contraction takes the first axis that is left
-            group = merging.groups[v]
-            centred = np.arange(group.size) == states[v] if v in states else np.zeros(group.size)
-            weights = np.bincount(group, weights=centred - (1 if v in states else -1) / group.size)
-            variance = np.tensordot(variance, weights**2, axes=(0, 0))
-        return math.sqrt(float(variance))
+        return max(
+            (self._errors.of_entry(clique, own, self._merging.groups) for clique in cliques), default=math.inf
+        )
 
     def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
         groups = {v: int(self._merging.groups[v][state]) for v, state in given.items()}

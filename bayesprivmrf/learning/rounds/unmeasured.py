@@ -32,12 +32,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit
 from bayesprivmrf.learning.rounds.tables import MeasuredTable
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["NOT_MEASURED", "Unmeasured"]
+__all__ = ["NOT_MEASURED", "Unmeasured", "marks_of_unmeasured"]
 
 NOT_MEASURED = "not_measured"
 """The detail of a release that lists pairs that were not measured: two positions, and the bound."""
@@ -47,6 +48,32 @@ _ONE_SIDED, _ERROR = 1.2816, 1.6449
 
 _TAIL = 0.05
 """δ of each of the two inequalities of a choice."""
+
+
+_SMALL = 0.05
+"""Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention."""
+
+
+def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: FloatArray) -> list[Mark]:
+    """Return what is said of variables that no measured table holds together.
+
+    A probability of a pair is off by the total variation at most. So where that is bounded by less than the reach of
+    a row's interval, the row rests on the model, and needs no measurement.
+
+    Parameters
+    ----------
+    variables
+        Their names.
+    bound
+        The bound on the total variation of their table; ``None`` where there is none.
+    reach
+        From each estimate to the nearer limit of the records' share.
+    """
+    if bound is None:
+        return [Mark(RowStatus.NOT_TRUSTED, f"not measured together: {' × '.join(variables)}")]
+    note, is_within = f"not measured; total variation at most {bound:.2g}", reach >= bound
+    worse = RowStatus.DOUBTFUL if bound <= _SMALL else RowStatus.NOT_TRUSTED
+    return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]
 
 
 @dataclass(slots=True)
