@@ -24,7 +24,7 @@ from bayesprivmrf import cli, kinds
 from bayesprivmrf.cli import compare, main
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, ReleaseFileError
-from bayesprivmrf.inference import RowStatus, Status, registry
+from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries, SelectMeasure, StatisticsMechanism
 from bayesprivmrf.mechanisms import registry as mechanism_registry

@@ -24,7 +24,7 @@ from bayesprivmrf.inference.posterior.intervals import (
     PosteriorIntervals,
     refuse_sums_alone,
 )
-from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_from, quantity_of
+from bayesprivmrf.inference.posterior.quantities import Quantity, quantity_of
 from bayesprivmrf.inference.posterior.saving import save_posterior
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.posterior.summary import PosteriorSummary, summary_of
