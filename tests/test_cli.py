@@ -665,7 +665,7 @@ def test_a_model_is_named_the_engine_that_its_posterior_takes():
         *(ModelSpecification.from_pgmpy(bpm.declare(states=states, cliques=ring[:k])) for k in (3, 4)),
     ]
     for model in models:
-        tables = {clique: model.tables(np.full(model.size, 9.0))[clique] for clique in model.cliques}
+        tables = {clique: model.tables(np.full(model.size, 1e6))[clique] for clique in model.cliques}
         release = NoisyStatistics.from_tables(model, tables, noise=Laplace(1.0))
         assert formulation_on(gather(release), 100).name.lower() == engine_of(model)
 
@@ -1387,7 +1387,7 @@ def test_pairs_with_states_that_never_meet_are_not_called_noise(toy, seeded, cap
     ]
     code, out, _ = run(capsys, *release, "--out", "roles.release")
     assert code == 0
-    assert "No effect of a pair is known to within a nat" in out
+    assert "as where some states hardly ever meet" in out
     assert out.rstrip().rpartition("\n")[2].startswith("Next: `bayesprivmrf fit roles.release`")
     assert "graph(weight='dependence')" in out
     strongest = out.partition("Strongest dependences")[2].splitlines()

@@ -108,7 +108,7 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
         )
     elif sizeless:
         lines.append(
-            f"The effect of {_number(sizeless, 'pair')} is known to no nat, as where some states hardly ever meet; "
+            f"The effect of {_number(sizeless, 'pair')} has no known size, as where some states hardly ever meet; "
             f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') tells all dependences in Python."
         )
     return "\n".join(lines)

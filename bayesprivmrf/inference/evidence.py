@@ -241,13 +241,6 @@ class Evidence:
         assert self.matrix is not None
         return self.matrix.T.tocsr()
 
-    @cached_property
-    def told_effects(self) -> frozenset[frozenset[int]]:
-        """Sets of variables whose effects queries that are no whole tables determine."""
-        from bayesprivmrf.inference.criticism.assumptions import told_effects
-
-        return told_effects(self)
-
     @property
     def of_records(self) -> tuple[str, ...]:
         """What a fit takes the records to be, beside a simple random sample, a sentence each."""

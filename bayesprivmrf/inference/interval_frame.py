@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd

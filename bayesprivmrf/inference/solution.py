@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
+from bayesprivmrf.inference.status import Status
 from bayesprivmrf.marginals import (
     MarginalEngine,
     clamped,
@@ -39,23 +39,6 @@ __all__ = ["Solution", "Status", "uniform_solution"]
 
 _NETWORK_ERROR = 1e-9
 """Probability that a network's factors may miss a marginal by."""
-
-
-class Status(enum.StrEnum):
-    """How an estimator ended. Not converging is data, not an exception."""
-
-    CONVERGED = "converged"
-    """The optimality condition holds to the stated tolerance."""
-    ITERATION_LIMIT = "iteration limit"
-    """The iterations ran out first."""
-    STOPPED_EARLY = "stopped early"
-    """The stopping rule ended the path on purpose: the estimate is regularised by it."""
-    DIVERGED = "diverged"
-    """The objective has no finite optimum along the path taken, or became not a number."""
-    NOT_TRUSTED = "not trusted"
-    """A check of the answer failed, for example loopy belief propagation that did not settle."""
-    APPROXIMATE = "approximate"
-    """Ended well, on approximate marginals or an approximate likelihood."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -112,11 +112,13 @@ def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivit
         A law is no discrete Laplace or Gaussian noise, or the sensitivity is out of range.
     """
     laws = listed("`laws`", laws, error=ArgumentError)
-    if not all(isinstance(law, DiscreteLaplace | DiscreteGaussian) for law in laws):
+    try:
+        kernels = {law.kernel for law in laws if law.measurement}
+    except AttributeError:
         raise ArgumentError(
             "`laws` must be discrete Laplace or Gaussian noise, got another kind; see noise_laws."
-        )
-    if any(isinstance(law, DiscreteLaplace) for law in laws):
+        ) from None
+    if "absolute" in kernels:
         sensitivity = whole_number("sensitivity", sensitivity, most=2**53)  # steps of a fine lattice
     else:
         sensitivity = at_least("sensitivity", sensitivity, 0.0)

@@ -44,7 +44,7 @@ class ExternalField:
     Examples
     --------
     >>> ExternalField.from_share(0.38)
-    ExternalField(strength=-0.2448..., center=-0.24)
+    ExternalField(strength=-0.2447..., center=-0.24)
     """
 
     strength: float

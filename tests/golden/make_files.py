@@ -498,7 +498,7 @@ def fields() -> Releases:
     """The strength of peer influence beside a public external field."""
     from bayesprivmrf.mechanisms import ObjectivePerturbation
     from bayesprivmrf.network import IsingNetwork
-    from bayesprivmrf.privacy.external_field import ExternalField
+    from bayesprivmrf.privacy import ExternalField
 
     for seed, (name, field) in enumerate({"strength": 0.3, "share": ExternalField.from_share(0.3)}.items()):
         network = IsingNetwork.from_graph(network_edges(), "mean-degree", nodes=NODES, field=field)

@@ -12,8 +12,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference import NoiseAwareMAP, Status, gather, mean_counts
-from bayesprivmrf.inference.transitions import TransitionRows, transition_mode
-from bayesprivmrf.inference.transitions.covariance import NoisySums
+from bayesprivmrf.inference.transitions import NoisySums, TransitionRows, transition_mode
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects, ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise

@@ -56,7 +56,10 @@ def test_the_status_of_a_row_is_by_its_bound_and_its_reach(released):
     for learned, _ in released:
         for i, j, bound in learned.details["not_measured"]:
             frame = learned.solution.interval([NAMES[int(i)], NAMES[int(j)]], of="records")
-            reach = np.minimum(frame["estimate"] - frame["lower"], frame["upper"] - frame["estimate"])
+            reach = (
+                np.minimum(frame["estimate"] - frame["lower"], frame["upper"] - frame["estimate"])
+                / learned.total
+            )
             assert (frame.loc[reach >= bound, "status"] == "model").all()
             worse = "doubtful" if bound <= 0.05 else "not trusted"
             assert set(frame["status"]) <= {"model", worse}

@@ -15,7 +15,6 @@ from bayesprivmrf.errors import ArgumentError, ReleaseFileError, UnfinishedSaveW
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance, file
-from bayesprivmrf.release.file import require_no_unfinished_save
 
 MODEL = ModelSpecification(domain=Domain.from_states({"a": ["no", "yes"]}), cliques=(("a",),))
 
@@ -272,7 +271,7 @@ def test_a_save_under_way_is_not_taken_for_one_that_was_killed(tmp_path, monkeyp
 
     def saves_beside(source, target):
         monkeypatch.setattr(os, "link", link)
-        require_no_unfinished_save(path)  # raises nothing: the file of the outer save is locked
+        file.require_no_unfinished_save(path)  # raises nothing: the file of the outer save is locked
         link(source, target)
 
     monkeypatch.setattr(os, "link", saves_beside)

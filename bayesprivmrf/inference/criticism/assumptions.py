@@ -10,6 +10,7 @@ effects of all its subsets are. Any other answer rests on what the model declare
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, combinations
 
 import numpy as np
@@ -113,11 +114,12 @@ def _is_measured(evidence: Evidence, variables: Sequence[int]) -> bool:
         return False
     if any(scope is not None and set(variables) <= set(scope) for scope in evidence.measured_scopes):
         return True
-    told = evidence.told_effects
+    told = told_effects(evidence)
     subsets = chain.from_iterable(combinations(sorted(variables), k + 1) for k in range(len(variables)))
     return bool(told) and all(frozenset(subset) in told for subset in subsets)
 
 
+@lru_cache(maxsize=4)
 def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
     """Return the sets of variables whose effects queries that are no whole tables determine."""
     model = evidence.specification

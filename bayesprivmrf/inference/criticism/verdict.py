@@ -10,7 +10,7 @@ from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
 from bayesprivmrf.inference.criticism.misfit import Misfit, misfit_of
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.status import Status
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
