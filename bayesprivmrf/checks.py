@@ -182,8 +182,8 @@ def refuse_masked(name: str, value: Any) -> None:
     items = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise ArgumentError(
-            f"{_named(name)} must not be a masked array, whose fill value is no number that was measured; "
-            "replace what is masked, by `filled(...)`, or leave it out."
+            f"{_named(name)} must not be a masked array, whose fill values are not measurements; "
+            "replace the masked entries with `filled(...)`, or leave them out."
         )
 
 

@@ -48,7 +48,7 @@ def ensure_cache_folder() -> None:
         sys.modules["numba"].config.CACHE_DIR = folder
     warnings.warn(
         "neither the installation nor the user's cache folder can be written, so compiled code is lost when this "
-        f"process ends and each process compiles anew; set {_VARIABLE} to a private folder that this user can write.",
+        f"process ends, and each process compiles again; set {_VARIABLE} to a private folder that you can write.",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -239,8 +239,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if names:
             warn_without_raising(
                 f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release "
-                "holds what was computed until then, with the whole promise, and its status is `stopped early`; fit "
-                "its `statistics` by another estimator, which spends nothing.",
+                "holds what was computed until then, costs the whole promise, and has the status `stopped early`. "
+                "Fit its `statistics` with another estimator, which spends no budget.",
                 InterruptionWarning,
             )
         return made
@@ -248,7 +248,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _checked_count(self, count: Any) -> Hashable:
         if not self.takes_count:
             raise ArgumentError(
-                f"`count` must be left out of {type(self).__name__}, which reads one row a record; repeat the rows."
+                f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
             )
         if not isinstance(count, Hashable):
             raise ArgumentError(f"`count` must be the name of a column, got a {type(count).__name__}.")

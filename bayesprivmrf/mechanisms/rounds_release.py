@@ -50,13 +50,15 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
 
 
 def said_of(run: Rounds, domain: Domain) -> str | None:
-    """Return what a warning says of rounds, by what they let out; nothing of those that were interrupted."""
+    """Return the text of a warning about the rounds, from public numbers; None where they were interrupted."""
     if interrupted_by() is not None:
         return None
     said, left_out = [], _left_out(run)
     if left_out:
         names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
-        said.append(f"asked tables did not fit into `maximum_cells` beside the others: {', '.join(names)}")
+        said.append(
+            f"requested tables did not fit into `maximum_cells` beside the others: {', '.join(names)}"
+        )
     if not run.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
     if hides := _told(run).details.get(NOISE_HIDES):
@@ -82,7 +84,7 @@ def _left_out(run: Rounds) -> list[Scope]:
 
 
 def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
-    """Return public numbers about a release, and the names of the states that are one in the fit."""
+    """Return public numbers about a release, and the names of the states that are merged in the fit."""
     status, merging = run.fit.status, run.merging
     if run.has_fallen_back and status is not Status.DIVERGED:
         status = Status.STOPPED_EARLY

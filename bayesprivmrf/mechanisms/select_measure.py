@@ -151,7 +151,7 @@ class SelectMeasure(
     workload: Iterable[Clique] | None = None
     maximum_cells: int = MAXIMUM_CELLS
     _removed: ClassVar[Mapping[str, str]] = {
-        "seconds": "no clock decides what is learned; set a smaller `maximum_cells` for a shorter release, and see "
+        "seconds": "learning does not depend on time; set a smaller `maximum_cells` for a shorter release, and see "
         "`preview(network, total=...)` for about how long it takes"
     }
 

@@ -343,8 +343,8 @@ class StatisticsMechanism(
         if self.person is not None and self.at_most is not None:
             if count is not None:
                 raise ArgumentError(
-                    "`count` and `person` must not be given together: each record of a frequency table is a person's "
-                    "only one; leave out one of the two."
+                    "`count` and `person` must not be given together: each record of a frequency table is of "
+                    "another person; leave out one of the two."
                 )
             rows = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
         counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other, rows=rows)

@@ -127,7 +127,7 @@ class NetworkEstimate(Released):
         return [
             f"the estimate {self.inverse_temperature:.4g} is {self.status} of {self._range}: the root lies there or "
             "beyond, and this release cannot tell where. If beta may lie beyond, choose wider `bounds`, of both "
-            "signs, before another release, which costs its own budget; they need no more noise."
+            "signs, before another release, which costs its own budget; wide bounds add no noise."
         ]
 
     @property
@@ -135,7 +135,7 @@ class NetworkEstimate(Released):
         """Sentences on what the estimate rests on."""
         field = self.network.field
         return [
-            "each outcome depends on those of its neighbors alone, as much as the public couplings say",
+            "each outcome depends only on those of its neighbors, in proportion to the public couplings",
             _NO_FIELD if field is None else field.sentence(),
         ]
 
@@ -238,7 +238,9 @@ class NetworkEstimate(Released):
         if self.at_bound:
             marks.append(Mark(RowStatus.DOUBTFUL, f"the estimate is {self.status}"))
         if found.is_empty:
-            marks.append(Mark(RowStatus.NOT_TRUSTED, "no beta of the span makes such an estimate likely"))
+            marks.append(
+                Mark(RowStatus.NOT_TRUSTED, "no beta of the simulated span makes this estimate likely")
+            )
         elif found.open_below or found.open_above:
             marks.append(Mark(RowStatus.DOUBTFUL, "a limit is the end of the simulated span"))
         return interval_frame(

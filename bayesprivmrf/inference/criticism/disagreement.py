@@ -195,8 +195,8 @@ class Disagreement:
         most = f", most of all {self.between}" if self.between else ""
         return (
             f"released tables disagree on {self.label} by more than their noise{most} (tail probability "
-            f"{self.tail:.1g}, smallest of {self.tests}): they are not of the same records, or their noise is of "
-            "another law; fit the releases apart, or ask who made them"
+            f"{self.tail:.1g}, smallest of {self.tests}): they do not describe the same records, or their "
+            "noise has another distribution; fit the releases apart, or ask who made them"
         )
 
 

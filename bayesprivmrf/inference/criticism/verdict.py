@@ -55,14 +55,14 @@ def verdict(
     if not evidence.has_total:
         problems = (
             *problems,
-            "the number of records may be nothing: its standard error is larger; spend more",
+            "the number of records may be zero: its standard error is larger; spend more",
         )
     if inference == "loopy" and status in _ENDED_WELL:
         status = Status.APPROXIMATE
         if not evidence.engine("loopy").marginals_with_status(potentials)[2]:  # pyright: ignore[reportAttributeAccessIssue]
             problems = (
                 *problems,
-                "loopy belief propagation does not settle here; fit with inference='exact'",
+                "loopy belief propagation does not converge here; fit with inference='exact'",
             )
     return Verdict(status=Status.NOT_TRUSTED if problems else status, problems=problems, stats=stats)
 
@@ -104,6 +104,6 @@ def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
     remedy = ", or ".join(text for text, holds in remedies.items() if holds)
     return (
         f"the release contradicts the model ({restrictions(model)}): its numbers are farther from the model's than "
-        f"noise and sampling put them (by {misfit.score:.1f} standard deviations, tail probability "
+        f"noise and sampling explain (by {misfit.score:.1f} standard deviations, tail probability "
         f"{misfit.tail:.1g}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; {remedy}"
     )

@@ -79,7 +79,7 @@ def _refuse_links(target: Path) -> None:
     import h5py
 
     if target.is_file() and not h5py.is_hdf5(target):
-        raise ForeignFileError(f"{str(target)!r} is no posterior: it is not a netCDF file.")
+        raise ForeignFileError(f"{str(target)!r} is not a posterior: it is not a netCDF file.")
 
     def look(group: Any, depth: int) -> None:
         for name in group:
@@ -100,7 +100,7 @@ def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
     """Raise at another format, a newer one, or more numbers than may be read."""
     if tree.attrs.get("format") != FORMAT:
         raise ForeignFileError(
-            f"{str(target)!r} is no posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
+            f"{str(target)!r} is not a posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
         )
     version = tree.attrs["format_version"]
     if not version <= VERSION:
@@ -119,7 +119,7 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     """Return the posterior of a tree in memory."""
     own = tree[GROUP]
     if own.attrs["sha256"] != checksum_of(tree):
-        raise ReleaseFileError("its content was altered, or damaged")
+        raise ReleaseFileError("its content was altered or damaged")
     fields = Fields(json.loads(own.attrs["document"]))
     numbers = {str(name): np.asarray(values) for name, values in own.dataset.data_vars.items()}
     releases = [
@@ -131,7 +131,7 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     source = Source(estimator=estimator, releases=tuple(releases), population=fields.text("population"))
     evidence = gather(releases, takes_bounds=True, population=source.population)
     if bool(tree.attrs["simulated"]) != evidence.is_simulated:
-        raise ReleaseFileError("its mark of simulated noise differs from its releases'")
+        raise ReleaseFileError("its mark of simulated noise differs from that of its releases")
     finished = _finished(tree, evidence, numbers)
     asked = replace(estimator, formulation=fields.text("formulation"))
     status = Status(fields.text("status"))

@@ -60,8 +60,8 @@ _NOT_LINEAR = (
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
 
-_NO_RECORDS = "of a state that no record may have"
-_MOVES = "moves with effects of a state that no record may have"
+_NO_RECORDS = "of a state that may have no record"
+_MOVES = "moves with effects of a state that may have no record"
 _UNCOUNTED = "not known whether each state has records"
 
 

@@ -88,7 +88,7 @@ class RoundsSolution(LearnedSolution):
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
-        """The declared states that are one in the fit, by variable."""
+        """Declared states that are merged in the fit, by variable."""
         domain, merging = self.specification.domain, self._merging
         return {
             variable: tuple(tuple(states[s] for s in part) for part in merging.parts(v))
@@ -303,7 +303,7 @@ class RoundsSolution(LearnedSolution):
                 )
                 named = ", ".join(str(domain.states[v][s]) for s in part[:_NAMED])
                 more = ", ..." if len(part) > _NAMED else ""
-                note = f"{domain.variables[v]}: {named}{more} are one in the fit"
+                note = f"{domain.variables[v]}: {named}{more} are merged in the fit"
                 marks.append(Mark(RowStatus.DOUBTFUL, note, np.broadcast_to(own, shape)))
         return marks
 

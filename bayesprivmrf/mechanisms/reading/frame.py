@@ -168,6 +168,6 @@ def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: st
         ) from None
     if sum(str(each) == str(column) for each in columns) > 1:
         raise DataError(
-            f"the data must have one column that is printed {str(column)!r}, for it {says}; rename the others."
+            f"the data must have one column that is printed {str(column)!r}, because it {says}; rename the others."
         )
     return column

@@ -105,9 +105,9 @@ class Persons:
         """Error for a query whose rows of a person would have to be chosen among."""
         return DataError(
             f"where `data` is a query, whose rows have no order, column {self.column!r} must name a person in each "
-            "row, by whole numbers or dates (Polars and PySpark: or text), and a person with more rows than "
-            f"`at_most`={self.at_most} must have equal ones; raise `at_most`, or sort by person and by what comes "
-            "first, and collect."
+            "row, by whole numbers or dates (in Polars and PySpark also by text), and a person with more rows than "
+            f"`at_most`={self.at_most} must have equal ones. Raise `at_most`, or sort by person and by the order "
+            "in which rows shall count, and collect."
         )
 
     def numbers(self, data: Any, frame: Any) -> IntArray:

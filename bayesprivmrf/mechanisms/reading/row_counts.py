@@ -116,7 +116,7 @@ class Counts:
     def error(self) -> DataError:
         """Error for counts that are none, without saying which."""
         return DataError(
-            f"column {self.column!r} must hold whole numbers, at least 0 and at most {self.most:,} in all, for it "
+            f"column {self.column!r} must hold whole numbers, at least 0 and at most {self.most:,} in all, as it "
             "says how many records each row stands for; correct the others, or drop their rows."
         )
 
