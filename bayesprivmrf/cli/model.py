@@ -16,7 +16,7 @@ from bayesprivmrf.readers.columns import csv_columns, or_near
 __all__ = ["drafted", "run"]
 
 _MISSING = "missing"
-"""The state of a missing value, where the codebook has a row for it without a label."""
+"""Name of the state of missing values, where its row in the codebook has no label."""
 
 _NEXT = """\
 # Drafted from a codebook. Check it: the states are public, and answers and plots list them in this order.
@@ -45,15 +45,15 @@ def drafted(columns: Mapping[str, Sequence[str]]) -> str:
     Parameters
     ----------
     columns
-        ``variable`` and ``state``, one row a state, in order; and perhaps ``label``, the name that the model gives to
-        a state, which several may share. An empty state is that of missing values.
+        ``variable`` and ``state``, one row per state, in order; optionally ``label``, the name that the model gives
+        to a state. States with the same label are merged. An empty state stands for missing values.
 
     Raises
     ------
     DataError
         A column or an entry is missing.
     ModelError
-        A variable or a state is there twice, or has no name.
+        A variable or a state occurs twice, or has no name.
     """
     for name in ("variable", "state"):
         if name not in columns:
@@ -70,7 +70,7 @@ def drafted(columns: Mapping[str, Sequence[str]]) -> str:
             )
         rows.setdefault(variable.strip(), []).append((state.strip(), label.strip()))
     text = _NEXT + "".join(f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items())
-    declaration_of(tomllib.loads(text))  # refuses what no model file may hold
+    declaration_of(tomllib.loads(text))  # refuses anything that a model file must not contain
     return text
 
 
@@ -99,5 +99,5 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML, which escapes what JSON escapes, and one character more."""
+    """Return a basic string of TOML, whose escapes are those of JSON and one more."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
