@@ -160,7 +160,7 @@ class StatisticsMechanism(
 
     @property
     def _person_rows(self) -> PersonRows | None:
-        """How many rows of one person a release counts, as it states."""
+        """Statement of a release on how many rows of one person it counts."""
         if self.at_most is None:
             return None
         return PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)

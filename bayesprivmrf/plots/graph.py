@@ -41,8 +41,8 @@ def learned_graph(
     learned
         A learned model.
     threshold
-        At least 0: weaker couplings are left out. By default those below their noise are, as `graph` of the model
-        explains. All variables stay.
+        At least 0: weaker couplings are left out. By default couplings below their noise are left out, as the method
+        `graph` of the model explains. All variables stay.
     weight
         The meaning of an edge's width, as `graph` of the model explains: by default the coupling, nats, where it is
         one number; else ``"dependence"``, from 0 to 1, since the ``"largest"`` entry of a table is mostly that of a
