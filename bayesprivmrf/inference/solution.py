@@ -62,9 +62,9 @@ class Solution(Card):
     is_simulated
         Whether a release behind it had seeded noise, and so protects nobody.
     problems
-        What is wrong with the fit, a sentence each; empty where nothing is known to be.
+        Problems of the fit, one sentence each; empty where none is known.
     of_records
-        What the fit takes the records to be, a sentence each: the first of `assumptions`.
+        Assumptions of the fit on the records, one sentence each; they come first in `assumptions`.
     references
         What `citation` names for the method: keys of its own entries, or whole BibTeX entries.
     """
@@ -94,12 +94,12 @@ class Solution(Card):
 
     @property
     def _evidence(self) -> Evidence | None:
-        """What was measured, where the fit keeps it."""
+        """Evidence of the fit: the measurements, where the fit keeps them."""
         return None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
         from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 
         return model_assumptions(self.specification, self.of_records)
@@ -158,7 +158,7 @@ class Solution(Card):
         -------
         xarray.DataArray
             Dims are the variables in the order given, coords their states as declared; sums to one. Its ``attrs``
-            say so where the noise was seeded, and so do those of `sample` and the attributes of `network`.
+            mark a release with seeded noise, as do those of `sample` and the attributes of `network`.
 
         Raises
         ------

@@ -82,10 +82,10 @@ def aligned(
     array, shape = read(what, raw), tuple(map(len, states))
     if sides is None:
         if array.shape != shape:
-            raise ModelError(f"{what} must have shape {shape}, one axis a variable, got {array.shape}.")
+            raise ModelError(f"{what} must have shape {shape}, one axis per variable, got {array.shape}.")
         return array
     if array.ndim != len(sides):
-        raise ModelError(f"{what} must hold one value a cell, got an array of shape {array.shape}.")
+        raise ModelError(f"{what} must hold one value per cell, got an array of shape {array.shape}.")
     if len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states):  # a frame of one column
         sides, array = sides[:1], array[:, 0]
     levels = [level for side in sides for level in side]
@@ -167,9 +167,9 @@ def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Lab
         numbers = [declared.get(label_key(label)) for label in labels]
         if None not in numbers and numbers != list(labels):
             raise ModelError(
-                f"{what} must say what the entries of {variable} are: pandas numbers them from 0, and the declared "
-                "states are these numbers in another order. Set its index to the states, or give `.to_numpy()` in "
-                "declared order."
+                f"{what} must say which state each entry of {variable} is: pandas numbers them from 0, and the "
+                "declared states are these numbers in another order. Set its index to the states, or give "
+                "`.to_numpy()` in declared order."
             )
         return np.arange(len(labels))
     codes = [declared.get(label_key(label)) for label in labels]

@@ -77,7 +77,7 @@ def dearer_than_promised(
     if sum(costs) <= promised * (1 + 1e-6):
         return None
     return (
-        f"the release promises {name} = {promised:.4g}, but its noise alone costs {sum(costs):.4g}: the statement is "
+        f"the release promises {name} = {promised:.4g}, but its noise alone costs {sum(costs):.4g}: the promise is "
         "wrong, unless records were sampled in secret before they were counted; ask whoever made the file."
     )
 

@@ -458,7 +458,7 @@ def test_a_chain_that_noise_drowns_ends_with_finite_numbers():
             solution = NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
         assert solution.status is Status.NOT_TRUSTED
         # where there may be no record at all, the status and `problems` say so
-        text = "the noise hides" if caught else "the number of records may be nothing"
+        text = "the noise hides" if caught else "the number of records may be zero"
         assert any(text in problem for problem in solution.problems)
         assert all(one.category is NoiseWarning for one in caught)
         table = sequences.transition_matrix(solution)

@@ -257,7 +257,7 @@ def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> Fl
         warnings.warn(
             f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
             f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables at a "
-            "time or for some states by `given`, a smaller query, or declare smaller cliques.",
+            "time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
             ForecastWarning,
             stacklevel=5,
         )

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Choice"]
 
 _NO_NUTS = (
-    "`fit` draws whole records for this release (formulation='exact'), which has no settings of NUTS; leave out "
-    "`sampler` and all settings but `cores` and `progress_bar`, or ask for formulation='{other}'."
+    "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave out "
+    "`sampler` and all settings except `cores` and `progress_bar`, or ask for formulation='{other}'."
 )
 
 

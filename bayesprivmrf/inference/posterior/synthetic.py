@@ -174,6 +174,6 @@ def records_of(evidence: Evidence, total: FloatArray) -> int:
         raise ArgumentError(
             "`size` must be given here: the release's own estimate of the number of records, "
             f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f}, cannot be told from "
-            "none, and the posterior of it is little but its prior."
+            "zero, and its posterior is mostly the prior."
         )
     return round(float(np.median(total)))

@@ -105,7 +105,7 @@ class TransitionSolution(Solution):
         lower, upper = cut_limits(estimates, errors, errors, prob, ends)
         cut = Mark(
             RowStatus.DOUBTFUL,
-            "the normal interval reaches the end of what can be",
+            "the normal interval reaches an end of the possible range",
             (lower <= ends[0]) | (upper >= ends[1]),
         )
         return interval_frame(
