@@ -58,11 +58,6 @@ __all__ = ["TABLES_BY_ROUND", "RoundsSolution", "with_intervals"]
 TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 
-_UNMEASURED = 2.0  # deviations of the last round's noise: how far an effect that was not measured may be off
-_CONTRADICTED = (
-    2.0  # deviations of what the prior takes from a cell, from which the numbers contradict the prior
-)
-_ONE_SIDED = 0.25  # share of the distance at which 0 is excluded, over which a lower limit leaves 0
 _LEAST_RECORDS = 0.5
 _TAIL = 0.00135  # of a normal number beyond three deviations
 _NAMED = 4  # merged states that a row's note names
