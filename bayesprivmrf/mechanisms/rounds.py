@@ -191,6 +191,7 @@ class Rounds:
         self._count_singles()
         self._measured([(v,) for v in plan.free], rho, self.singles)
         self.merging = Merging.by(plan.declared, self.singles, plan.rules)
+        self.apart.groups = self.merging.groups
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
         self._use(self._first_fit())

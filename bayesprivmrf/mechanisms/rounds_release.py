@@ -106,7 +106,7 @@ def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
         **({"merged": merged} if merged else {}),
         "one_way_noise": run.singles[0].law.scale,
         "rho_spent": float(run.filter.spent),
-        NOT_MEASURED: run.apart.at_most(run.fit, run.error_of_total),
+        NOT_MEASURED: run.apart.at_most(run.fit, merging.groups, run.error_of_total),
         **stopped_details(),
         **(told.details if status is not Status.DIVERGED else {}),
         **({"left_out": left_out} if left_out else {}),

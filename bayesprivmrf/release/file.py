@@ -272,9 +272,11 @@ def _unfinished_saves(target: Path) -> list[Path]:
                 with path.open("rb") as file:
                     _members(file, path, sys.maxsize)
                 whole.append(path)
-            except ReleaseFileError:
-                # a save that has just begun is not locked yet
-                if _age(path) > _ABANDONED:
+            except NewerFormatError:  # as whole as this version can tell
+                whole.append(path)
+            except ReleaseFileError as error:
+                # one that cannot be read now may be whole, and a save that has just begun is not locked yet
+                if not isinstance(error.__cause__, OSError | MemoryError) and _age(path) > _ABANDONED:
                     path.unlink()
     return sorted(whole)
 

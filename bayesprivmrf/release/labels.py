@@ -28,6 +28,8 @@ _NAMES = {
     *("timestamp", "time span", "period", "interval"),
 }
 """Names of `_kinds`, which takes pandas to make."""
+_MOST_DIGITS = 4300
+"""Digits of a decimal's integer: as many as Python reads of a whole number."""
 
 
 def encoded(label: Any) -> Any:
@@ -90,8 +92,8 @@ def _kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]
     return {
         float: ("float", repr, float),  # infinite: others stand as they are
         bytes: ("bytes", bytes.hex, bytes.fromhex),
-        Decimal: ("decimal", str, Decimal),
-        Fraction: ("fraction", str, Fraction),
+        Decimal: ("decimal", str, _decimal),
+        Fraction: ("fraction", str, _fraction),
         datetime.date: ("date", datetime.date.isoformat, datetime.date.fromisoformat),
         datetime.time: ("time", datetime.time.isoformat, datetime.time.fromisoformat),
         datetime.datetime: (
@@ -125,6 +127,20 @@ def _kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]
             lambda held: pd.Interval(*labels(held[:2]), closed=held[2]),
         ),
     }
+
+
+def _decimal(text: str) -> Decimal:
+    """Return a decimal number whose integer is no longer than a file's other numbers may be."""
+    found = Decimal(text)
+    if found.is_finite() and abs(found.adjusted()) > _MOST_DIGITS:
+        raise ValueError("a label must not have so large an exponent")
+    return found
+
+
+def _fraction(text: str) -> Fraction:
+    """Return a fraction of two whole numbers; an exponent, which `Fraction` takes as well, could fill the memory."""
+    above, _, below = text.partition("/")
+    return Fraction(int(above), int(below or "1"))
 
 
 def _zone(moment: datetime.datetime) -> str | None:

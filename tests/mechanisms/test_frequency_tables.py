@@ -124,7 +124,8 @@ def test_every_engine_counts_alike_and_refuses_alike(engine):
     for kind in ("int64", "int8", "uint16"):
         frame = ENGINES[engine](table().astype({"Freq": kind}))
         assert ExactStatistics().release(NETWORK, frame, count="Freq").flat.tolist() == wanted.tolist()
-    for counts in ([3, 1, 0, 2, 40, -1], [3, 1, 0, 2, 40, None], [3, 1, 0, 2, 40, 0.5], [2**52] * 6):
+    many = ([2**52] * 6, [2**53, 1, 0, 0, 0, 0])  # the second sum is 2^53 as a float
+    for counts in ([3, 1, 0, 2, 40, -1], [3, 1, 0, 2, 40, None], [3, 1, 0, 2, 40, 0.5], *many):
         frame = ENGINES[engine](table(counts))
         with pytest.raises(
             DataError, match=r"column 'Freq' must hold whole numbers, at least 0 and at most"

@@ -162,6 +162,8 @@ def test_enums_are_refused_at_declaration(label):
         {"date": 5},
         {"period": [1, "os"]},
         {"decimal": "one"},
+        {"decimal": "1E+999999999"},  # its integer would fill the memory
+        {"fraction": "1e9999999"},  # as this one's
         {"datetime": ["2020-01-01T00:00:00", 0, "../../etc/passwd"]},
         {"interval": [2, 1, "right"]},
         {"bytes": "f"},

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from bayesprivmrf.errors import ArgumentError, ReleaseFileError, UnfinishedSaveW
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance, file
+
+from .nasty import document_and_array, write_sealed
 
 MODEL = ModelSpecification(domain=Domain.from_states({"a": ["no", "yes"]}), cliques=(("a",),))
 
@@ -263,6 +266,26 @@ def test_a_save_that_was_cut_short_is_removed_once_it_is_old(tmp_path, monkeypat
     os.utime(left, (long_ago, long_ago))
     release().save(path, overwrite=True)
     assert os.listdir(tmp_path) == ["r"]
+
+
+@pytest.mark.parametrize("reason", ["of a newer version", "cannot be read now"])
+def test_an_old_leftover_that_may_be_whole_is_never_removed(reason, tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    left = kill_a_save(path, monkeypatch)
+    if reason == "of a newer version":
+        document, array = document_and_array(left)
+        write_sealed(left, document | {"version": 10**6}, array)
+    else:
+        monkeypatch.setattr("zipfile.ZipExtFile.read", fail_to_read)
+    long_ago = time.time() - 10**6
+    os.utime(left, (long_ago, long_ago))
+    with suppress(ReleaseFileError):
+        require_no_unfinished_save(path)
+    assert left.exists()
+
+
+def fail_to_read(*_):
+    raise OSError(5, "Input/output error")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs file locks")

@@ -20,9 +20,16 @@ Later fits move the model by a known total variation, and the number of records 
 
 .. math:: \mathrm{TV}_c \le \frac{u_c + 1.645 e}{2 N} + \mathrm{TV}(\text{model then, model now}).
 
+<<<<<<< HEAD
 The bound of a pair is that of the last round in which it was a candidate. A pair that was too large for the model, or
 that would have closed a cycle across parts of the model when the last table was chosen, has no bound from that round;
 nor have pairs in models of many columns.
+=======
+The last round in which a pair was asked for counts. A pair that fits no model, or would have closed a ring across
+parts of the model when the last table was chosen, has no bound of that round; nor have models of many columns. A
+bound is for the states that were one in that round: where single variables were measured again and others are one
+now, it tells nothing.
+>>>>>>> 9021b187b3b5f74a17552994ec412d80dd62d8ef
 """
 
 from __future__ import annotations
@@ -37,7 +44,7 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit
 from bayesprivmrf.learning.rounds.tables import MeasuredTable
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["NOT_MEASURED", "Unmeasured", "marks_of_unmeasured"]
 
@@ -79,8 +86,19 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
 
 @dataclass(slots=True)
 class Unmeasured:
+<<<<<<< HEAD
     """Bounds on the misfits of pairs, in records, each with the model's table of the round that gave it."""
+=======
+    """What the rounds told of pairs: the most that each misfit may be, records, and the model's table then.
+>>>>>>> 9021b187b3b5f74a17552994ec412d80dd62d8ef
 
+    Parameters
+    ----------
+    groups
+        For each variable the group of each declared state in these rounds.
+    """
+
+    groups: Sequence[IntArray] = ()
     found: dict[Scope, tuple[float, FloatArray]] = field(default_factory=dict)
 
     def by_count(
@@ -135,21 +153,21 @@ class Unmeasured:
         for place, table in zip(places, tables, strict=True):
             self.found[scopes[place]] = max(float(misfits[place]), 0.0), table
 
-    def at_most(self, fit: RoundFit, error: float) -> list[list[float]]:
+    def at_most(self, fit: RoundFit, groups: Sequence[IntArray], error: float) -> list[list[float]]:
         """Return the pairs that no table of the last model holds: two positions, and the bound, rounded up.
 
         Parameters
         ----------
-        fit
-            The last model.
+        fit, groups
+            The last model, and the groups of its states.
         error
             Standard error of the number of records; 0 where it is public.
         """
         held = set(fit.effects.subsets)
         pairs = [
             pair
-            for pair, (_, table) in self.found.items()
-            if pair not in held and table.shape == tuple(fit.effects.cardinalities[v] for v in pair)
+            for pair in self.found
+            if pair not in held and all(np.array_equal(self.groups[v], groups[v]) for v in pair)
         ]
         found: list[list[float]] = []
         for pair, now in zip(pairs, fit.probabilities(pairs), strict=True):

@@ -86,8 +86,10 @@ def count_where_the_data_is(
         result.get_column(name).to_numpy().astype(np.int64) for name in ("cell", "n", "table")
     )
     if rows is not None:
-        sizes_of_groups = result.get_column("size").to_numpy()[tables == 0]
-        if result.get_column("refused").to_numpy().any() or sizes_of_groups.sum() > MOST_RECORDS:
+        sizes, first = result.get_column("size").to_numpy(), tables == 0
+        # as floats first, for whole numbers of 64 bits may overflow
+        are_many = sizes[first].sum() > MOST_RECORDS or counts[first].sum() > MOST_RECORDS
+        if result.get_column("refused").to_numpy().any() or are_many:
             raise rows.error()
     if (cells < 0).any():
         raise _misfit(int(cells.min()), codings)

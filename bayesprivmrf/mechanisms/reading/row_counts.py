@@ -82,7 +82,8 @@ class Counts:
         if values.size and (values.min() < 0 or values.max() > self.most):
             raise self.error()
         counts = values.astype(np.int64)
-        if counts.sum(dtype=np.float64) > self.most:
+        # as floats first, for whole numbers of 64 bits may overflow
+        if counts.sum(dtype=np.float64) > self.most or counts.sum() > self.most:
             raise self.error()
         return counts
 
