@@ -60,18 +60,10 @@ def test_the_status_of_a_row_is_by_its_bound_and_its_reach(released):
     for learned, _ in released:
         for i, j, bound in learned.details["not_measured"]:
             frame = learned.solution.interval([NAMES[int(i)], NAMES[int(j)]], of="records")
-<<<<<<< HEAD
-            reach = (
-                np.minimum(frame["estimate"] - frame["lower"], frame["upper"] - frame["estimate"])
-                / learned.total
-            )
-            assert (frame.loc[reach >= bound, "status"] == "model").all()
-=======
             reach = np.minimum(frame["estimate"] - frame["lower"], frame["upper"] - frame["estimate"])
             # limits are whole numbers of records
             assert (frame.loc[reach >= bound * learned.total + 1, "status"] == "model").all()
             assert (frame.loc[reach <= bound * learned.total - 1, "status"] != "model").all()
->>>>>>> 9021b187b3b5f74a17552994ec412d80dd62d8ef
             worse = "doubtful" if bound <= 0.05 else "not trusted"
             assert set(frame["status"]) <= {"model", worse}
 

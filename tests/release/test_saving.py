@@ -280,7 +280,7 @@ def test_an_old_leftover_that_may_be_whole_is_never_removed(reason, tmp_path, mo
     long_ago = time.time() - 10**6
     os.utime(left, (long_ago, long_ago))
     with suppress(ReleaseFileError):
-        require_no_unfinished_save(path)
+        file.require_no_unfinished_save(path)
     assert left.exists()
 
 

@@ -20,16 +20,9 @@ Later fits move the model by a known total variation, and the number of records 
 
 .. math:: \mathrm{TV}_c \le \frac{u_c + 1.645 e}{2 N} + \mathrm{TV}(\text{model then, model now}).
 
-<<<<<<< HEAD
 The bound of a pair is that of the last round in which it was a candidate. A pair that was too large for the model, or
 that would have closed a cycle across parts of the model when the last table was chosen, has no bound from that round;
 nor have pairs in models of many columns.
-=======
-The last round in which a pair was asked for counts. A pair that fits no model, or would have closed a ring across
-parts of the model when the last table was chosen, has no bound of that round; nor have models of many columns. A
-bound is for the states that were one in that round: where single variables were measured again and others are one
-now, it tells nothing.
->>>>>>> 9021b187b3b5f74a17552994ec412d80dd62d8ef
 """
 
 from __future__ import annotations
@@ -86,11 +79,7 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
 
 @dataclass(slots=True)
 class Unmeasured:
-<<<<<<< HEAD
-    """Bounds on the misfits of pairs, in records, each with the model's table of the round that gave it."""
-=======
-    """What the rounds told of pairs: the most that each misfit may be, records, and the model's table then.
->>>>>>> 9021b187b3b5f74a17552994ec412d80dd62d8ef
+    """Bounds on the misfits of pairs, in records, each with the model's table of the round that gave it.
 
     Parameters
     ----------
