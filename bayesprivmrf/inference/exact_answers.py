@@ -213,7 +213,7 @@ def _of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
 
 
 def without_records(basis: Any, wanted: FloatArray) -> np.ndarray:
-    """Return a mask of cells that must be empty, because they are part of a nonnegative sum that is zero.
+    """Return a mask of cells that must be empty: they are in a sum of zero with nonnegative coefficients.
 
     Parameters
     ----------
