@@ -59,7 +59,7 @@ class NoisyStatistics(Released):
     provenance
         How the release was made.
     person_rows
-        How many rows of one person it counts, where one may have several; otherwise None.
+        Rule for counting rows of one person, where one may have several; otherwise None.
 
     Raises
     ------
