@@ -1,4 +1,4 @@
-"""How many wrong models a fit catches, and how many right ones it accuses, by estimator and family of models.
+"""Shares of wrong and of right models that a fit rejects, by estimator and family of models.
 
 For each family a population departs from the model along a random direction, as far as makes the mean of the misfit
 0, 2, 4 or 8 of its standard deviations. That is found by the misfit of the population's expected tables, without

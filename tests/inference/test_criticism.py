@@ -1,4 +1,4 @@
-"""Models that a release contradicts are not trusted, whoever fits them, and right ones are not accused."""
+"""Goodness of fit: models that a release contradicts are not trusted, by any estimator, and right models are."""
 
 import re
 import warnings

@@ -1,4 +1,4 @@
-"""A public external field: its constants by enumeration, and that everything made with a field honors it."""
+"""Public external field: its constants by enumeration, and its use in everything made with a field."""
 
 from __future__ import annotations
 

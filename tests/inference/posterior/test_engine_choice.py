@@ -1,4 +1,4 @@
-"""Which engine `LatentCounts()` takes for many records or strong noise, and what it says of one that mixes slowly."""
+"""Choice of the engine by `LatentCounts()` for many records or strong noise, and warnings of slow mixing."""
 
 import time
 import warnings
@@ -18,7 +18,7 @@ SHORT = {"draws": 300, "tune": 300, "chains": 2}
 
 
 def tables(size, seed=0):
-    """Two tables of one population of so many records: rows of 2 x 3 and of 3 x 2 cells."""
+    """Return two tables of one population with a given number of records: 2 x 3 and 3 x 2 cells."""
     rng = np.random.default_rng(seed)
     joint = rng.multinomial(size, rng.dirichlet(np.ones(12))).reshape(2, 3, 2)
     return {("a", "b"): joint.sum(2), ("b", "c"): joint.sum(0)}

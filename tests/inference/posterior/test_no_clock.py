@@ -1,4 +1,4 @@
-"""No clock decides a number: equal seeds give equal posteriors, and a limit in seconds only stops them."""
+"""Independence of posteriors from the clock: equal seeds give equal draws, and a limit in seconds only stops."""
 
 import ast
 from pathlib import Path
