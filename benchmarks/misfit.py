@@ -139,7 +139,7 @@ FAMILIES = {
 
 
 def size_of(family: Family, records: int, scale: float, wanted: float) -> float:
-    """How far the population is off where its expected misfit is `wanted` standard deviations."""
+    """Return the distance of the population from the model at which its expected misfit has a given size."""
 
     def misfit(size: float) -> float:
         return family.fit(bpm.NaiveMLE(ridge=1e-9), family.releases(size, records, scale, None)).stats[

@@ -164,7 +164,7 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
     if not is_ended and _last_fields(content, separator) < whole.shape[1]:
         raise DataError(
             "the last line of a CSV file must end in a line break where it has fewer fields than the header, or the "
-            "file one column, for a missing last value is a blank line; add it."
+            "file one column, as a missing last value is a blank line; add it."
         )
     names = whole.iloc[0]
     if names[names.notna()].duplicated().any():

@@ -219,7 +219,7 @@ def rare(scale, people, seed=1):
 
 
 def test_rare_transitions_of_few_people_are_doubtful_and_the_others_are_not():
-    """Where the noise is next to nothing, it is sampling that leaves a transition open."""
+    """Under negligible noise, sampling alone explains the wide intervals."""
     release, matrix = rare(0.05, 300)
     solution = bpm.NoiseAwareMAP().fit(release)  # warns of nothing
     assert solution.status is Status.CONVERGED

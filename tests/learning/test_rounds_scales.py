@@ -77,7 +77,7 @@ def test_intervals_hold_the_tables_of_copies():
 
 
 def test_a_prior_that_the_numbers_contradict_does_not_narrow_intervals(monkeypatch):
-    """A model with the fixed scales, as in files of old: without the pull as an error none held."""
+    """A model with fixed scales, as in older files, has wide intervals where the prior is contradicted."""
     monkeypatch.setattr(rounds, "with_learned_scales", lambda fit, *given, **named: fit)
     missing = cells(answers, range(2)).loc[("missing", "missing")]
     assert abs(missing["estimate"] - missing["truth"]).mean() > 0.01

@@ -17,7 +17,7 @@ NAMES = list("abcdefghijkl")
 
 @pytest.fixture(scope="module")
 def released():
-    """Two releases of a chain of twelve columns, in a model that has no room for most pairs, and the records."""
+    """Two releases of a chain of twelve columns, in a model that is too small for most pairs, and the records."""
     found = []
     for seed in range(2):
         rng = np.random.default_rng([seed, 3])

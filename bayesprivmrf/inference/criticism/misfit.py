@@ -207,7 +207,7 @@ class _Moments:
         """S."""
         _, _, product = self.engine.linearize(self.family.potentials(point[:-1]))
         own = self.rows @ np.array([product(row) for row in self.rows]).T
-        # rows of one person may be alike: then the variance is that much larger
+        # rows of one person may be equal, which multiplies the variance by their number
         records = np.exp(point[-1]) * self.evidence.rows_of_one
         return 0.5 * records * (own + own.T)
 

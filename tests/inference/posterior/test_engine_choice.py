@@ -105,7 +105,7 @@ def test_a_setting_of_the_sampler_is_applied_where_the_formulation_has_it():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
 def test_a_table_of_a_thousand_states_mixes_in_seconds():
-    """Its shapes have a thousand positions: a move of each that read the whole table took two thirds of a minute."""
+    """The shapes of the table have a thousand positions, so a move of one must not read the whole table."""
     rng = np.random.default_rng(0)
     model = specification({"a": list(range(1000)), "b": [0, 1]}, [("a", "b")])
     counts = rng.multinomial(50_000, rng.dirichlet(np.ones(2000)))
