@@ -69,7 +69,7 @@ def _user_cache() -> Path:
 
 
 def _can_be_written(folder: Path) -> bool:
-    """Return True if a file can be created in a folder; on some file systems permissions do not tell."""
+    """Return True if a file can be created in a folder; permissions do not decide this on every file system."""
     from tempfile import TemporaryFile
 
     try:

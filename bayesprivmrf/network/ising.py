@@ -164,7 +164,7 @@ class IsingNetwork:
         ----------
         nodes
             Names of at least two nodes, two of them coupled; they keep their order, their couplings and the
-            field. Degrees are not counted anew: for that, make the network from the graph of these nodes.
+            field. Degrees are not counted again: for that, make the network from the graph of these nodes.
 
         Raises
         ------

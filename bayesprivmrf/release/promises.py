@@ -54,7 +54,7 @@ def check_promise(
 def dearer_than_promised(
     guarantee: PrivacyGuarantee | None, noise: Sequence[NoiseLaw], model: ModelSpecification
 ) -> str | None:
-    r"""Return words on noise of whole tables that costs more than was promised; None where that cannot be told.
+    r"""Return a text if the noise of whole tables costs more than was promised; None if not, or if it is unknown.
 
     A record adds one to one cell of each table, whatever the data, and two records that differ in every table exist
     where each table has two cells and none is impossible. So :math:`\Delta_1` = 1, or 2 under replace-one, and

@@ -1,4 +1,4 @@
-"""Frames of intervals: what is said against a row is a column, and stays with it wherever the frame goes."""
+"""Interval frames: remarks on rows are columns, which files and merged tables keep."""
 
 import io
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Limits near the ends of a range, against densities of which everything is known."""
+"""Interval limits near the ends of a range, compared with known densities."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""States that are one in a fit by rounds: which ones may be, and where their names are shown."""
+"""Merged states in a fit by rounds: which states may be merged, and where their names are shown."""
 
 from __future__ import annotations
 

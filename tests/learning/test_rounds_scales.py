@@ -1,4 +1,4 @@
-"""Tables of a model learned in rounds where variables hardly leave each other a choice."""
+"""Tables of a model learned in rounds from nearly deterministic columns."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def quarters(found):
 
 
 def test_intervals_hold_the_records_that_lack_all_answers():
-    """Of two releases; before scales were learned, estimates were .02 off and no interval held."""
+    """The errors of two releases are small, and their intervals cover the truth."""
     found = cells(answers, range(2))
     missing = found.loc[("missing", "missing")]
     assert missing["held"].mean() > 0.6
@@ -72,12 +72,12 @@ def test_intervals_hold_the_records_that_lack_all_answers():
 
 
 def test_intervals_hold_the_tables_of_copies():
-    """Of three releases; before scales were learned, about half in the worst quarter."""
+    """The coverage over three releases is near nominal, also in the worst quarter."""
     assert quarters(cells(copies, range(3))).min() > 0.8
 
 
 def test_a_prior_that_the_numbers_contradict_does_not_narrow_intervals(monkeypatch):
-    """A model with the fixed scales, as in files of old: without the pull as an error none held."""
+    """A model with fixed scales, as in older files, has wide intervals where the prior is contradicted."""
     monkeypatch.setattr(rounds, "with_learned_scales", lambda fit, *given, **named: fit)
     missing = cells(answers, range(2)).loc[("missing", "missing")]
     assert abs(missing["estimate"] - missing["truth"]).mean() > 0.01 * RECORDS

@@ -56,7 +56,10 @@ def model_assumptions(
             f"{origin}: {apart:,} pairs of variables that share no clique are independent given those between them."
         ]
     smooth = [f"Scores of {one.variable} are smooth." for one in model.ordinal if one.is_smooth]
-    levels = [f"Areas of level {one.name} of {one.variable} differ alike." for one in model.levels]
+    levels = [
+        f"Differences between areas of level {one.name} of {one.variable} have a common scale."
+        for one in model.levels
+    ]
     return (
         *of_records,
         *(f"{one[0].upper()}{one[1:]}." for one in _restrictions(model, [*everything, *everything])),

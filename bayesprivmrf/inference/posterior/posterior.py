@@ -341,7 +341,7 @@ class Posterior(Card):
 
         *Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
         ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
-        whose latent counts are drawn anew from the parameters. A p-value near 0 means that the model does not fit;
+        whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
         for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
         so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
         restricted model.

@@ -163,12 +163,12 @@ def _half_width(m: int, between: float, within: float, prob: float) -> float:
 
 
 def records_of(evidence: Evidence, total: FloatArray) -> int:
-    """Return the posterior median of N from its draws, of which a long upper tail makes no more than it is.
+    """Return the posterior median of N from its draws, which is robust to a long upper tail.
 
     Raises
     ------
     ArgumentError
-        The release does not tell its number of records from none.
+        The release does not distinguish its number of records from zero.
     """
     if not evidence.has_total:
         raise ArgumentError(

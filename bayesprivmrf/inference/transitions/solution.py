@@ -39,7 +39,7 @@ class TransitionSolution(Solution):
     mode
         The estimate in unconstrained coordinates, with its covariance.
     evidence
-        What it was fitted to.
+        The measurements that it was fitted to.
     """
 
     evidence: Evidence = field(kw_only=True)
@@ -98,7 +98,7 @@ class TransitionSolution(Solution):
         ends: Ends,
         marks: Sequence[Mark],
     ) -> pd.DataFrame:
-        """Return intervals of numbers, from their derivatives by the potentials."""
+        """Return intervals of numbers, from their derivatives with respect to the potentials."""
         rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
         variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
         errors = np.sqrt(np.maximum(variances, 0.0))

@@ -102,7 +102,7 @@ class LearnedPotentials(LearnedNetwork):
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
-        """Declared states that are merged in the fit, by variable: they depend on other variables alike."""
+        """Declared states that are merged in the fit, by variable; such states have the same dependence on others."""
         return self.solution.merged_states if isinstance(self.solution, RoundsSolution) else {}
 
     def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:
