@@ -226,14 +226,14 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _paid(self, *given: Any) -> Any:
         """Call `_randomise`, whose cost is charged: one interruption loses nothing, the second one is obeyed.
 
-        A learner keeps what it computed until then. Elsewhere the hook is called once more, with fresh noise: nobody
-        has seen what the first call drew.
+        A learner keeps what it computed until then. Elsewhere the hook is called once more, with fresh noise, unless
+        a warning has told of what the first call drew: two draws would cost more than was charged.
         """
         with heard() as names:
             try:
                 made = self._called("_randomise", *given)
             except (KeyboardInterrupt, MemoryError, TimeoutError):
-                if names:
+                if names or names.has_told:
                     raise
                 made = self._called("_randomise", *given)
         if names:

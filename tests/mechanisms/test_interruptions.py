@@ -162,6 +162,23 @@ def test_a_second_interruption_is_obeyed():
         released(SelectMeasure(rho=1.0), NETWORK, data(), Interrupting((3, 4)))
 
 
+@pytest.mark.parametrize("name", ["rounds", "Laplace"])
+def test_nothing_is_drawn_anew_once_a_warning_has_told_of_what_was_drawn(monkeypatch, name):
+    mechanism = {"rounds": SelectMeasure(rho=1e-3), "Laplace": LaplaceStatistics(epsilon=1e-3)}[name]
+    network = LEARNERS[name][1]
+    whole, source = draws(mechanism, network), Interrupting(())
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(warnings, "showwarning", interrupted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            released(mechanism, network, data(), source)
+    assert source.calls == whole
+
+
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_rounds_keep_every_table_that_was_drawn(monkeypatch, is_wide):
     if is_wide:
