@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -161,13 +161,16 @@ def _name(value: Any) -> Any:
 
     If a equals b and b equals c, but a differs from c, then whether b comes first decides how many persons there are,
     and one person changes the rows of others. NumPy's numbers become Python's, which compare exactly; its extended
-    ``longdouble`` has no such form. Times with a zone become moments of UTC, because Python compares the two readings
-    of a repeated hour by the clock within a zone and by the moment across zones.
+    ``longdouble`` has no such form. Nor have moments of pandas outside the years 1 to 9999, of which equal ones of
+    different resolution have two hash values. Times with a zone become moments of UTC, because Python compares the
+    two readings of a repeated hour by the clock within a zone and by the moment across zones.
     """
     value = value.item() if isinstance(value, _NUMPY) else value
     kind = type(value)
     is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in _PANDAS
     if not (kind in _NAMES or is_pandas) or value != value:
+        return None
+    if isinstance(value, datetime) and not MINYEAR <= value.year <= MAXYEAR:
         return None
     is_zoned = isinstance(value, datetime) and value.utcoffset() is not None
     return value.astimezone(UTC) if is_zoned else value
