@@ -162,6 +162,13 @@ def test_a_second_interruption_is_obeyed():
         released(SelectMeasure(rho=1.0), NETWORK, data(), Interrupting((3, 4)))
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, TimeoutError])
+def test_one_interruption_of_the_coins_of_blocks_loses_no_structure(kind):
+    mechanism = StableStructure(epsilon=2.0, delta=1e-5, certificate="blocks")
+    release = released(mechanism, NETWORK, data(), Interrupting((1,), kind))
+    assert release.guarantee == mechanism.promise(NETWORK)
+
+
 @pytest.mark.parametrize("name", ["rounds", "Laplace"])
 def test_nothing_is_drawn_anew_once_a_warning_has_told_of_what_was_drawn(monkeypatch, name):
     mechanism = {"rounds": SelectMeasure(rho=1e-3), "Laplace": LaplaceStatistics(epsilon=1e-3)}[name]
