@@ -232,6 +232,7 @@ def test_a_fit_that_is_interrupted_is_kept_as_far_as_it_came(monkeypatch):
     assert len(calls) == 3  # no round begins after it
     assert release.status == "stopped early"
     assert release.details["rho_spent"] < 1.0
+    assert sum(release.details["tables_by_round"]) == release.details["tables_measured"]
     assert np.isfinite(release.details["distance_from_optimum"])
     exact = pd.crosstab(data()["v0"], data()["v1"]).to_numpy() / RECORDS
     assert np.abs(release.solution.marginal(["v0", "v1"]).values - exact).sum() < 0.2
