@@ -24,7 +24,8 @@ _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
 _PANDAS = {"Timestamp", "Timedelta", "Period"}
 """Types that can name a person. `_name` gives their values one exact and transitive equality."""
 
-_PERSON = "bayesprivmrf person"  # a name that no column has
+_NEW = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
+"""Names of the columns that a query is given: whose a row is, and the counts that say what is kept of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +85,22 @@ class Persons:
         import narwhals.stable.v2 as nw
 
         column = named_column(self.column, column_names(data, frame), "says whose a row is", "person")
-        dtype, who, rows = frame.collect_schema()[column], nw.col(_PERSON), nw.col("rows")
+        dtype = frame.collect_schema()[column]
         is_bytewise = frame.implementation.is_polars() or frame.implementation.is_pyspark()
         # an engine's collation may take two texts for one person; Polars' and Spark's own compares bytes
         if not (dtype.is_integer() or dtype == nw.Date or (dtype == nw.String and is_bytewise)):
             raise self.error()
-        groups = frame.select(nw.col(column).alias(_PERSON), *[nw.col(each) for each in set(columns)])
-        groups = groups.group_by(_PERSON, *set(columns)).agg(nw.len().alias("alike"))
-        persons = groups.group_by(_PERSON).agg(nw.col("alike").sum().alias("rows"), nw.len().alias("kinds"))
-        joined = groups.join(persons, on=_PERSON, how="left")
-        is_over = rows > self.at_most
-        units = nw.when(is_over).then(self.at_most).otherwise(nw.col("alike")).cast(nw.Int64)
+        who, alike, rows, kinds = _free_names(columns)
+        groups = frame.select(nw.col(column).alias(who), *[nw.col(each) for each in set(columns)])
+        groups = groups.group_by(who, *set(columns)).agg(nw.len().alias(alike))
+        persons = groups.group_by(who).agg(nw.col(alike).sum().alias(rows), nw.len().alias(kinds))
+        joined = groups.join(persons, on=who, how="left")
+        is_over = nw.col(rows) > self.at_most
+        units = nw.when(is_over).then(self.at_most).otherwise(nw.col(alike)).cast(nw.Int64)
         if self.grid is not None:
-            counted = nw.when(is_over).then(self.at_most).otherwise(rows).cast(nw.Int64)
+            counted = nw.when(is_over).then(self.at_most).otherwise(nw.col(rows)).cast(nw.Int64)
             units = units * ((counted * 0 + self.grid) // counted)
-        is_refused = who.is_null() | (is_over & (nw.col("kinds") > 1))
+        is_refused = nw.col(who).is_null() | (is_over & (nw.col(kinds) > 1))
         return joined, units, nw.when(is_refused).then(1).otherwise(0)
 
     def error(self) -> DataError:
@@ -154,6 +156,18 @@ class Persons:
         numbers: dict[Any, int] = {}
         of_value = [numbers.setdefault(label_key(name), len(numbers)) for name in names]
         return np.array(of_value, dtype=np.int64)[positions]
+
+
+def _free_names(columns: list[Any]) -> list[str]:
+    """Return names of new columns that no engine takes for one of these.
+
+    A variable of the same name would be read in place of the count, and the limit would hold for nobody. Many engines
+    do not tell capitals from small letters.
+    """
+    taken = max(
+        (len(str(each)) for each in columns if str(each).lower().startswith("bayesprivmrf")), default=0
+    )
+    return [name.ljust(taken + 1, "_") for name in _NEW]
 
 
 def _name(value: Any) -> Any:
