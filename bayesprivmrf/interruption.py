@@ -23,18 +23,25 @@ from typing import Any
 
 from bayesprivmrf.errors import PrivacyError
 
-__all__ = ["INTERRUPTED_BY", "heard", "interrupted_by", "remember", "stopped_details"]
+__all__ = ["INTERRUPTED_BY", "Heard", "heard", "interrupted_by", "remember", "stopped_details", "tell"]
 
 INTERRUPTED_BY = "interrupted_by"
 """Detail of a release that was stopped early from outside: the type of the exception."""
 
-_HEARD: ContextVar[list[str] | None] = ContextVar("interruptions", default=None)
+
+class Heard(list[str]):
+    """Names of the exceptions that were remembered, and whether anything was told of what was drawn."""
+
+    has_told = False
+
+
+_HEARD: ContextVar[Heard | None] = ContextVar("interruptions", default=None)
 
 
 @contextmanager
-def heard() -> Iterator[list[str]]:
+def heard() -> Iterator[Heard]:
     """Collect the names of the exceptions that are remembered inside this context."""
-    names: list[str] = []
+    names = Heard()
     token = _HEARD.set(names)
     try:
         yield names
@@ -52,6 +59,13 @@ def remember(error: BaseException) -> None:
     if names is None or isinstance(error, SystemExit | GeneratorExit | PrivacyError):
         raise error
     names.append(type(error).__name__)
+
+
+def tell() -> None:
+    """Note that something is told of what was drawn: to draw it anew would then cost more than was charged."""
+    names = _HEARD.get()
+    if names is not None:
+        names.has_told = True
 
 
 def interrupted_by() -> str | None:

@@ -227,13 +227,14 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """Call `_randomise` after its cost was charged: a first interruption loses nothing, a second one is obeyed.
 
         A learner keeps its results up to the interruption. For other mechanisms the method is called once more, with
-        fresh noise: nobody has seen the noise of the first call.
+        fresh noise, unless a warning has said something about the noise of the first call: two draws would cost more
+        than was charged.
         """
         with heard() as names:
             try:
                 made = self._called("_randomise", *given)
             except (KeyboardInterrupt, MemoryError, TimeoutError):
-                if names:
+                if names or names.has_told:
                     raise
                 made = self._called("_randomise", *given)
         if names:

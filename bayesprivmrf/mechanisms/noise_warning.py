@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 
 from bayesprivmrf.errors import NoiseWarning
+from bayesprivmrf.interruption import tell
 
 __all__ = ["warn_without_raising"]
 
@@ -17,6 +18,7 @@ def warn_without_raising(message: str, category: type[Warning] = NoiseWarning) -
 
     The budget is spent and the noise is drawn: an exception would lose the release that was paid for.
     """
+    tell()
     try:
         warnings.warn(message, category, skip_file_prefixes=_PACKAGE)
     except category:

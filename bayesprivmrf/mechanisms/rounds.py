@@ -246,11 +246,11 @@ class Rounds:
             return False
         is_last = self._round_number == len(ROUND_SHARES)
         self._measure(chosen, self.filter.left if is_last else spent.measuring)
+        self.tables_by_round.append(len(chosen))
         bound_by_choice(
             self.apart, self._asked(scopes, cells, spent), number, self._last_choice, self.measured
         )
         self._refit()
-        self.tables_by_round.append(len(chosen))
         return True
 
     def _asked(self, scopes: list[Scope], cells: IntArray, spent: Spending) -> Asked:

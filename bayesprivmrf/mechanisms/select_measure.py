@@ -335,10 +335,11 @@ class SelectMeasure(
         kind = WideRounds if plan.rounds.is_wide else Rounds
         run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
         run.run()
+        release = release_of(run, plan.specification.domain, stamp)
         message = said_of(run, plan.specification.domain)
         if message is not None:
             warn_without_raising(message)
-        return release_of(run, plan.specification.domain, stamp)
+        return release
 
 
 def _release(

@@ -309,8 +309,7 @@ class StableStructure(
     ) -> ReleasedGraph:
         threshold = self.threshold
         if isinstance(exact, CodedRecords):
-            records = exact
-            exact = guarded("learning", lambda: self._in_blocks(plan, records, source))
+            exact = self._in_blocks(plan, exact, source)
         elif isinstance(exact, ExactGraphs):
             assert plan.choice is not None
             place = int(source.choose(exact.clearness[None, :], plan.choice)[0])

@@ -162,6 +162,30 @@ def test_a_second_interruption_is_obeyed():
         released(SelectMeasure(rho=1.0), NETWORK, data(), Interrupting((3, 4)))
 
 
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, TimeoutError])
+def test_one_interruption_of_the_coins_of_blocks_loses_no_structure(kind):
+    mechanism = StableStructure(epsilon=2.0, delta=1e-5, certificate="blocks")
+    release = released(mechanism, NETWORK, data(), Interrupting((1,), kind))
+    assert release.guarantee == mechanism.promise(NETWORK)
+
+
+@pytest.mark.parametrize("name", ["rounds", "Laplace"])
+def test_nothing_is_drawn_anew_once_a_warning_has_told_of_what_was_drawn(monkeypatch, name):
+    mechanism = {"rounds": SelectMeasure(rho=1e-3), "Laplace": LaplaceStatistics(epsilon=1e-3)}[name]
+    network = LEARNERS[name][1]
+    whole, source = draws(mechanism, network), Interrupting(())
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(warnings, "showwarning", interrupted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with pytest.raises(KeyboardInterrupt):
+            released(mechanism, network, data(), source)
+    assert source.calls == whole
+
+
 @pytest.mark.parametrize("is_wide", [False, True])
 def test_rounds_keep_every_table_that_was_drawn(monkeypatch, is_wide):
     if is_wide:
@@ -208,6 +232,7 @@ def test_a_fit_that_is_interrupted_is_kept_as_far_as_it_came(monkeypatch):
     assert len(calls) == 3  # no round begins after it
     assert release.status == "stopped early"
     assert release.details["rho_spent"] < 1.0
+    assert sum(release.details["tables_by_round"]) == release.details["tables_measured"]
     assert np.isfinite(release.details["distance_from_optimum"])
     exact = pd.crosstab(data()["v0"], data()["v1"]).to_numpy() / RECORDS
     assert np.abs(release.solution.marginal(["v0", "v1"]).values - exact).sum() < 0.2

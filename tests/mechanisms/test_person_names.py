@@ -94,6 +94,13 @@ def test_equality_of_all_accepted_names_is_transitive_whatever_stands_between_th
         assert not (same[i, j] and same[j, k]) or same[i, k], (ACCEPTED[i], ACCEPTED[j], ACCEPTED[k])
 
 
+def test_a_moment_that_pandas_holds_in_two_ways_is_refused_and_never_two_persons():
+    """Equal ones of different resolution have two hash values, so that one person would have two shares."""
+    far = [pd.Timestamp(np.datetime64("20000-01-01", unit)) for unit in ("s", "ms")]
+    assert far[0] == far[1]
+    assert kept(far, ["y", "y"]) is None
+
+
 @pytest.mark.parametrize(
     "column",
     [

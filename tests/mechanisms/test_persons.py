@@ -467,3 +467,19 @@ def test_an_audit_flags_noise_that_forgets_the_grid():
         draws = whole.table_draws(release, release.guarantee.adjacency)
         assert exact_cost(draws, release.guarantee) == pytest.approx(cost)
         assert worst_case.exceeds(draws, exact_cost(draws, release.guarantee), 1.0) == (cost > 1)
+
+
+@pytest.mark.parametrize("name", ["rows", "Rows", "kinds", "alike", "bayesprivmrf rows"])
+def test_no_name_of_a_variable_lifts_the_limit_where_the_data_is_a_query(name):
+    """A query counts rows and persons in columns of its own, which no variable may stand in for."""
+    network = bpm.declare({name: [0, 1], "b": [0, 1]}, [(name, "b")])
+    mechanism = ExactStatistics(person="who", at_most=2)
+    alike = pd.DataFrame({name: [1] * 9 + [0], "b": [0] * 9 + [1], "who": [1] * 9 + [2]})
+    several = pd.DataFrame({name: [1] * 5 + [0] * 5, "b": 0, "who": 1})
+    for frame in (alike, several):
+        for data in (pl.from_pandas(frame).lazy(), duckdb.sql("select * from frame")):
+            if frame is alike:
+                assert mechanism.release(network, data).flat.tolist() == [0, 1, 2, 0]
+            else:
+                with pytest.raises(DataError, match="must have equal ones"):
+                    mechanism.release(network, data)

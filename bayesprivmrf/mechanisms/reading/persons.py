@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -24,7 +24,8 @@ _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
 _PANDAS = {"Timestamp", "Timedelta", "Period"}
 """Types that can name a person. `_name` gives their values one exact and transitive equality."""
 
-_PERSON = "bayesprivmrf person"  # a name that no column has
+_NEW = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
+"""Names of the columns that a query is given: whose a row is, and the counts that say what is kept of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +85,22 @@ class Persons:
         import narwhals.stable.v2 as nw
 
         column = named_column(self.column, column_names(data, frame), "says whose a row is", "person")
-        dtype, who, rows = frame.collect_schema()[column], nw.col(_PERSON), nw.col("rows")
+        dtype = frame.collect_schema()[column]
         is_bytewise = frame.implementation.is_polars() or frame.implementation.is_pyspark()
         # the collation of an engine may treat two texts as one person; Polars and Spark compare bytes
         if not (dtype.is_integer() or dtype == nw.Date or (dtype == nw.String and is_bytewise)):
             raise self.error()
-        groups = frame.select(nw.col(column).alias(_PERSON), *[nw.col(each) for each in set(columns)])
-        groups = groups.group_by(_PERSON, *set(columns)).agg(nw.len().alias("alike"))
-        persons = groups.group_by(_PERSON).agg(nw.col("alike").sum().alias("rows"), nw.len().alias("kinds"))
-        joined = groups.join(persons, on=_PERSON, how="left")
-        is_over = rows > self.at_most
-        units = nw.when(is_over).then(self.at_most).otherwise(nw.col("alike")).cast(nw.Int64)
+        who, alike, rows, kinds = _free_names(columns)
+        groups = frame.select(nw.col(column).alias(who), *[nw.col(each) for each in set(columns)])
+        groups = groups.group_by(who, *set(columns)).agg(nw.len().alias(alike))
+        persons = groups.group_by(who).agg(nw.col(alike).sum().alias(rows), nw.len().alias(kinds))
+        joined = groups.join(persons, on=who, how="left")
+        is_over = nw.col(rows) > self.at_most
+        units = nw.when(is_over).then(self.at_most).otherwise(nw.col(alike)).cast(nw.Int64)
         if self.grid is not None:
-            counted = nw.when(is_over).then(self.at_most).otherwise(rows).cast(nw.Int64)
+            counted = nw.when(is_over).then(self.at_most).otherwise(nw.col(rows)).cast(nw.Int64)
             units = units * ((counted * 0 + self.grid) // counted)
-        is_refused = who.is_null() | (is_over & (nw.col("kinds") > 1))
+        is_refused = nw.col(who).is_null() | (is_over & (nw.col(kinds) > 1))
         return joined, units, nw.when(is_refused).then(1).otherwise(0)
 
     def error(self) -> DataError:
@@ -156,18 +158,33 @@ class Persons:
         return np.array(of_value, dtype=np.int64)[positions]
 
 
+def _free_names(columns: list[Any]) -> list[str]:
+    """Return names of new columns that no engine takes for one of these.
+
+    A variable of the same name would be read in place of the count, and the limit would hold for nobody. Many engines
+    do not tell capitals from small letters.
+    """
+    taken = max(
+        (len(str(each)) for each in columns if str(each).lower().startswith("bayesprivmrf")), default=0
+    )
+    return [name.ljust(taken + 1, "_") for name in _NEW]
+
+
 def _name(value: Any) -> Any:
     """Return a value as a name whose equality is exact and transitive, or None where it has no such form.
 
-    If a equals b and b equals c, but a differs from c, then the position of b decides how many persons there are, and
-    one person changes the rows of others. NumPy's numbers become Python's, which compare exactly; its extended
-    ``longdouble`` has no such form. Times with a zone become moments of UTC: Python compares the two occurrences of a
-    repeated hour by the clock within a zone, and by the moment across zones.
+    If a equals b and b equals c, but a differs from c, then the position of b decides how many persons there are,
+    and one person changes the rows of others. NumPy's numbers become Python's, which compare exactly; its extended
+    ``longdouble`` has no such form. Nor have moments of pandas outside the years 1 to 9999, of which equal ones of
+    different resolution have two hash values. Times with a zone become moments of UTC, because Python compares the
+    two occurrences of a repeated hour by the clock within a zone and by the moment across zones.
     """
     value = value.item() if isinstance(value, _NUMPY) else value
     kind = type(value)
     is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in _PANDAS
     if not (kind in _NAMES or is_pandas) or value != value:
+        return None
+    if isinstance(value, datetime) and not MINYEAR <= value.year <= MAXYEAR:
         return None
     is_zoned = isinstance(value, datetime) and value.utcoffset() is not None
     return value.astimezone(UTC) if is_zoned else value
