@@ -151,6 +151,13 @@ def test_a_release_is_refused_before_it_spends_where_a_killed_one_left_its_file(
     assert (toy / name).read_bytes() == paid
 
 
+def test_cliques_below_a_variable_are_told_their_place(toy, capsys):
+    (toy / "late.toml").write_text('[variables.a]\nstates = ["x", "y"]\ncliques = [["a"]]\n')
+    code, _, err = run(capsys, "plan", "--model", "late.toml", "--epsilon", "1")
+    assert code == 1
+    assert "put it above the first [variables...] table" in err
+
+
 def test_files_that_are_too_wide_are_refused_in_words(toy, capsys):
     states = ", ".join(f'"{i}"' for i in range(100_001))
     (toy / "states.toml").write_text(f"[variables.a]\nstates = [{states}]\n")

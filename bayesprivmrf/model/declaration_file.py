@@ -277,6 +277,11 @@ def _refuse_unknown(table: Mapping[str, Any], known: set[str], where: str) -> No
                     f"{where} has the key {key!r}, which a model file does not use: it is an argument of a "
                     "mechanism in Python; take it out, and call the mechanism from there."
                 )
+            if key in _FILE_KEYS - known:
+                raise ModelError(
+                    f"{where} has the key {key!r}, which belongs to the whole file; put it above the first "
+                    "[variables...] table."
+                )
             hint = nearest(key, sorted(known))
             raise ModelError(
                 f"{where} has the unknown key {key!r}; {hint and f'{hint} '}the known ones are {sorted(known)}."

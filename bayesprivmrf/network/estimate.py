@@ -31,7 +31,8 @@ __all__ = ["EstimateStatus", "NetworkEstimate"]
 
 
 _NO_FIELD = (
-    "no external field: outcomes are equally likely positive and negative without neighbors' influence"
+    "no external field: outcomes are equally likely positive and negative without neighbors' influence; "
+    "where they are not, even the sign may be wrong: see ExternalField.from_share"
 )
 _PASSING = ("cache", "progress", "workers")  # settings of a simulation that do not change its law
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
     COLOURS,
     GREY,
@@ -105,17 +107,16 @@ def marginal_forest(
     marginals = _marginals_asked(domain, variables)
     estimates = [_estimate(name, method, marginals, prob) for name, method in methods.items()]
     marks: list[tuple[str, FloatArray, dict[str, Any]]] = []
+    true_cells = None
     if truth is not None:
-        from bayesprivmrf.mechanisms.exact import EXACT, Reference
-
-        label = f"data ({EXACT})" if isinstance(truth, Reference) else "truth"
-        marks.append((label, _true_cells(domain, marginals, truth), {"marker": "|", "color": "black"}))
+        true_cells = _true_cells(domain, marginals, truth)
+        marks += _true_marks(marginals, truth, true_cells)
     if holdout is not None:
         cells, records = _frequencies(domain, marginals, holdout)
         marks.append((f"held-out frequency, {records:,} records", cells, {"marker": "x", "color": GREY}))
     centre, axis = np.zeros(len(estimates[0].values)), "probability"
     if is_centred:
-        centre = estimates[0].values if truth is None else marks[0][1]
+        centre = estimates[0].values if true_cells is None else true_cells
         axis += f" less {next(iter(methods)) if truth is None else 'the truth'}"
     estimates = [replace(e, values=e.values - centre, bounds=e.bounds - centre[:, None]) for e in estimates]
     headings, rows, labels = _rows(domain, marginals, _doubts(dict(zip(methods, estimates, strict=True))))
@@ -258,6 +259,30 @@ def _doubts(estimates: Mapping[str, _Estimate]) -> dict[int, str]:
         marginal: ", not trusted" + ("" if len(estimates) == 1 else f": {', '.join(names)}")
         for marginal, names in found.items()
     }
+
+
+def _true_marks(
+    marginals: Sequence[tuple[Variable, ...]], truth: Any, cells: FloatArray
+) -> list[tuple[str, FloatArray, dict[str, Any]]]:
+    """Return the strokes of the truth; of a reference, the data's own shares apart from what its cliques imply."""
+    from bayesprivmrf.mechanisms.exact import EXACT, Reference
+
+    black = {"marker": "|", "color": "black"}
+    if not isinstance(truth, Reference):
+        return [("truth", cells, black)]
+    model = truth.specification
+    shapes = [model.positions_of(one)[1] for one in marginals]
+    is_data = np.concatenate(
+        [
+            np.full(math.prod(model.cardinalities[v] for v in one), parent(model.scopes, one) is not None)
+            for one in shapes
+        ]
+    )
+    marks = [(f"data ({EXACT})", np.where(is_data, cells, np.nan), black)]
+    if not is_data.all():
+        implied = np.where(is_data, np.nan, cells)
+        marks.append((f"declared independences on the data ({EXACT})", implied, black | {"color": GREY}))
+    return marks
 
 
 def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any) -> FloatArray:

@@ -93,7 +93,7 @@ def restrictions(model: ModelSpecification) -> str:
 
 def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
     model = evidence.specification
-    of_sums = "take the posterior of the sums over the steps, as the guide to chains shows"
+    of_sums = "fit the same measurements on a chain that shares nothing, as the guide to chains shows"
     remedies = {
         "fit each wave apart": model.waves is not None,
         of_sums: model.shares_transitions,
