@@ -313,6 +313,19 @@ def test_exact_sums_give_back_the_transitions(share):
     assert np.allclose(stays, 1 / (1 - np.diag(found)))
 
 
+@pytest.mark.parametrize("measured", [("x1", "x2"), ("x2", "x3"), ("x3", "x4")])
+def test_steps_that_were_not_measured_follow_from_those_that_were(measured):
+    """The table of one step tells the matrix of all, whichever step it is."""
+    network = bpm.markov_chain(range(2), 4, share="transitions")
+    counts = 1500 * np.array([[8, 2], [2, 3]])  # of states at rest, which any step may have
+    release = NoisyStatistics.from_measurements(
+        network, [Measurement(q.table(*measured), counts.ravel(), Laplace(1.0))]
+    )
+    found = NoiseAwareMAP().fit(release)
+    assert found.status is Status.CONVERGED
+    assert np.abs(found.marginal(list(measured)).values - counts / counts.sum()).max() < 1e-3
+
+
 def test_the_covariance_of_transitions_is_that_of_repeated_releases():
     network = bpm.markov_chain(range(2), 4, share="transitions")
     model = ModelSpecification.from_pgmpy(network)
