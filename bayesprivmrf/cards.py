@@ -11,14 +11,14 @@ from typing import Any
 __all__ = ["SIMULATED", "Card", "marked", "printable", "stated"]
 
 SIMULATED = "from SIMULATED noise: protects nobody"
-"""The mark of all that was made of a release whose noise was drawn from a seeded generator."""
+"""Mark of everything made from a release whose noise was drawn from a seeded generator."""
 
 # Control characters, surrogates, line and paragraph separators, and marks that turn the direction of writing.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str) -> str:
-    r"""Return text of a file on one line: what would move a terminal's cursor, or forge a line, stands as its escape.
+    r"""Return text on one line, with escapes for characters that would move a terminal's cursor or imitate a line.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def printable(text: str) -> str:
 
 
 def marked[T](made: T, is_simulated: bool) -> T:
-    """Return a table, frame or network made of a release, which says so in its attributes if the noise was seeded."""
+    """Return a table, frame or network made from a release, marked in its attributes if the noise was seeded."""
     if is_simulated:
         held: Any = made
         attributes = held.graph if hasattr(made, "add_edge") else held.attrs

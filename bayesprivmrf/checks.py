@@ -182,13 +182,13 @@ def refuse_masked(name: str, value: Any) -> None:
     items = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(item, np.ma.MaskedArray) for item in items):
         raise ArgumentError(
-            f"{_named(name)} must not be a masked array, whose fill value is no number that was measured; "
-            "replace what is masked, by `filled(...)`, or leave it out."
+            f"{_named(name)} must not be a masked array, whose fill values are not measurements; "
+            "replace the masked entries with `filled(...)`, or leave them out."
         )
 
 
 def _named(name: str) -> str:
-    """Return an argument's name in backticks; a phrase that describes a value is left as it is."""
+    """Return an argument's name in backticks, and a phrase that describes a value unchanged."""
     return f"`{name}`" if name.isidentifier() else name
 
 
@@ -198,7 +198,7 @@ def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:
     An axis is a list of levels ``(name, labels)``, of which a MultiIndex has several. The labels are a list; a range
     where pandas only counts rows, as it does where nobody gave labels; None where a DataArray has no coordinate.
     """
-    # a value of a library that nobody imported cannot have been given
+    # a value cannot come from a library that was never imported
     pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
     if pandas is not None and isinstance(value, pandas.Series | pandas.DataFrame):
         indexes = value.axes
@@ -233,7 +233,7 @@ def is_labeled(value: Any) -> bool:
 
 
 def same_labels(values: Iterable[Any]) -> bool:
-    """Return True if all Series among some values have one index, in the same order, whatever its name."""
+    """Return True if all Series among some values have the same index in the same order, whatever its name."""
     indexes = [
         [[*(own or ())] for side in sides for _, own in side] for sides in map(sides_of, values) if sides
     ]
@@ -246,7 +246,7 @@ def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
     Raises
     ------
     ArgumentError
-        It is no array of numbers, or has labels of its own, which would be lost.
+        The value is not an array of numbers, or has labels of its own, which would be lost.
     """
     if is_labeled(value):
         raise ArgumentError(

@@ -1,11 +1,11 @@
-"""A folder for compiled code, where the installation and the home are read-only.
+"""Cache folder for compiled code where the installation and the home directory are read-only.
 
-numba keeps compiled functions in ``__pycache__`` beside the sources, or in the user's cache folder. Where neither can
-be written, as in many containers and services, it refuses to define the functions at all. Compiled code then goes to
-a private temporary folder for as long as the process runs.
+numba keeps compiled functions in ``__pycache__`` beside the sources, or in the user's cache folder. Where neither is
+writable, as in many containers and services, numba refuses to define the functions at all. Compiled code then goes
+to a private temporary folder for as long as the process runs.
 
-What numba keeps is loaded as code. A folder that others can write lets them run code in this process, so the
-temporary folder belongs to the user alone, and one named by ``NUMBA_CACHE_DIR`` should too.
+numba executes the files of this folder. Other users who can write to it could run code in this process. The temporary
+folder therefore belongs to the user alone, and a folder named by ``NUMBA_CACHE_DIR`` should too.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _VARIABLE = "NUMBA_CACHE_DIR"
 
 
 def ensure_cache_folder() -> None:
-    """Choose a temporary folder for compiled code if numba would find none; runs before numba is imported.
+    """Choose a temporary folder for compiled code if numba would find none; call this before importing numba.
 
     Warns
     -----
     RuntimeWarning
-        Compiled code is lost when the process ends, or lies in a folder that other users can write.
+        Compiled code is lost when the process ends, or its folder is writable by other users.
     """
     if named := os.environ.get(_VARIABLE):
         if _is_open_to_others(Path(named)):
@@ -48,7 +48,7 @@ def ensure_cache_folder() -> None:
         sys.modules["numba"].config.CACHE_DIR = folder
     warnings.warn(
         "neither the installation nor the user's cache folder can be written, so compiled code is lost when this "
-        f"process ends and each process compiles anew; set {_VARIABLE} to a private folder that this user can write.",
+        f"process ends, and each process compiles again; set {_VARIABLE} to a private folder that you can write.",
         RuntimeWarning,
         stacklevel=3,
     )
@@ -69,7 +69,7 @@ def _user_cache() -> Path:
 
 
 def _can_be_written(folder: Path) -> bool:
-    """Return True if a file can be made there; permissions alone do not tell on every file system."""
+    """Return True if a file can be created in a folder; permissions do not decide this on every file system."""
     from tempfile import TemporaryFile
 
     try:

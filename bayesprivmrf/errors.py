@@ -93,7 +93,7 @@ class GuaranteeWarning(UserWarning):
 
 
 class InterruptionWarning(UserWarning):
-    """A release was interrupted after its budget was spent, and holds what was computed until then."""
+    """Interruption of a release after its budget was spent; the release holds what was computed until then."""
 
 
 class NoiseWarning(UserWarning):
@@ -105,4 +105,4 @@ class SamplingWarning(UserWarning):
 
 
 class UnfinishedSaveWarning(UserWarning):
-    """A save that was killed left a whole release, whose budget is spent, beside the file."""
+    """A complete release, whose budget is spent, left beside the file by a save that was killed."""

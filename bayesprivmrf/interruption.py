@@ -1,8 +1,8 @@
-"""Interruptions of a paid release: what was computed so far is kept, and the release says what stopped it.
+"""Interruptions of a release after its charge: results so far are kept, and the release names the cause.
 
-A mechanism charges its budget before it draws noise. Whatever stops it afterwards (Ctrl-C, a lack of memory, a time
-limit that raises) must not lose what was paid for. `heard` is entered around the draw. Inside it a loop that can end
-early hands the exception to `remember`, and goes on with what it has:
+A mechanism charges its budget before it draws noise. An interruption after that (Ctrl-C, a lack of memory, a time
+limit that raises an exception) must not lose results that were paid for. `heard` is entered around the draw. Inside
+it, a loop that can end early passes the exception to `remember`, and continues with the results so far:
 
     try:
         for step in range(steps):
@@ -10,8 +10,8 @@ early hands the exception to `remember`, and goes on with what it has:
     except BaseException as error:
         remember(error)  # the mean of the steps so far is a result
 
-Outside a release nobody hears, and `remember` raises the exception again: an interval or a fit that was asked for by
-itself stops as any other code does. No number depends on a clock here; an interruption comes from outside.
+Outside a release `remember` raises the exception again, so that an interval or a fit that was called by itself stops
+as any other code does. No number depends on a clock here; an interruption comes from outside.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bayesprivmrf.errors import PrivacyError
 __all__ = ["INTERRUPTED_BY", "Heard", "heard", "interrupted_by", "remember", "stopped_details", "tell"]
 
 INTERRUPTED_BY = "interrupted_by"
-"""The detail of a release that was stopped early from outside: the type of the exception."""
+"""Detail of a release that was stopped early from outside: the type of the exception."""
 
 
 class Heard(list[str]):
@@ -40,7 +40,7 @@ _HEARD: ContextVar[Heard | None] = ContextVar("interruptions", default=None)
 
 @contextmanager
 def heard() -> Iterator[Heard]:
-    """Collect the names of the exceptions that are remembered inside."""
+    """Collect the names of the exceptions that are remembered inside this context."""
     names = Heard()
     token = _HEARD.set(names)
     try:
@@ -50,9 +50,10 @@ def heard() -> Iterator[Heard]:
 
 
 def remember(error: BaseException) -> None:
-    """Note an exception that ends a computation early; raise it again where nobody hears.
+    """Record an exception that ends a computation early; raise it again outside `heard`.
 
-    An exit of the program is raised again, and so is a breach of a privacy condition, which is never an interruption.
+    An exit of the program is always raised again, and so is a violation of a privacy condition, which is not an
+    interruption.
     """
     names = _HEARD.get()
     if names is None or isinstance(error, SystemExit | GeneratorExit | PrivacyError):
@@ -73,6 +74,6 @@ def interrupted_by() -> str | None:
 
 
 def stopped_details() -> dict[str, Any]:
-    """Return the status of a release that was interrupted, and by what; nothing for any other."""
+    """Return the status and the cause for a release that was interrupted; an empty mapping for any other."""
     name = interrupted_by()
     return {} if name is None else {"status": "stopped early", INTERRUPTED_BY: name}

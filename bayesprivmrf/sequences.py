@@ -65,11 +65,11 @@ def transition_matrix(
     -------
     pandas.DataFrame
         Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row for each ``from`` and ``to``. A
-        `NaiveMLE` or `CGM` has no bounds: they are NaN. A status ``"model"`` says that the row rests on what the
-        steps share, as its note names it. Of a `NoiseAwareMAP` rows are ``"doubtful"`` whose interval was cut off at
-        0 or 1: the normal approximation, and the noise, reach beyond what a probability may be, and such intervals
-        hold the truth too seldom. A `LatentCounts` has intervals without that approximation, and marks rows that the
-        prior decides as `Posterior.interval` does. With an end state there are rows to it, and none from it.
+        `NaiveMLE` or `CGM` has no bounds: they are NaN. The status ``"model"`` means that the row rests on shared
+        transitions, as its note says. For `NoiseAwareMAP`, rows are ``"doubtful"`` if their interval was cut off at 0
+        or 1: the normal approximation is poor there, and the coverage of such intervals is too low. `LatentCounts`
+        has intervals without that approximation, and marks rows that the prior decides as `Posterior.interval` does.
+        With an end state there are rows to it, and none from it.
 
     Examples
     --------
@@ -94,8 +94,8 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row a length; the last, the longest length, holds all records that were cut there as well. Columns as
-        `transition_matrix` has them.
+        One row per length; the last row, of the longest length, also counts all records that were cut there. The
+        columns are those of `transition_matrix`.
     """
     import pandas as pd
 
@@ -149,8 +149,8 @@ def hitting_times(
     Returns
     -------
     pandas.DataFrame
-        One row for each state to begin from, steps; 0 from the target itself. Rows of a `NoiseAwareMAP` are
-        ``"doubtful"`` whose normal interval of one over the time reaches 0, so that the time has no upper bound.
+        Steps, one row for each initial state; 0 from the target itself. Rows of a `NoiseAwareMAP` are ``"doubtful"``
+        if the normal interval of the reciprocal of the time reaches 0, so that the time has no upper bound.
     """
     _require_fit(fit)
     model = fit.specification
@@ -232,7 +232,7 @@ def _table(
 def _framed(
     fit: Solution | Posterior, bounds: Bounds, index: pd.Index, windows: Sequence[int]
 ) -> pd.DataFrame:
-    """Return the table of estimates and bounds, marked by what it rests on unless all its windows were measured."""
+    """Return the table of estimates and bounds, with assumptions as marks unless all its windows were measured."""
     values, lower, upper, own = bounds
     model, evidence, marks = fit.specification, fit._evidence, [*own]
     cliques = chain_of(model).cliques

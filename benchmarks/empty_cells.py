@@ -1,4 +1,4 @@
-"""Coverage of 90 % intervals in cells that may be empty, or nearly full, beside that of equal tails.
+"""Coverage of 90 % intervals in cells that may be empty or nearly full, compared with equal tails.
 
 Run: python benchmarks/empty_cells.py [--seeds 4] [--sets biofam bfi] [--estimators map posterior] [--keep FILE]
 
@@ -6,9 +6,9 @@ Populations are real tables: variables x, y, z with the shares p(x, y) p(y, z) /
 cliques have the tables of the data, empty cells included. N records are drawn from them, and their two tables get
 discrete Laplace noise of scale 2 / epsilon, N private. Each fit answers for all cells of both cliques and of each
 variable, of the population and of the records; cells are grouped by the population's probability. The same draws, or
-errors, also give the limits of equal tails. Markdown to stdout: coverage, the number of cells, and the mean width
-over that of equal tails. With `--keep` the cells of earlier runs, in that file, are reported with them. Data in
-../shared/data beside the repository, or its path by --data.
+errors, also give the limits of equal tails. The output is Markdown: coverage, the number of cells, and the mean width
+divided by that of equal tails. With `--keep` the cells of earlier runs in that file are included. The data are in
+../shared/data beside the repository, or in the folder given by --data.
 """
 
 from __future__ import annotations

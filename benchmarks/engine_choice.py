@@ -1,11 +1,11 @@
-"""Processor time of both engines of a decomposable model to 400 effective draws, and which of them `auto` takes.
+"""Processor time per 400 effective draws of both engines of a decomposable model, and the choice of `auto`.
 
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/engine_choice.py [model ...]
 
 Three models, each of records from Dirichlet rows, N private, continuous Laplace noise, seed 0: pairs (2x3, 3x2), a
 table (3x4), and a chain of five variables of four states. Two chains of 300 draws after 200 of tuning, seed 1. The
-time is of all threads, scaled to 400 effective draws in the bulk and in the tails of the worst count; counts that
-no draw changes count as mixed. An engine whose forecast is more than twelve times the other's is not run ("-").
+time is of all threads, scaled to 400 effective draws in the bulk and in the tails of the worst count; constant counts
+are taken as mixed. An engine whose forecast is more than twelve times the other's is not run ("-").
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ METHODS: tuple[dict[str, Any], ...] = ({"method": "bulk"}, {"method": "tail", "p
 
 
 def evidence(model: str, records: int, scale: float) -> Evidence:
-    """A release of records whose rows are uniform on the simplex."""
+    """Return a release of records whose rows are uniform on the simplex."""
     states, cliques = MODELS[model]
     rng = np.random.default_rng(0)
     law = rng.dirichlet(np.ones(next(iter(states.values()))))
@@ -58,7 +58,7 @@ def evidence(model: str, records: int, scale: float) -> Evidence:
 
 
 def seconds(formulation: ExactRecords | HyperDirichlet) -> float:
-    """Processor seconds to `EFFECTIVE` effective draws."""
+    """Return the processor seconds per `EFFECTIVE` effective draws."""
     begin = time.process_time()
     sampled = draw_posterior(
         formulation, sampler="nutpie", draws=300, tune=200, chains=2, seed=1, settings={}, time_limit=1e-9

@@ -1,4 +1,4 @@
-"""Tables of `SelectMeasure(rho)` where variables leave each other little choice: errors, and what intervals hold.
+"""Errors and interval coverage of `SelectMeasure(rho)` for nearly deterministic columns.
 
     OMP_NUM_THREADS=1 uv run python benchmarks/learning_rounds_determined.py [--seeds 8] [--rho 0.1 1] [--mode]
 
@@ -7,12 +7,12 @@ Five populations, from which 1,500 records are drawn; add-or-remove-one neighbor
 - `all missing`: eight questions with the answers no and yes, which depend on one trait; 4 % lack all answers;
 - `missing`: the same, and each single answer is missing in 1 % of the others;
 - `skipped`: two gates, each with three questions that are asked of those only who said yes, and three more questions;
-- `copies`: ten columns of two states, among them exact copies, and copies with .2, 1 and 3 % flipped;
+- `copies`: ten columns of two states, among them exact copies, and copies with 0.2, 1 and 3 % flipped;
 - `zeros`: age, marriage, work, pension, children, license, car and illness, with the zeros that they have by nature.
 
-Counted are the cells of measured pairs, in quarters by their true size; `population` is a draw of 400,000. With
---mode `NoiseAwareMAP` is fitted to the same released tables and told beside. Pairs that were not measured: how often
-the bound on their total variation holds (promised at 90 %), and its mean beside the true one. Writes
+The results are for the cells of measured pairs, in quarters by their true size; `population` is a draw of 400,000.
+With --mode `NoiseAwareMAP` is fitted to the same released tables for comparison. For pairs that were not measured the
+script reports how often the bound on their total variation holds (promised at 90 %), its mean, and the truth. Writes
 benchmarks/results/learning-rounds-determined.csv.
 """
 
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--rho", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--only", nargs="+", default=list(MADE))
-    parser.add_argument("--mode", action="store_true", help="beside NoiseAwareMAP on the same tables")
+    parser.add_argument("--mode", action="store_true", help="compare with NoiseAwareMAP on the same tables")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found, errors = [], []

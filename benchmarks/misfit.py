@@ -1,4 +1,4 @@
-"""How many wrong models a fit catches, and how many right ones it accuses, by estimator and family of models.
+"""Shares of wrong and of right models that a fit rejects, by estimator and family of models.
 
 For each family a population departs from the model along a random direction, as far as makes the mean of the misfit
 0, 2, 4 or 8 of its standard deviations. That is found by the misfit of the population's expected tables, without
@@ -139,7 +139,7 @@ FAMILIES = {
 
 
 def size_of(family: Family, records: int, scale: float, wanted: float) -> float:
-    """How far the population is off where its expected misfit is `wanted` standard deviations."""
+    """Return the distance of the population from the model at which its expected misfit has a given size."""
 
     def misfit(size: float) -> float:
         return family.fit(bpm.NaiveMLE(ridge=1e-9), family.releases(size, records, scale, None)).stats[

@@ -77,7 +77,7 @@ def test_a_graph_of_tables_has_dependences_and_no_signs(learned):
     assert label == f"dependence given all others, up to {largest:.3g}"
     merged = {f"{variable}*" for variable in learned.merged_states}
     assert merged == {text.get_text() for text in panel.texts if text.get_text().endswith("*")}
-    assert stars == ["rare states are one in the fit"] * bool(merged)
+    assert stars == ["rare states are merged in the fit"] * bool(merged)
     other = learned_graph(learned, weight="largest").legends[0].get_texts()[0].get_text()
     assert other.startswith("largest entry of a coupling, up to")
     assert other.endswith("nats")

@@ -83,7 +83,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         except UnpicklingError:  # this package writes and reads no pickle, but numba's cache is one
             print(
-                "bayesprivmrf: error: the compiled code that numba keeps is damaged; delete it, and it is made anew: "
+                "bayesprivmrf: error: the cache of compiled code is damaged; delete it, and it is compiled again: "
                 f"{', '.join(cache_folders())}.",
                 file=sys.stderr,
             )

@@ -200,7 +200,7 @@ def evaluate(
             score(None, "uniform", uniform)
         exact = ExactStatistics().release(specification, train)
         if "mle" in methods:
-            # the ridge keeps cells without records possible, which the held-out ones may lie in
+            # the ridge keeps cells without records possible, because held-out records may be in them
             score(None, "mle", NaiveMLE(ridge=1 / len(train), inference=inference).fit(exact))
         for mechanism, stream in zip(mechanisms, streams, strict=True):
             with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):

@@ -154,7 +154,7 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
 
 
 def _table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> dict[str, np.ndarray]:
-    """Probabilities of a marginal, and where their intervals' probability is given, bounds, statuses and notes."""
+    """Return the probabilities of a marginal; if `prob` is given, also limits, statuses and notes."""
     if prob is None:
         return {"probability": estimate.marginal(list(variables)).to_numpy()}
     domain = estimate.specification.domain

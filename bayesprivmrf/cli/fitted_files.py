@@ -29,7 +29,7 @@ def write_folder(
         if prob is None:
             table: Any = solution.marginal(list(clique)).to_series().to_frame()
         else:
-            frame = solution.interval(list(clique), prob=prob)  # pyright: ignore[reportOptionalCall]
+            frame = solution.interval(list(clique), prob=prob)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalCall]
             table = frame.rename(columns={"estimate": "probability"})
         table = table.assign(simulated=solution.is_simulated)
         table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")

@@ -48,17 +48,17 @@ def told(release: LearnedNetwork, summary: Mapping[str, Any], path: Path) -> str
 
 
 def _next(release: LearnedNetwork, path: Path) -> str:
-    """Return what to do with the file, which spends nothing more."""
+    """Return the next step with the file, which spends no more budget."""
     loaded = f"bayesprivmrf.load_release({str(path)!r})"
     if release.statistics is None:
-        return f"Next: {loaded}.sample(1000) in Python draws records of the model, which spends nothing."
+        return f"Next: {loaded}.sample(1000) in Python draws synthetic records, which spends no budget."
     if isinstance(release.solution, RoundsSolution):
         asked = f".solution.interval({list(release.domain.variables[:2])!r}) gives a table with intervals"
     else:
         asked = ".interval() gives intervals of the couplings"
     return (
-        f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends nothing; in Python, "
-        f"{loaded}{asked}, and .graph() the pairs that stand out."
+        f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends no budget; in Python, "
+        f"{loaded}{asked}, and .graph() gives the pairs that stand out."
     )
 
 
@@ -102,13 +102,13 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
     sizeless = len(couplings) - len(sized)
     if not sized:
         lines.append(
-            "No effect of a pair is known to within a nat, for its largest entry is of states that hardly ever "
-            f"meet; bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weighs states as often as "
-            "they occur."
+            "No pairwise effect is known to within a nat, because its largest entry is for states that rarely occur "
+            f"together; bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weights states by how "
+            "often they occur."
         )
     elif sizeless:
         lines.append(
-            f"The effect of {_number(sizeless, 'pair')} is known to no nat, as where some states hardly ever meet; "
+            f"The effect of {_number(sizeless, 'pair')} has no known size, as where some states hardly ever meet; "
             f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') tells all dependences in Python."
         )
     return "\n".join(lines)
@@ -123,7 +123,8 @@ def trusted_tables(solution: RoundsSolution) -> str:
     domain = solution.specification.domain
     if solution.status not in (Status.CONVERGED, Status.APPROXIMATE):
         is_short = solution.status is Status.ITERATION_LIMIT
-        return f"Tables: all are {'doubtful' if is_short else 'not trusted'}, for the model is."
+        verdict = "doubtful, because the model is" if is_short else "not trusted, because the model is not"
+        return f"Tables: all are {verdict}."
     tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
     merging = Merging.released(domain, solution.statistics.measurements, solution.groups)
     names = [printable(str(variable)) for variable in domain.variables]

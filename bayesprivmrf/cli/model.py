@@ -16,10 +16,10 @@ from bayesprivmrf.readers.columns import csv_columns, or_near
 __all__ = ["drafted", "run"]
 
 _MISSING = "missing"
-"""The state of a missing value, where the codebook has a row for it without a label."""
+"""Name of the state of missing values, where its row in the codebook has no label."""
 
 _NEXT = """\
-# Drafted from a codebook. Read it: the states are public, and stand in the order that answers and plots will have.
+# Drafted from a codebook. Check it: the states are public, and answers and plots list them in this order.
 # Add the tables to measure, as `cliques = [["a", "b"], ["b", "c"]]`, or leave them out to learn what depends on what.
 """
 
@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     text = drafted(csv_columns(options.codebook))
     if target is not None:
         target.write_text(text, encoding="utf-8")
-        remark(f"Saved to {target}. Read it, and add `cliques` to measure tables.")
+        remark(f"Saved to {target}. Check it, and add `cliques` to measure tables.")
     if options.json:
         print(json_text(tomllib.loads(text)))
     elif target is None:
@@ -45,30 +45,32 @@ def drafted(columns: Mapping[str, Sequence[str]]) -> str:
     Parameters
     ----------
     columns
-        ``variable`` and ``state``, one row a state, in order; and perhaps ``label``, the name that the model gives to
-        a state, which several may share. An empty state is that of missing values.
+        ``variable`` and ``state``, one row per state, in order; optionally ``label``, the name that the model gives
+        to a state. States with the same label are merged. An empty state stands for missing values.
 
     Raises
     ------
     DataError
         A column or an entry is missing.
     ModelError
-        A variable or a state is there twice, or has no name.
+        A variable or a state occurs twice, or has no name.
     """
     for name in ("variable", "state"):
         if name not in columns:
             raise DataError(
-                f"a codebook must have the columns 'variable' and 'state', one row a state, got no {name!r}"
-                f"{or_near(name, columns)}. Records are no codebook: states are declared, never read off the data."
+                f"a codebook must have the columns 'variable' and 'state', one row per state, got no {name!r}"
+                f"{or_near(name, columns)}. Records are not a codebook: states are declared, never read from data."
             )
     labels = columns.get("label", [""] * len(columns["state"]))
     rows: dict[str, list[tuple[str, str]]] = {}
     for variable, state, label in zip(columns["variable"], columns["state"], labels, strict=True):
         if not variable.strip():
-            raise DataError("each row of a codebook must name its variable, got one without; fill it in.")
+            raise DataError(
+                "each row of a codebook must name its variable, got a row without one; fill it in."
+            )
         rows.setdefault(variable.strip(), []).append((state.strip(), label.strip()))
     text = _NEXT + "".join(f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items())
-    declaration_of(tomllib.loads(text))  # refuses what no model file may hold
+    declaration_of(tomllib.loads(text))  # refuses anything that a model file must not contain
     return text
 
 
@@ -78,7 +80,7 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
     held = [(state, label) for state, label in rows if state]
     states = [state for state, _ in held]
     if len(set(states)) < len(states) or len(missing) > 1:
-        raise ModelError("a codebook must have each state of a variable once, got one twice; drop a row.")
+        raise ModelError("a codebook must list each state of a variable once, got a state twice; drop a row.")
     is_whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", state) for state in states)
     written = [state if is_whole else _quoted(state) for state in states]
     if not any(label for _, label in held):
@@ -97,5 +99,5 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML, which escapes what JSON escapes, and one character more."""
+    """Return a basic string of TOML, whose escapes are those of JSON and one more."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

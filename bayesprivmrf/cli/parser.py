@@ -124,7 +124,7 @@ def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "model",
         help="draft a model file from a public codebook",
         description="Write the variables and states of a codebook as a model file: a CSV file with the columns "
-        "`variable` and `state`, one row a state, and perhaps `label`. Reads no data.",
+        "`variable` and `state`, one row per state, and perhaps `label`. Reads no data.",
     )
     add = command.add_argument
     add("codebook", help="CSV file with the columns variable and state, and perhaps label")

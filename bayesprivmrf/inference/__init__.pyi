@@ -1,6 +1,7 @@
 from .cgm import CGM
 from .evidence import Evidence, gather
-from .interval_frame import RowStatus
+from .interval_frame import Mark, RowStatus, interval_frame
+from .limits import limits_of_draws, standard_limits
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
 from .posterior.latent_counts import LatentCounts
@@ -13,6 +14,7 @@ __all__ = [
     "CGM",
     "Evidence",
     "LatentCounts",
+    "Mark",
     "NaiveMLE",
     "NoiseAwareMAP",
     "Posterior",
@@ -21,6 +23,9 @@ __all__ = [
     "Status",
     "combine_estimates",
     "gather",
+    "interval_frame",
+    "limits_of_draws",
     "load_posterior",
+    "standard_limits",
     "uniform_solution",
 ]

@@ -46,9 +46,9 @@ __all__ = [
 ]
 
 LARGEST_TOTAL = 1e12
-"""Records that estimators fit at most: up to here doubles hold a count to a thousandth of a record."""
+"""Largest number of records that estimators fit: up to it, doubles hold a count to a thousandth of a record."""
 WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
-"""Ends of the default prior of a private number of records: wide enough that no number that is fitted is near one."""
+"""Limits of the default prior of a private number of records: so wide that no fitted number is near one of them."""
 
 
 type Inference = Literal["exact", "loopy"]
@@ -154,7 +154,7 @@ class Evidence:
         return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
 
     def name_of(self, position: int) -> str:
-        """Name a measurement by its place among all that is given, and by what it asks."""
+        """Name a measurement by its position among all given ones, and by its query."""
         scope = self.measured_scopes[position]
         if scope is None:
             assert self.queries is not None
@@ -241,16 +241,9 @@ class Evidence:
         assert self.matrix is not None
         return self.matrix.T.tocsr()
 
-    @cached_property
-    def told_effects(self) -> frozenset[frozenset[int]]:
-        """Sets of variables whose effects queries that are no whole tables determine."""
-        from bayesprivmrf.inference.criticism.assumptions import told_effects
-
-        return told_effects(self)
-
     @property
     def of_records(self) -> tuple[str, ...]:
-        """What a fit takes the records to be, beside a simple random sample, a sentence each."""
+        """Assumptions of a fit on the records, besides that of a simple random sample: one sentence each."""
         weighed = "The records are one row drawn from each person, whose K rows weigh 1/K each."
         several = f"Up to {self.rows_of_one} rows of one person count as independent records."
         return (weighed,) if self.is_weighed else (several,) if self.rows_of_one > 1 else ()

@@ -50,10 +50,10 @@ _TOLERANCE = 1e-9
 
 _ITERATIONS = 2000
 _GIVEN_BACK = 1e-13
-"""Probability by which the cells of tables without noise may be missed: some roundings of a sum over the cells."""
+"""Largest error of a probability in tables without noise: some rounding errors of a sum over the cells."""
 
 _NEWTON_STEPS = 8
-"""Steps that take the last digits, of which two or three do from where L-BFGS ends."""
+"""Largest number of Newton steps for the last digits; two or three suffice after L-BFGS."""
 _NEWTON_ROWS = 400
 """Constraints up to which the last digits are found by Newton's method."""
 
@@ -139,7 +139,7 @@ def _refined(
 def given_back(
     model: ModelSpecification, engine: MarginalEngine, target: FloatArray
 ) -> tuple[FloatArray, Status, dict[str, float]]:
-    """Potentials of the maximum likelihood estimate from consistent tables without noise, and how the fit ended.
+    """Return potentials of the maximum likelihood estimate from consistent tables without noise, and its status.
 
     Parameters
     ----------
@@ -169,7 +169,7 @@ def given_back(
 
 
 def _newton(engine: MarginalEngine, potentials: FloatArray, target: FloatArray, held: np.ndarray) -> None:
-    """Move potentials, in place, by Newton's steps as long as they halve what the marginals miss."""
+    """Move potentials in place by Newton steps, as long as each step halves the error of the marginals."""
     from scipy.sparse.linalg import LinearOperator, cg
 
     least = np.inf
@@ -190,7 +190,7 @@ def _newton(engine: MarginalEngine, potentials: FloatArray, target: FloatArray, 
 
 
 def _of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
-    """Log of each clique's table over that of its separator, along a largest spanning forest of the cliques."""
+    """Return the log of each clique's table over that of its separator, along a largest spanning forest."""
     scopes = model.scopes
     nearest = [frozenset[int]()] * len(scopes)  # the largest intersection with a clique that is placed
     left = set(range(len(scopes)))
@@ -213,7 +213,7 @@ def _of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:
 
 
 def without_records(basis: Any, wanted: FloatArray) -> np.ndarray:
-    """Mask of cells that a sum of cells leaves no record: a sum of zero, of cells that it does not take off.
+    """Return a mask of cells that must be empty: they are in a sum of zero with nonnegative coefficients.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""The one format of an interval: estimate, lower, upper, and what may be said against each row.
+"""Common format of interval tables: estimate, lower, upper, and how far each row can be trusted.
 
-Every `interval` of the library ends in `interval_frame`. Remarks are columns, not attributes of the frame, so that a
-copy in a file, or beside other tables, keeps them.
+Every `interval` method of the library returns the result of `interval_frame`. Remarks are columns, not attributes of
+the frame, so that files and merged tables keep them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.status import Status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 __all__ = ["Mark", "RowStatus", "interval_frame", "joint_index", "status_and_note"]
 
 MEASURED = "measured in this release"
-"""Note of a row against which nothing is said."""
+"""Note of a row without remarks."""
 _MOST_WORDS = 20
 
 
 class RowStatus(enum.StrEnum):
-    """How far an interval can be trusted, ordered from best to worst."""
+    """Degree to which an interval can be trusted, ordered from best to worst."""
 
     OK = "ok"
-    """Nothing is said against it."""
+    """The interval has no remark."""
     MODEL = "model"
-    """It rests on declared independences, ties, shared transitions or scores that no measurement checks."""
+    """The interval rests on declared independences, ties, shared transitions or scores that no measurement checks."""
     PRIOR = "prior"
-    """The prior decides it more than the release does."""
+    """The prior has more influence on the interval than the release."""
     DOUBTFUL = "doubtful"
-    """The approximation behind it is poor for this row."""
+    """The approximation behind the interval is poor for this row."""
     NOT_TRUSTED = "not trusted"
-    """A check of the fit, or of this row, failed."""
+    """A check of the fit or of this row failed."""
 
 
 _ORDER = tuple(RowStatus)
@@ -58,9 +58,9 @@ class Mark:
     Parameters
     ----------
     status
-        The least that the rows are marked with.
+        Status of the rows; a worse status from another remark takes precedence.
     note
-        A few words; the notes of a row are joined by "; ".
+        Short text; several notes of one row are joined by "; ".
     rows
         Mask of the rows, in their order; None for every row.
     """
@@ -89,9 +89,9 @@ def interval_frame(
     index
         Labels of the rows, a plain Index for one variable.
     status
-        How the fit ended. No row is better than its fit.
+        Status of the fit. No row gets a better status than its fit.
     marks
-        Remarks; the worst that applies to a row is its status.
+        Remarks; the status of a row is the worst one that applies to it.
     is_simulated
         Whether the noise of a release behind the fit was seeded. Every note then begins with "simulated;".
     """
@@ -119,7 +119,7 @@ def interval_frame(
 
 
 def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -> tuple[str, str]:
-    """Return the worst status of a row, and its notes from the worst on, in at most 20 words."""
+    """Return the worst status of a row, and its notes in at most 20 words, the worst first."""
     given = [Mark(*_OF_FITS[status])] if status in _OF_FITS else []
     ordered = sorted([*given, *marks], key=lambda mark: -_ORDER.index(mark.status))
     worst = ordered[0].status if ordered else RowStatus.OK
@@ -130,7 +130,7 @@ def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -
 
 
 def _shortened(notes: Sequence[str], room: int) -> str:
-    """Return as many notes as a number of words has room for, and how many more there are."""
+    """Return as many notes as fit into a number of words, and how many more there are."""
     for kept in range(len(notes), 0, -1):
         hidden = len(notes) - kept
         text = "; ".join(notes[:kept]) + (f" and {hidden} more" if hidden else "")

@@ -1,14 +1,14 @@
 r"""Limits of intervals near the ends of an answer's range, where a probability may be 0 or 1.
 
-An equal-tailed interval of a probability leaves out 0 by construction, however empty the cell is. The interval of
-highest density holds the end if the density there is no less than at the other limit of a one-sided interval. With f
-the density of the answer, :math:`α = 1 - \text{prob}`, and U the limit that leaves all of α at the far side, the end
-has the weight
+An equal-tailed interval of a probability excludes 0 by construction, however empty the cell is. The interval of
+highest density contains the end if the density there is no less than at the other limit of a one-sided interval. With
+f the density of the answer, :math:`α = 1 - \text{prob}`, and U the limit of the one-sided interval, beyond which the
+probability is α, the end has the weight
 
 .. math:: w = \min\Bigl(1, \frac{f(\text{end})}{f(U)}\Bigr),
 
-and the tail beside the end is :math:`\frac{α}{2} (1 - w)`: a half where the density vanishes at the end, nothing
-where the interval of highest density holds it. Between, the limit moves continuously.
+and the tail beside the end is :math:`\frac{α}{2} (1 - w)`. It is α/2 where the density vanishes at the end, and 0
+where the interval of highest density contains the end. In between, the limit moves continuously.
 
 **The far tail of an estimate** with a standard error is :math:`\frac{α}{2} (1 + w)`, so that the interval is that of
 highest density at w = 1, and both tails are α together. The density is that of a normal distribution that is cut
@@ -16,19 +16,19 @@ off at the end, d standard errors away: :math:`f(\text{end}) / f(U) = φ(d) / φ
 :math:`u = Φ^{-1}(1 - α Φ(d))`.
 
 **The far tail of draws** stays α/2, so that near an end the interval has up to :math:`1 - α/2` of the posterior. With
-the far tail of highest density, 90 % intervals of populations made of real tables held 0.79 of the probabilities
-from 4e-4 to 1.4e-3: where a cell has hardly a record the prior's pole at 0 draws the posterior down, and the far
-limit is what is missed (docs/benchmarks.md, "Cells that may be empty"). The density at the end is the mean one over
-the first half of the lower tail, :math:`F(q) / q` with :math:`q = Q(α/2) / 2`, F and Q being distribution function
-and quantiles of the distance from the end; that at U is the mean one between the quantiles :math:`1 - 3α/2` and
-:math:`1 - α/2`. Draws none of which comes half as near to the end as the equal-tailed limit keep exactly equal tails.
-A count n stands for the values from n - 1/2 to n + 1/2, among which its draws are spread evenly.
+the far tail of highest density, intervals would cover too few small probabilities: where a cell has hardly a record
+the prior's pole at 0 draws the posterior down, and the truth lies above the far limit (docs/benchmarks.md, "Cells
+that may be empty"). The density at the end is estimated by its mean over the first half of the lower tail,
+:math:`F(q) / q` with :math:`q = Q(α/2) / 2`, where F and Q are the distribution function and the quantiles of the
+distance from the end. The density at U is estimated by its mean between the quantiles :math:`1 - 3α/2` and
+:math:`1 - α/2`. If no draw comes half as near to the end as the equal-tailed limit, tails are exactly equal. A count
+n stands for the values from n - 1/2 to n + 1/2, among which its draws are spread evenly.
 
-**How often this holds the truth.** Let y be a count with symmetric, log-concave noise, and the prior flat above the
-end. The interval holds a true 0 where :math:`f(0) \ge f(U)`, which has the probability :math:`1 / (1 + α)`, 0.909 at
-90 % (Zhang and Woodroofe 2002; Marchand and Strawderman 2006 have bounds elsewhere). Equal tails hold it never. With
-the densities as they are estimated of draws, 90 % intervals hold 0.927 at 0 and at least 0.89 everywhere, under
-Laplace and Gaussian noise, and are at most 8 % wider than with equal tails.
+**Coverage.** Let y be a count with symmetric, log-concave noise, and the prior flat above the end. The interval
+covers a true 0 where :math:`f(0) \ge f(U)`, which has the probability :math:`1 / (1 + α)`, 0.909 at 90 % (Zhang and
+Woodroofe 2002; Marchand and Strawderman 2006 have bounds elsewhere). Equal tails never cover it. With the densities
+estimated from draws, 90 % intervals cover 0 with a probability of 0.927, and other values with at least 0.89, under
+Laplace and Gaussian noise; they are at most 8 % wider than with equal tails.
 
 References
 ----------
@@ -47,13 +47,13 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = ["Ends", "cut_limits", "limits_of_draws", "standard_limits", "whole_limits"]
 
 _AT_ONCE = 1 << 22
-"""Draws that are sorted at once."""
+"""Largest number of draws that are sorted at once."""
 
 _WHOLE = 1e-6
-"""Records by which rounding errors may move a whole number."""
+"""Rounding error of a whole number of records."""
 
 type Ends = tuple[FloatArray | float, FloatArray | float]
-"""The least and the greatest answer; infinite where there is none, or where it is not known."""
+"""Smallest and largest possible answer; infinite where there is none, or where it is not known."""
 
 
 def limits_of_draws(
@@ -70,7 +70,7 @@ def limits_of_draws(
     ends
         Range of the answers, of the shape of one draw or to be broadcast to it.
     is_whole
-        Whether answers are whole numbers. Limits are then numbers that were drawn, or an end.
+        Whether answers are whole numbers. Each limit is then one of the draws, or an end.
     """
     shape = draws.shape[2:]
     flat = draws.reshape(-1, int(np.prod(shape)))
@@ -102,7 +102,7 @@ def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[
     Parameters
     ----------
     below, above
-        Distance from the estimate to the least and the greatest answer, standard errors, at least 0.
+        Distance from the estimate to the smallest and the largest answer, in standard errors, at least 0.
     prob
         Probability of each interval.
     """
@@ -116,15 +116,16 @@ def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[
 def cut_limits(
     estimates: FloatArray, below: FloatArray, above: FloatArray, prob: float, ends: Ends = (0.0, 1.0)
 ) -> tuple[FloatArray, FloatArray]:
-    """Return normal limits about estimates, on their own scale, that are cut off at the ends.
+    """Return normal limits around estimates, on their own scale, cut off at the ends.
 
-    They reach an end as soon as it lies within their half-width, so that a true 0 is held with the probability 0.95
-    at 90 %; no tail moves, for errors on this scale are too short rather than too long where a cell is nearly empty.
+    A limit reaches an end as soon as the end lies within the half-width, so that 90 % limits cover a true 0 with the
+    probability 0.95. No tail is moved, because errors on this scale are rather too small where a cell is nearly
+    empty.
 
     Parameters
     ----------
     estimates, below, above
-        Estimates, and their standard errors towards the least and towards the greatest answer.
+        Estimates, and their standard errors towards the smallest and towards the largest answer.
     prob, ends
         As `limits_of_draws` has them.
     """
@@ -137,7 +138,7 @@ def cut_limits(
 def whole_limits(
     estimates: FloatArray, lower: FloatArray, upper: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return limits of whole numbers, rounded, with the estimate, which need not be whole, between them."""
+    """Return rounded limits of whole numbers that enclose the estimate, which need not be whole."""
     below, above = np.floor(estimates + _WHOLE), np.ceil(estimates - _WHOLE)
     return np.minimum(np.round(lower), below), np.maximum(np.round(upper), above)
 
@@ -164,7 +165,7 @@ def _weights(distance: FloatArray, tail: float) -> FloatArray:
 
 
 def _quantile(ordered: FloatArray, prob: FloatArray | float, is_whole: bool) -> FloatArray:
-    """Return a quantile of each column of sorted draws; of whole numbers one that was drawn."""
+    """Return a quantile of each column of sorted draws; for whole numbers, one of the draws."""
     size, columns = ordered.shape
     place = np.broadcast_to(
         size * np.asarray(prob) - 1 if is_whole else (size - 1) * np.asarray(prob), columns

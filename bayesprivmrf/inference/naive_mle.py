@@ -37,7 +37,7 @@ LARGEST_POTENTIAL = 1e4
 """A potential beyond this says that the likelihood has no finite maximum."""
 
 _NO_RECORD = 1e-6
-"""Records up to which a count without noise, as least squares found it, is zero but for rounding."""
+"""Records below which a count without noise, as found by least squares, is zero up to rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
+from bayesprivmrf.inference.status import Status
 from bayesprivmrf.marginals import (
     MarginalEngine,
     clamped,
@@ -41,23 +41,6 @@ _NETWORK_ERROR = 1e-9
 """Probability that a network's factors may miss a marginal by."""
 
 
-class Status(enum.StrEnum):
-    """How an estimator ended. Not converging is data, not an exception."""
-
-    CONVERGED = "converged"
-    """The optimality condition holds to the stated tolerance."""
-    ITERATION_LIMIT = "iteration limit"
-    """The iterations ran out first."""
-    STOPPED_EARLY = "stopped early"
-    """The stopping rule ended the path on purpose: the estimate is regularised by it."""
-    DIVERGED = "diverged"
-    """The objective has no finite optimum along the path taken, or became not a number."""
-    NOT_TRUSTED = "not trusted"
-    """A check of the answer failed, for example loopy belief propagation that did not settle."""
-    APPROXIMATE = "approximate"
-    """Ended well, on approximate marginals or an approximate likelihood."""
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Solution(Card):
     r"""A fitted Markov random field :math:`p(x) = \exp(\sum_C θ_C(x_C) - A(θ))`.
@@ -79,9 +62,9 @@ class Solution(Card):
     is_simulated
         Whether a release behind it had seeded noise, and so protects nobody.
     problems
-        What is wrong with the fit, a sentence each; empty where nothing is known to be.
+        Problems of the fit, one sentence each; empty where none is known.
     of_records
-        What the fit takes the records to be, a sentence each: the first of `assumptions`.
+        Assumptions of the fit on the records, one sentence each; they come first in `assumptions`.
     references
         What `citation` names for the method: keys of its own entries, or whole BibTeX entries.
     """
@@ -111,12 +94,12 @@ class Solution(Card):
 
     @property
     def _evidence(self) -> Evidence | None:
-        """What was measured, where the fit keeps it."""
+        """Evidence of the fit: the measurements, where the fit keeps them."""
         return None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
         from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 
         return model_assumptions(self.specification, self.of_records)
@@ -175,7 +158,7 @@ class Solution(Card):
         -------
         xarray.DataArray
             Dims are the variables in the order given, coords their states as declared; sums to one. Its ``attrs``
-            say so where the noise was seeded, and so do those of `sample` and the attributes of `network`.
+            mark a release with seeded noise, as do those of `sample` and the attributes of `network`.
 
         Raises
         ------

@@ -119,10 +119,10 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     runs_from_file: ClassVar[bool] = False
     takes_count: ClassVar[bool] = False
-    """Whether `_read` takes the column of a frequency table that says how many records a row stands for."""
+    """True if `_read` takes the column of a frequency table that says how many records a row stands for."""
     releases: ClassVar[tuple[type[Released], ...]] = ()
     _removed: ClassVar[Mapping[str, str]] = {}
-    """Settings of earlier versions, each with what takes its place."""
+    """Settings that no longer exist, each with its replacement."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -176,8 +176,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             the seed of a simulated release can remove its noise, so the release costs more than it promises, and a
             ledger that held the promise would be wrong.
         count
-            Name of the column of a frequency table that says how many records each row stands for. The release is
-            that of the rows written out, and neighbors differ in one of those records: one row's count moves by one.
+            Name of the column of a frequency table that says how many records each row stands for. The release is the
+            same as if each row were repeated that often, and neighbors differ in one record: one count changes by 1.
 
         Returns
         -------
@@ -224,10 +224,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         return made
 
     def _paid(self, *given: Any) -> Any:
-        """Call `_randomise`, whose cost is charged: one interruption loses nothing, the second one is obeyed.
+        """Call `_randomise` after its cost was charged: a first interruption loses nothing, a second one is obeyed.
 
-        A learner keeps what it computed until then. Elsewhere the hook is called once more, with fresh noise, unless
-        a warning has told of what the first call drew: two draws would cost more than was charged.
+        A learner keeps its results up to the interruption. For other mechanisms the method is called once more, with
+        fresh noise, unless a warning has said something about the noise of the first call: two draws would cost more
+        than was charged.
         """
         with heard() as names:
             try:
@@ -239,8 +240,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if names:
             warn_without_raising(
                 f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release "
-                "holds what was computed until then, with the whole promise, and its status is `stopped early`; fit "
-                "its `statistics` by another estimator, which spends nothing.",
+                "holds what was computed until then, costs the whole promise, and has the status `stopped early`. "
+                "Fit its `statistics` with another estimator, which spends no budget.",
                 InterruptionWarning,
             )
         return made
@@ -248,7 +249,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _checked_count(self, count: Any) -> Hashable:
         if not self.takes_count:
             raise ArgumentError(
-                f"`count` must be left out of {type(self).__name__}, which reads one row a record; repeat the rows."
+                f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
             )
         if not isinstance(count, Hashable):
             raise ArgumentError(f"`count` must be the name of a column, got a {type(count).__name__}.")

@@ -48,7 +48,7 @@ def discrete_laplace_laws(
     ------
     ArgumentError
         A number is out of range or of the wrong type, the shares add up to more than one, or the budget is so
-        small that a scale exceeds 10^12 records, or so large that it is none.
+        small that a scale exceeds 10^12 records, or so large that it has no scale.
     """
     epsilon, sensitivity = positive_finite("epsilon", epsilon), whole_number("sensitivity", sensitivity, 1)
     parts = [share * epsilon for share in _checked(shares)]
@@ -86,7 +86,7 @@ def discrete_gaussian_laws(
     ------
     ArgumentError
         A number is out of range or of the wrong type, the shares add up to more than one, or the budget is so
-        small that a scale exceeds 10^12 records, or so large that it is none.
+        small that a scale exceeds 10^12 records, or so large that it has no scale.
     """
     rho, sensitivity = positive_finite("rho", rho), positive_finite("sensitivity", sensitivity)
     parts = [math.sqrt(2 * share * rho) for share in _checked(shares)]
@@ -109,14 +109,16 @@ def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivit
     Raises
     ------
     ArgumentError
-        A law is no discrete Laplace or Gaussian noise, or the sensitivity is out of range.
+        A distribution is not discrete Laplace or Gaussian noise, or the sensitivity is out of range.
     """
     laws = listed("`laws`", laws, error=ArgumentError)
-    if not all(isinstance(law, DiscreteLaplace | DiscreteGaussian) for law in laws):
+    try:
+        kernels = {law.kernel for law in laws if law.measurement}
+    except AttributeError:
         raise ArgumentError(
             "`laws` must be discrete Laplace or Gaussian noise, got another kind; see noise_laws."
-        )
-    if any(isinstance(law, DiscreteLaplace) for law in laws):
+        ) from None
+    if "absolute" in kernels:
         sensitivity = whole_number("sensitivity", sensitivity, most=2**53)  # steps of a fine lattice
     else:
         sensitivity = at_least("sensitivity", sensitivity, 0.0)

@@ -62,9 +62,9 @@ class ExactStatistics(StatisticsMechanism):
 @final
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Reference(Solution):
-    """The maximum likelihood estimate from the data themselves, which protects nobody; `reference` makes it.
+    """Maximum likelihood estimate from unprotected data, as `reference` returns it.
 
-    Every print, marginal and sample of it says so.
+    Its printed form, its marginals and its samples are marked as unprotected.
     """
 
     guarantee: ClassVar[None] = None
@@ -76,18 +76,18 @@ class Reference(Solution):
     def marginal(
         self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
     ) -> xr.DataArray:
-        """Probabilities of joint states, as `Solution.marginal` has them; ``attrs["privacy"]`` has the mark."""
+        """Return probabilities of joint states, as `Solution.marginal` does; ``attrs["privacy"]`` holds the mark."""
         return super().marginal(variables, given=given).assign_attrs(privacy=EXACT)
 
     def sample(self, size: int, **settings: Any) -> pd.DataFrame:
-        """Records drawn from the distribution, as by `Solution.sample`; ``attrs["privacy"]`` has the mark."""
+        """Draw records from the distribution, as `Solution.sample` does; ``attrs["privacy"]`` holds the mark."""
         records = super().sample(size, **settings)
         records.attrs["privacy"] = EXACT
         return records
 
 
 EXACT = "exact, unprotected"
-"""What is said of whatever is made of the data without noise."""
+"""Mark of everything made from the data without noise."""
 
 
 def reference(
@@ -103,8 +103,8 @@ def reference(
     """Fit the model to the data without noise, for comparison with private results only.
 
     The tables of the declared cliques are those of the data to the last digit, empty cells included; a model with
-    ties, scores or shared transitions is fitted to them by maximum likelihood. The result reads the data unprotected:
-    it must not leave the place where the data may be.
+    ties, scores or shared transitions is fitted to them by maximum likelihood. The result is not protected: it must
+    be stored and shared only where the data themselves may be.
 
     Parameters
     ----------
@@ -118,8 +118,8 @@ def reference(
     Notes
     -----
     A cell that is empty in the data has the probability 0, so that the log-likelihood of held-out records may be
-    minus infinity. To score on such, fit `ExactStatistics` by ``NaiveMLE(ridge=1 / N)``, which leaves every cell
-    possible.
+    minus infinity. To score such records, fit a release of `ExactStatistics` with ``NaiveMLE(ridge=1 / N)``, which
+    leaves every cell possible.
 
     Examples
     --------

@@ -345,7 +345,7 @@ def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, A
 
 
 def _told(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> Told | None:
-    """Return what single variables, or the number of records alone, tell of records; None where neither is known."""
+    """Return the evidence on which states have records, from single variables or the total; None without either."""
     if total is None:
         return None
     law, cards = plan.map.singles, plan.specification.cardinalities

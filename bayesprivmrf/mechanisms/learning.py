@@ -218,7 +218,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
 
     @property
     def _knows_order(self) -> bool:
-        """Whether declared scores are of use: to learners that merge states."""
+        """True if the learner uses declared scores, as learners that merge states do."""
         return False
 
     @property

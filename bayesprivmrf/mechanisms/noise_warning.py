@@ -1,4 +1,4 @@
-"""Warnings that never cost the release."""
+"""Warnings that cannot make a release fail."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         8 in place of 6.399, :math:`\Delta = (24/\epsilon) \max_j \sum_i |J_{ij}| D_i`, halves of the budget.
     bounds
         Public bounds of beta, by default (-5, 5). Negative values stand for neighbors who push each other apart.
-        The noise does not depend on the bounds, so wide ones cost no budget. ``None`` for [0, inf).
+        The noise does not depend on the bounds, so wide bounds cost no budget. ``None`` means [0, inf).
     positive, negative
         The two states of an outcome, by default the numbers 1 and -1; which is which does not change the estimate
         unless the network has an external field.
@@ -89,7 +89,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     ConsistencyWarning
         Much of the network's coupling lies in nodes whose local field can be far above the norm
         of J; warned at release. The theory then does not say that the estimate comes near beta, however large
-        the network. Privacy does not depend on it. Or the released estimate is a bound: the root may lie beyond.
+        the network. Privacy does not depend on it. Also if the released estimate is a bound: the root may lie beyond.
 
     References
     ----------
@@ -227,7 +227,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
             constants=constants,
             **stamp.fields,
         )
-        for problem in made.problems:  # a function of the released number: it tells nothing more
+        for problem in made.problems:  # a function of the released number: post-processing
             warn_without_raising(problem, ConsistencyWarning)
         return made
 

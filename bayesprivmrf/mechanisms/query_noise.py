@@ -186,7 +186,7 @@ def least_variance_shares(told: Forecast, own: ArrayLike, power: int) -> tuple[f
 
 
 def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int) -> tuple[float, ...]:
-    """Return the shares of a budget that make the variances of all noisy answers together least.
+    """Return the shares of a budget that minimize the summed variance of all noisy answers.
 
     Parameters
     ----------

@@ -28,8 +28,8 @@ Shares, sensitivities and laws are those of `bayesprivmrf.mechanisms.rounds_plan
    leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M. A pair
    across parts that those chosen before it join is no candidate any more. A table that is chosen, but for which the
    model has no room in this round, is dropped and paid for.
-   What the noisy answers of steps 2 and 3 tell of pairs that are not measured is kept, and released as a bound on
-   their total variation (`bayesprivmrf.mechanisms.rounds_unmeasured`): post-processing of answers that were paid for.
+   The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not measured. These bounds are
+   released (`bayesprivmrf.mechanisms.rounds_unmeasured`): post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose states are still hardly known are measured again beside them, as tables of
    the same sensitivity and noise. The model is fitted to all that was measured so far
@@ -144,7 +144,7 @@ class Rounds:
         return "Rounds(sensitive)"
 
     def run(self) -> None:
-        """Spend the budget; an interruption ends the rounds, and nothing that was measured is lost."""
+        """Spend the budget; an interruption ends the rounds, and no measured table is lost."""
         self.filter = PrivacyFilter(self.plan.rho)
         try:
             self._measure_singles(SINGLES_SHARE * self.plan.rho)
@@ -154,7 +154,7 @@ class Rounds:
             self._end()
 
     def _spend(self) -> None:
-        """Take the rounds, and the last fit; a fit that was interrupted is the last one."""
+        """Run the rounds and the last fit; a fit that is interrupted becomes the last one."""
         whole, has_measured = self.filter.left, False
         for self._round_number, share in enumerate(ROUND_SHARES, start=1):
             if interrupted_by() is not None:
@@ -166,10 +166,10 @@ class Rounds:
             self._refit(is_last=True)
 
     def _end(self) -> None:
-        """Keep all that was measured; the model is the last one, on the cliques of all tables.
+        """Keep all measured tables; the model is the last one, on the cliques of all tables.
 
-        An interruption may come while tables are drawn. Each one is kept as soon as it is; single variables, without
-        which there is no model, are completed.
+        An interruption may come while tables are drawn. Each table is kept as soon as it is drawn. The tables of
+        single variables are completed, because there is no model without them.
         """
         plan = self.plan
         missing = [(v,) for v in plan.free if (v,) not in {each.scope for each in self.singles}]
@@ -197,7 +197,7 @@ class Rounds:
         self._use(self._first_fit())
 
     def _count_singles(self) -> None:
-        """Count each variable by itself, of declared states; no later step counts it again."""
+        """Count each variable by itself, with its declared states; no later step counts it again."""
         for v in self.plan.free:
             if (v,) not in self._kept:
                 exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v])
@@ -369,7 +369,7 @@ class Rounds:
         into: list[MeasuredTable],
         alone: list[MeasuredTable] | None = None,
     ) -> None:
-        """Charge and draw, with noise of one law: tables of several variables, and of one, which go into `alone`."""
+        """Charge and draw tables with the same noise; those of single variables are appended to `alone`."""
         law = tables_law(self.plan, rho, len(scopes))
         self.filter.charge(rho)
         self._draw(scopes, law, into, alone)
@@ -397,7 +397,7 @@ class Rounds:
             self._measured([*known, *self._beside(known, rho)], rho, self.again)
             return
         self._measured([(v,) for v in self.plan.free], rho, self.again)
-        self._use(self._first_fit())  # other states may be one than before
+        self._use(self._first_fit())  # the merged states may differ from before
 
     def _refit(self, *, is_last: bool = False) -> None:
         """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""

@@ -39,8 +39,8 @@ _NOISE = 16e-6  # one cell of secure noise
 _FIT = 90e-9  # one cell of the model in one step of a fit
 _STEPS = {True: 60, False: 150}  # of a fit after a round, mostly: of many variables, and of few
 _LAST_STEPS = {True: 20, False: 500}  # of the last fit, mostly
-_FILLED = {True: 0.5, False: 0.05}  # share of the room that the last model takes, mostly
-_ROUND = 0.3  # seconds of a round, however few its variables are
+_FILLED = {True: 0.5, False: 0.05}  # typical share of the allowed cells that the last model has
+_ROUND = 0.3  # seconds of a round with few variables
 # one pair of a model of few variables, by variables: whether the model bears it, and its table
 _PLANNED = 1.5e-4
 
@@ -99,7 +99,7 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
 
 
 def require_room(plan: RoundsPlan, records: float = 0.0) -> None:
-    """Refuse what would not fit in memory, before anything is read.
+    """Refuse a release that would not fit in memory, before anything is read.
 
     Raises
     ------

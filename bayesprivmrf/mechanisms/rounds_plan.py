@@ -85,15 +85,14 @@ NOISE_WEIGHT = 0.5
 """How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores."""
 
 FEW_VARIABLES = 30
-"""Variables of which all pairs are asked about in every round; of more, those near each other in the model.
+"""Largest number of variables whose pairs are all candidates in every round; beyond, pairs near in the model are.
 
-Where all pairs are asked about, planning exact inference for each candidate takes most of the time: three minutes for
-69 columns, instead of three seconds. Errors of pairs and triples of 16 to 30 columns are the same either way
-(docs/benchmarks.md, "Many columns").
+If all pairs are candidates, planning exact inference for each takes most of the time. Errors of pairs and triples of
+16 to 30 columns are the same either way (docs/benchmarks.md, "Many columns").
 """
 
 MOST_VARIABLES = 100
-"""The most variables inside declared cliques, or with a `workload`, whose tables are asked about in every round."""
+"""Largest number of variables, inside declared cliques or with a `workload`, whose tables are all candidates."""
 
 MAXIMUM_CELLS = 1 << 18
 """Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation."""
@@ -126,7 +125,7 @@ class RoundsPlan:
     maximum_cells, memory
         Size that the model is kept in.
     rules
-        Which states of each variable may be merged; ``None`` for all rare ones.
+        Rule for merging the states of each variable; ``None`` allows all rare states to be merged.
     """
 
     declared: tuple[int, ...]
@@ -229,7 +228,7 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
 
 
 def _merge_rules(plan: LearningPlan) -> tuple[MergeRule, ...]:
-    """Return what was declared of states that may be merged: scores, and states for missing and undeclared values."""
+    """Return the declared rules for merging states: their order, and the states for missing and undeclared values."""
     redirected = (plan.missing, plan.other)
     return tuple(
         MergeRule(

@@ -1,6 +1,6 @@
-"""The release of adaptive rounds: the fitted model on the declared states, all that was measured, and warnings.
+"""Release of adaptive rounds: the fitted model on the declared states, all measured tables, and warnings.
 
-Nothing here sees a record: a finished run is asked for what it let out alone.
+Nothing here uses a record: only the released numbers of a finished run are read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["release_of", "said_of"]
 
 
 def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
-    """Return the fitted model on the declared states, and everything that was measured."""
+    """Return the release: the fitted model on the declared states, and all measured tables."""
     scopes, merging, told = run.fit.effects.scopes, run.merging, _told(run)
     model = ModelSpecification(
         domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
@@ -50,13 +50,15 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
 
 
 def said_of(run: Rounds, domain: Domain) -> str | None:
-    """Return what a warning says of rounds, by what they let out; nothing of those that were interrupted."""
+    """Return the text of a warning about the rounds, from public numbers; None where they were interrupted."""
     if interrupted_by() is not None:
         return None
     said, left_out = [], _left_out(run)
     if left_out:
         names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
-        said.append(f"asked tables did not fit into `maximum_cells` beside the others: {', '.join(names)}")
+        said.append(
+            f"requested tables did not fit into `maximum_cells` beside the others: {', '.join(names)}"
+        )
     if not run.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
     if hides := _told(run).details.get(NOISE_HIDES):
@@ -65,7 +67,7 @@ def said_of(run: Rounds, domain: Domain) -> str | None:
 
 
 def _told(run: Rounds) -> Told:
-    """Return what was measured tells of records: by tables of single variables."""
+    """Return the evidence on which states have records, from the tables of single variables."""
     tables = [each.merged(run.merging) for each in run.tables]
     total, error = number_of_records(tables) if run.total is None else (float(run.total), 0.0)
     return Told.by(total, error, *single_counts(run.plan.declared, run.tables))
@@ -82,7 +84,7 @@ def _left_out(run: Rounds) -> list[Scope]:
 
 
 def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
-    """Return public numbers about a release, and the names of the states that are one in the fit."""
+    """Return public numbers about a release, and the names of the states that are merged in the fit."""
     status, merging = run.fit.status, run.merging
     if run.has_fallen_back and status is not Status.DIVERGED:
         status = Status.STOPPED_EARLY

@@ -1,7 +1,7 @@
-"""What the noisy answers of a round tell of pairs that it did not measure; nothing here looks at the records.
+"""Bounds on pairs that a round did not measure, from its noisy answers; nothing here uses the records.
 
-`bayesprivmrf.learning.rounds.unmeasured` derives the bounds. The functions here give it the allowances and the scale
-of the choice, which the plan has.
+`bayesprivmrf.learning.rounds.unmeasured` derives the bounds. The functions here pass it the allowances and the scale
+of the choice from the plan.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["Asked", "bound_by_choice", "bound_by_count"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The public side of a round: the plan, the model, the candidates with their cells, and the budget."""
+    """Public facts of a round: the plan, the model, the candidates with their cells, and the budget."""
 
     plan: RoundsPlan
     fit: RoundFit
@@ -39,7 +39,7 @@ class Asked:
     spent: Spending
 
     def allowed(self, tables: int, weight: float) -> FloatArray:
-        """Return the allowance of each candidate where so many tables are measured, records."""
+        """Return the allowance of each candidate, in records, where a given number of tables is measured."""
         return allowance(self.cells, tables_law(self.plan, self.spent.measuring, tables), weight) / STEPS
 
 
@@ -64,13 +64,13 @@ def bound_by_choice(
     Parameters
     ----------
     apart
-        Where bounds are kept.
+        Collection of bounds, which is updated.
     asked
         The round, with the model before its tables.
     number
-        How many choices it had.
+        Number of choices in the round.
     last
-        Place of the last table that was chosen, and which candidates were left then; ``None`` where none was chosen.
+        Position of the last chosen table, and the candidates that were left then; ``None`` where none was chosen.
     measured
         All tables of several variables so far.
     """

@@ -97,9 +97,9 @@ class SelectMeasure(
     rounds, the pairs and triples whose tables are furthest from what the model says, as many as stand out from the
     noise that measuring them would have; and it fits the model after each round (`bayesprivmrf.mechanisms.rounds`).
     If nothing stands out any more, it measures again what it has, single variables first of all. The release is a
-    `LearnedPotentials`. Rare states are merged for the fit (`merged_states` of the release names them): neighbors
-    alone where `declare(ordinal=...)` gives scores, which restrict nothing else, and the state of `missing` with no
-    answer.
+    `LearnedPotentials`. Rare states are merged for the fit (`merged_states` of the release names them). Where
+    `declare(ordinal=...)` gives scores, only neighboring states are merged; the scores have no other effect here.
+    The state of `missing` is never merged with an answer.
 
     With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
@@ -151,7 +151,7 @@ class SelectMeasure(
     workload: Iterable[Clique] | None = None
     maximum_cells: int = MAXIMUM_CELLS
     _removed: ClassVar[Mapping[str, str]] = {
-        "seconds": "no clock decides what is learned; set a smaller `maximum_cells` for a shorter release, and see "
+        "seconds": "learning does not depend on time; set a smaller `maximum_cells` for a shorter release, and see "
         "`preview(network, total=...)` for about how long it takes"
     }
 

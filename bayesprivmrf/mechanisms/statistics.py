@@ -160,7 +160,7 @@ class StatisticsMechanism(
 
     @property
     def _person_rows(self) -> PersonRows | None:
-        """How many rows of one person a release counts, as it states."""
+        """Statement of a release on how many rows of one person it counts."""
         if self.at_most is None:
             return None
         return PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
@@ -343,8 +343,8 @@ class StatisticsMechanism(
         if self.person is not None and self.at_most is not None:
             if count is not None:
                 raise ArgumentError(
-                    "`count` and `person` must not be given together: each record of a frequency table is a person's "
-                    "only one; leave out one of the two."
+                    "`count` and `person` must not be given together: each record of a frequency table is of "
+                    "another person; leave out one of the two."
                 )
             rows = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
         counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other, rows=rows)

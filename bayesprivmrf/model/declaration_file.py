@@ -31,7 +31,7 @@ _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
 _BIN_KEYS = {"from", "to", "number"}
 _OF_A_MECHANISM = {"queries", "weights"}
 _MOST_STATES, _MOST_VARIABLES = 100_000, 20_000
-"""Limits of a file, so that a hostile one ends in seconds; a declaration in Python has none."""
+"""Limits of a file, so that a malicious one is refused within seconds; a declaration in Python has none."""
 _LARGEST_END = 1e300
 
 
@@ -131,7 +131,7 @@ def read_declaration(path: str | Path) -> Declaration:
 
 
 def declaration_of(content: Mapping[str, Any]) -> Declaration:
-    """Return the declaration that the tables of a model file hold."""
+    """Return the declaration in the tables of a model file."""
     _refuse_unknown(content, _FILE_KEYS, "the file")
     variables = content.get("variables")
     if not isinstance(variables, Mapping) or not variables:

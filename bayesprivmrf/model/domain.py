@@ -41,7 +41,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def refuse_enums(what: str, label: Any) -> None:
-    """Raise for a member of an enumeration, also in a tuple: to restore it, a file would have to name its class."""
+    """Raise an error for a member of an enumeration: to restore it, a release file would have to name its class."""
     for one in label if isinstance(label, tuple) else (label,):
         if isinstance(one, enum.Enum):
             raise ModelError(
@@ -216,7 +216,7 @@ def checked_domain(domain: Any) -> Domain:
 
 
 def _plain(label: Any) -> Any:
-    """Return the label itself, or the Python scalar of a NumPy one; a moment that Python cannot hold is pandas'."""
+    """Return the label, or the Python scalar of a NumPy one (pandas' for a time that Python cannot represent)."""
     is_scalar = type(label).__module__ == "numpy" and getattr(label, "ndim", None) == 0
     if not is_scalar:
         return label

@@ -40,10 +40,10 @@ _SPARSE = 60_000
 """Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape."""
 
 _LARGEST_BASIS = 2**31
-"""Bytes that a dense basis may take: 16,000 states."""
+"""Largest size of a dense basis, bytes: that of 16,000 states."""
 
 _DENSE = 256
-"""States up to which a product with the dense basis is faster than running sums; both agree to rounding."""
+"""Number of states up to which the dense basis is faster than running sums; both agree up to rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -287,7 +287,7 @@ def _to_basis(outer: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=16)
 def _lengths(states: int) -> FloatArray:
-    """Return the lengths of Helmert's contrasts before they are scaled to one, shape (K - 1,)."""
+    """Return the norms of Helmert's contrasts before they are normalized, shape (K - 1,)."""
     steps = np.arange(1.0, states)
     return np.sqrt(steps * (steps + 1))
 

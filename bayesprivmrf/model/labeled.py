@@ -1,4 +1,4 @@
-"""The border at which labeled values meet a declaration: tables are aligned by name and label, never by position."""
+"""Alignment of labeled tables with a declaration, by name and label instead of position."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def aligned(
     states: Sequence[Sequence[Label]],
     read: Callable[[str, Any], np.ndarray] = number_array,
 ) -> np.ndarray:
-    """Return the values of a table with one axis a variable, in declared order, however the table was laid out.
+    """Return the values of a table with one axis per variable, in declared order, for any layout of the table.
 
     Parameters
     ----------
     what
-        What the values are, in an error's words.
+        Description of the values in error messages.
     values
         One of three forms. A plain array or nested lists, which are read by position. A DataFrame, Series or
         DataArray, whose axes and levels are matched to variables by name and to states by label. A mapping from
@@ -57,10 +57,10 @@ def aligned(
     Notes
     -----
     An axis without a name is that of the first variable in order that no other axis names; so is one with a name
-    that pandas or xarray made up, such as ``row_0``. Labels are equal as declared states are: `1` and `1.0` are one
-    label, `True` and `1` are two. Each state occurs once. Where pandas merely numbers rows or columns from 0, these
-    have no labels and stand in declared order; but if those numbers are the states in another order, nothing tells
-    which is meant, and the table is refused.
+    that pandas or xarray generated, such as ``row_0``. Labels are compared as declared states are: `1` and `1.0` are
+    the same label, `True` and `1` are not. Each state occurs once. Where pandas merely numbers rows or columns from
+    0, these have no labels and are in declared order. If those numbers are the states in another order, the table is
+    ambiguous and refused.
 
     Examples
     --------
@@ -82,10 +82,10 @@ def aligned(
     array, shape = read(what, raw), tuple(map(len, states))
     if sides is None:
         if array.shape != shape:
-            raise ModelError(f"{what} must have shape {shape}, one axis a variable, got {array.shape}.")
+            raise ModelError(f"{what} must have shape {shape}, one axis per variable, got {array.shape}.")
         return array
     if array.ndim != len(sides):
-        raise ModelError(f"{what} must hold one value a cell, got an array of shape {array.shape}.")
+        raise ModelError(f"{what} must hold one value per cell, got an array of shape {array.shape}.")
     if len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states):  # a frame of one column
         sides, array = sides[:1], array[:, 0]
     levels = [level for side in sides for level in side]
@@ -112,7 +112,7 @@ def aligned(
 
 
 def _levels_of_cells(what: str, values: Mapping[Any, Any], states: Sequence[Sequence[Label]]) -> list[Any]:
-    """Return the one side of a mapping from cells, whose keys are tuples where there are several variables."""
+    """Return the single axis of a mapping from cells, whose keys are tuples if there are several variables."""
     cells = list(values)
     if len(states) == 1:
         known = set(map(label_key, states[0]))
@@ -157,7 +157,7 @@ def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, c
 
 
 def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Label]) -> np.ndarray:
-    """Return the code of each label of an axis; one without labels stands in declared order."""
+    """Return the code of each label of an axis; an axis without labels is in declared order."""
     declared = {label_key(state): code for code, state in enumerate(states)}
     if isinstance(labels, range):
         if len(labels) != len(states):
@@ -167,9 +167,9 @@ def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Lab
         numbers = [declared.get(label_key(label)) for label in labels]
         if None not in numbers and numbers != list(labels):
             raise ModelError(
-                f"{what} must say what the entries of {variable} are: pandas numbers them from 0, and the declared "
-                "states are these numbers in another order. Set its index to the states, or give `.to_numpy()` in "
-                "declared order."
+                f"{what} must say which state each entry of {variable} is: pandas numbers them from 0, and the "
+                "declared states are these numbers in another order. Set its index to the states, or give "
+                "`.to_numpy()` in declared order."
             )
         return np.arange(len(labels))
     codes = [declared.get(label_key(label)) for label in labels]

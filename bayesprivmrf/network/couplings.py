@@ -51,7 +51,7 @@ def read_adjacency(
 
 
 def _is_labeled_matrix(graph: Any) -> bool:
-    """Return True for a DataArray, or a DataFrame whose rows are labeled as its columns are: no table of edges."""
+    """Return True for a labeled matrix (a DataArray, or a DataFrame with equal row and column labels), not edges."""
     sides = sides_of(graph)
     if sides is None or len(sides) != 2 or not hasattr(graph, "columns"):
         return sides is not None

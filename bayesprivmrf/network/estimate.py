@@ -37,7 +37,7 @@ _PASSING = ("cache", "progress", "workers")  # settings of a simulation that do 
 
 
 class EstimateStatus(enum.StrEnum):
-    """Where a released estimate lies within its bounds."""
+    """Position of a released estimate within its bounds."""
 
     INSIDE = "inside the bounds"
     """The estimate is the root of the perturbed score, to the nearest point of the grid."""
@@ -107,7 +107,7 @@ class NetworkEstimate(Released):
 
     @property
     def status(self) -> EstimateStatus:
-        """Whether the estimate is the first or last point of the grid, so that the root may lie beyond."""
+        """True if the estimate is the first or last point of the grid, so that the root may lie beyond."""
         low, high = (0.0, np.inf) if self.bounds is None else self.bounds
         if self.inverse_temperature - self.constants.grid < low:
             return EstimateStatus.LOWER
@@ -116,26 +116,26 @@ class NetworkEstimate(Released):
 
     @property
     def at_bound(self) -> bool:
-        """Whether the `status` is that of a bound."""
+        """True if the `status` is that of a bound."""
         return self.status is not EstimateStatus.INSIDE
 
     @property
     def problems(self) -> list[str]:
-        """Sentences on what keeps the estimate from being trusted as it is."""
+        """Problems of the estimate, one sentence each; empty where none is known."""
         if not self.at_bound:
             return []
         return [
             f"the estimate {self.inverse_temperature:.4g} is {self.status} of {self._range}: the root lies there or "
             "beyond, and this release cannot tell where. If beta may lie beyond, choose wider `bounds`, of both "
-            "signs, before another release, which costs its own budget; they need no more noise."
+            "signs, before another release, which costs its own budget; wide bounds add no noise."
         ]
 
     @property
     def assumptions(self) -> list[str]:
-        """Sentences on what the estimate rests on."""
+        """Assumptions of the estimate, one sentence each."""
         field = self.network.field
         return [
-            "each outcome depends on those of its neighbors alone, as much as the public couplings say",
+            "each outcome depends only on those of its neighbors, in proportion to the public couplings",
             _NO_FIELD if field is None else field.sentence(),
         ]
 
@@ -150,11 +150,11 @@ class NetworkEstimate(Released):
     def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
         """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
 
-        The work is that of drawing outcomes: with the default numbers some 6 s of one core on a network of 200 nodes
-        with three neighbors each, a minute on 700 nodes, minutes on dense networks of thousands. A terminal or
-        notebook shows a bar, and ``workers=-1`` shares the work among all cores. The law does not depend on the
-        estimate's value: `EstimateLaw.of` makes one that serves many estimates of one network. Without settings, the
-        law that is kept is returned, whatever its settings.
+        Most of the work is drawing outcomes. With the default settings it takes about 6 seconds of one core on a
+        network of 200 nodes with three neighbors each, and a minute on 700 nodes. A terminal or notebook shows a
+        progress bar, and ``workers=-1`` shares the work among all cores. The distribution does not depend on the
+        value of the estimate, so that one `EstimateLaw.of` serves many estimates of one network. Without settings,
+        a distribution that was simulated before is returned, whatever its settings.
 
         Parameters
         ----------
@@ -209,10 +209,10 @@ class NetworkEstimate(Released):
         -------
         pandas.DataFrame
             One row, ``beta``, with the columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``. Its status
-            is ``"model"`` at best: the distribution is simulated from the Ising model, with the field that the
-            network has. It is ``"doubtful"`` where the estimate is a bound, or a limit is the end of the simulated
-            span, so that betas beyond might be held too; and ``"not trusted"``, without limits, where no beta of the
-            span makes such an estimate likely.
+            is ``"model"`` at best: the distribution is simulated from the Ising model, with the field of the network.
+            It is ``"doubtful"`` where the estimate is a bound, or where a limit is the end of the simulated span, so
+            that the interval may extend beyond. It is ``"not trusted"``, without limits, where no beta of the span
+            makes this estimate likely.
 
         Raises
         ------
@@ -238,7 +238,9 @@ class NetworkEstimate(Released):
         if self.at_bound:
             marks.append(Mark(RowStatus.DOUBTFUL, f"the estimate is {self.status}"))
         if found.is_empty:
-            marks.append(Mark(RowStatus.NOT_TRUSTED, "no beta of the span makes such an estimate likely"))
+            marks.append(
+                Mark(RowStatus.NOT_TRUSTED, "no beta of the simulated span makes this estimate likely")
+            )
         elif found.open_below or found.open_above:
             marks.append(Mark(RowStatus.DOUBTFUL, "a limit is the end of the simulated span"))
         return interval_frame(

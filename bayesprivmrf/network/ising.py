@@ -47,12 +47,12 @@ class IsingNetwork:
         J, shape (n, n): symmetric and finite, kept as read-only CSR with sorted indices and without zeros. A
         diagonal is dropped with a warning, for it changes no probability.
     field
-        Public external field: an `ExternalField`, a number of nats, or None.
+        Public external field: an `ExternalField`, its strength in nats, or None.
 
     Raises
     ------
     ArgumentError
-        The field is none.
+        The field has another type, or is out of range.
     ModelError
         The matrix is not square, real, finite and symmetric, or couples no two nodes; names repeat, are missing,
         or are not one a row.
@@ -151,19 +151,20 @@ class IsingNetwork:
     def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
         r"""Return the model on some of the nodes alone: for outcomes that others do not have.
 
-        Who has an outcome can be as sensitive as the outcome, so no mechanism reads it off the data. Name nodes here
-        only if it is public who they are (who was in the room, who was asked), or by a rule that looks at no outcome.
-        Then the guarantee is that of a release on the public network :math:`J_{AA}`, with its own constants. Where
-        not answering is sensitive, give these nodes one of the two states instead, by a rule fixed before.
+        The fact that a node has an outcome can be as sensitive as the outcome, so no mechanism infers it from the
+        data. Name nodes here only if their names are public (who was present, who was asked), or by a rule that uses
+        no outcome. Then the guarantee is that of a release on the public network :math:`J_{AA}`, with its own
+        constants. Where missing answers are sensitive, give these nodes one of the two states instead, by a rule
+        that is fixed beforehand.
 
         The model is an approximation: if the whole network's outcomes follow the Ising model, those of some nodes
-        follow it with the others summed out, which couples the neighbors of each node left out.
+        follow it with the other nodes summed out, which couples the neighbors of each node left out.
 
         Parameters
         ----------
         nodes
             Names of at least two nodes, two of them coupled; they keep their order, their couplings and the
-            field. Degrees are not counted anew: for that, make the network from the graph of these nodes.
+            field. Degrees are not counted again: for that, make the network from the graph of these nodes.
 
         Raises
         ------
@@ -251,7 +252,7 @@ class IsingNetwork:
         return self._centered(fields)
 
     def _centered(self, fields: np.ndarray) -> np.ndarray:
-        """Subtract the field's offsets; what rounding leaves of a sum that cancels is zero."""
+        """Subtract the field's offsets; a sum that cancels up to rounding is set to zero."""
         if self.field is None or not self.field.center:
             return fields
         centered = fields - self.field.offsets(self.coupling)
@@ -281,7 +282,7 @@ class IsingNetwork:
     def maximum_pseudo_likelihood(
         self, spins: np.ndarray, bounds: tuple[float, float] | None = None
     ) -> float:
-        """Return the beta that makes the pseudo-likelihood of one configuration largest.
+        """Return the beta that maximizes the pseudo-likelihood of one configuration.
 
         The root of sum_i m_i (s_i - tanh(beta m_i + h)) = 0, negative where outcomes go against their neighbors' pull
         more than with it. There is no finite root where no outcome goes against its neighbors' pull (the answer is
@@ -293,7 +294,7 @@ class IsingNetwork:
         spins
             Shape (n,), as made by `spins`.
         bounds
-            Lowest and highest beta, to one of which a root outside is moved; ``None`` for the whole line.
+            Lowest and highest beta; a root outside is moved to the nearer one. ``None`` for the whole line.
 
         Raises
         ------
@@ -371,9 +372,9 @@ class IsingNetwork:
     ) -> Simulation:
         """Return the result of `simulate`, with the same settings, without its warning.
 
-        A field is one more node, always +1, coupled to node i by (h - beta o_i) where others are by beta J; o are its
-        offsets. Its sign may as well move: the joint distribution stays as it is when all n + 1 change sign, so each
-        outcome times that of the added node has the distribution given that the latter is +1.
+        A field is represented by one more node, always +1, coupled to node i by h - beta o_i, where o are the
+        offsets. That node may change its sign as well: the joint distribution is unchanged when all n + 1 nodes
+        change sign. So each outcome times that of the added node has the distribution given that the latter is +1.
         """
         if self.field is None:
             return simulate(self.coupling, beta, size, rng, **settings)

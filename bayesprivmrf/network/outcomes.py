@@ -93,7 +93,7 @@ def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
             )
             if len(outcomes) != len(values):
                 raise DataError(
-                    "`outcomes` must have one entry a node, but its index repeats; keep one row a node."
+                    "`outcomes` must have one entry per node, but its index repeats; keep one row per node."
                 )
     if isinstance(outcomes, Mapping):
         return _matched(outcomes, nodes)

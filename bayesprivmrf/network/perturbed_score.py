@@ -45,7 +45,7 @@ class PerturbedEstimator:
         First and last position on the grid, a multiple of the spacing; ``high`` is None where there is no upper
         bound.
     offsets
-        What the external field subtracts from each local field, in whole steps, shape (n,).
+        Numbers that the external field subtracts from the local fields, in whole steps, shape (n,).
     strength
         Strength of the external field, nats.
     """
@@ -111,7 +111,7 @@ class PerturbedEstimator:
         noise
             Steps, whole numbers, shape (C, R): R noises for each configuration.
         near
-            Where the search begins: a beta near most estimates makes it shorter, and changes no number.
+            Start of the search; a beta near most estimates makes it shorter, and changes no result.
         """
         spins, noise = np.asarray(spins, dtype=np.int64), np.asarray(noise, dtype=np.int64)
         probe = np.unique((self.coupling @ spins[:4].T).T - self.offsets)
@@ -125,7 +125,7 @@ class PerturbedEstimator:
         return np.asarray(np.concatenate(found) * self.constants.grid, dtype=np.float64)
 
     def _positions(self, spins: IntArray, noise: IntArray, is_grouped: bool, start: float) -> IntArray:
-        """Return where the score of each configuration meets each of its noises, by a bracketed Newton search.
+        """Return the grid position where each configuration's score meets each noise, by a bracketed Newton search.
 
         The score falls from one position to the next, so the answer does not depend on the positions that are tried:
         it is the last one, within the bounds, at which the score is at least the noise.

@@ -55,7 +55,7 @@ class PseudoLikelihood:
     shifts
         h u for each size, shape (k,): an external field of h nats, with the sign u of the local field.
     constant
-        What silent nodes add to the log-pseudo-likelihood.
+        Contribution of nodes with a zero local field to the log-pseudo-likelihood.
     """
 
     sizes: np.ndarray
@@ -139,9 +139,9 @@ class PseudoLikelihood:
     def maximiser(self, bounds: tuple[float, float] | None = None) -> float:
         """Return the beta within bounds at which the pseudo-likelihood is largest: by default, the score's root.
 
-        A root outside the bounds is moved to the nearest one. A configuration in which no outcome goes against its
-        field has its supremum, unattained, at infinity, and one in which none goes along with it at minus infinity.
-        A configuration whose fields are all zero tells nothing: NaN.
+        A root outside the bounds is moved to the nearer bound. Where no outcome opposes its local field the supremum
+        is not attained and lies at infinity; where none agrees with it, at minus infinity. Where all local fields are
+        zero the answer is NaN, because every beta is equally good.
 
         Parameters
         ----------

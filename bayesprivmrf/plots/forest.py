@@ -75,8 +75,8 @@ def marginal_forest(
     variables
         The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
     truth
-        The true distribution, where it is known, or `mechanisms.reference` of the data, which the legend calls exact
-        and unprotected: a stroke in each row.
+        The true distribution where it is known, or the result of `mechanisms.reference`, which the legend marks as
+        exact and unprotected. It is drawn as a stroke in each row.
     holdout
         Records that were held out, in any data frame that a mechanism takes: their frequencies are crosses. Read
         unprotected, so that the figure is no release.

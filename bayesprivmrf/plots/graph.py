@@ -41,8 +41,8 @@ def learned_graph(
     learned
         A learned model.
     threshold
-        At least 0: weaker couplings are left out. By default those below their noise are, as `graph` of the model
-        explains. All variables stay.
+        At least 0: weaker couplings are left out. By default couplings below their noise are left out, as the method
+        `graph` of the model explains. All variables stay.
     weight
         The meaning of an edge's width, as `graph` of the model explains: by default the coupling, nats, where it is
         one number; else ``"dependence"``, from 0 to 1, since the ``"largest"`` entry of a table is mostly that of a
@@ -53,7 +53,7 @@ def learned_graph(
     matplotlib.figure.Figure
         Variables in a circle, in declared order, so that the graphs of two releases can be compared. Where couplings
         are numbers, positive ones are solid lines, negative ones dashed; up to twenty edges carry their weight, and
-        up to eighty variables their names. A star marks variables with rare states that are one in the fit.
+        up to eighty variables their names. A star marks variables with rare states that are merged in the fit.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def learned_graph(
             panel.text(1.06 * x, 1.06 * y, name, fontsize=9, ha=side_of_it, va="center")
     if any("merged" in graph.nodes[variable] for variable in graph):
         panel.plot(
-            [], [], linestyle="none", marker="$*$", color="black", label="rare states are one in the fit"
+            [], [], linestyle="none", marker="$*$", color="black", label="rare states are merged in the fit"
         )
     if panel.get_legend_handles_labels()[0]:
         figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)

@@ -1,4 +1,4 @@
-r"""A public external field of an Ising model, and the constants by which it enlarges a sensitivity."""
+r"""Public external field of an Ising model, and the constants by which it enlarges a sensitivity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UP = 1 + 1e-12  # factor by which constants found by bisection are rounded up
 
 @dataclass(frozen=True, slots=True)
 class ExternalField:
-    r"""A public external field: what outcomes are without any influence of neighbors.
+    r"""Public external field: the log odds of outcomes without any influence of neighbors, halved.
 
     With the field the outcomes s have the distribution
 
@@ -44,7 +44,7 @@ class ExternalField:
     Examples
     --------
     >>> ExternalField.from_share(0.38)
-    ExternalField(strength=-0.2448..., center=-0.24)
+    ExternalField(strength=-0.2447..., center=-0.24)
     """
 
     strength: float
@@ -87,12 +87,12 @@ class ExternalField:
 
     @classmethod
     def checked(cls, field: Any) -> Self | None:
-        """Return a field from a field, from a number, which is its strength, or None from None.
+        """Return a field from a field or from its strength, and None from None.
 
         Raises
         ------
         ArgumentError
-            The argument is something else, or a number out of range.
+            The argument has another type, or is a number out of range.
         """
         if field is None or isinstance(field, cls):
             return field
@@ -104,7 +104,7 @@ class ExternalField:
         return cls(float(field))
 
     def offsets(self, coupling: Any) -> FloatArray:
-        """Return c times the row sums of J, shape (n,): what is subtracted from each local field."""
+        """Return c times the row sums of J, the numbers to subtract from the local fields, shape (n,)."""
         return self.center * np.asarray(coupling.sum(axis=1), dtype=float).ravel()
 
     @property
@@ -147,7 +147,7 @@ class ExternalField:
         return 4 * math.sinh(2 * abs(self.strength)) * math.sqrt(z * z - 1) / (z + k) ** 2 * _UP
 
     def sentence(self) -> str:
-        """Return what an answer rests on, in words."""
+        """Describe the field in words, as an assumption of an answer."""
         pull = f", neighbors pull around a mean outcome of {self.center:.4g}" if self.center else ""
         return f"a public external field of {self.strength:.4g} nats, fixed in advance{pull}"
 

@@ -156,7 +156,7 @@ def _spectral(size: Any) -> float:
 
 
 def _other_pulls(size: Any, offsets: FloatArray | None) -> FloatArray:
-    r"""Return :math:`R_{ij}`, how far all but node j can pull node i, for each entry (i, j) of \|J\|."""
+    r"""Return :math:`R_{ij}`, the largest pull of all nodes except j on node i, for each entry (i, j) of \|J\|."""
     row_norms, degrees = np.asarray(size.sum(axis=1)).ravel(), np.diff(size.indptr)
     others = np.repeat(row_norms, degrees) - size.data
     return others if offsets is None else others + np.repeat(np.abs(offsets), degrees)

@@ -110,7 +110,7 @@ def lattice_coupling(coupling: Any, step: float) -> Any:
 
 
 def lattice_offsets(lattice: Any, field: ExternalField | None) -> np.ndarray:
-    """Return what a field subtracts from each local field, in whole steps: int64 of shape (n,)."""
+    """Return the numbers that a field subtracts from the local fields, in whole steps: int64 of shape (n,)."""
     if field is None:
         return np.zeros(lattice.shape[0], dtype=np.int64)
     return np.rint(field.offsets(lattice)).astype(np.int64)

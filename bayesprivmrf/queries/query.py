@@ -73,7 +73,7 @@ class Query(ABC):
         """Return what each row counts, in words."""
 
     def _axes(self, model: ModelSpecification) -> tuple[Sequence[Any] | None, Sequence[Sequence[Any]]]:
-        """Return names and labels of the axes that the rows are the cells of; None where the axes have no names."""
+        """Return names and labels of the axes whose cells the rows are; None where the axes have no names."""
         return None, [self._labels(model)]
 
     @abstractmethod

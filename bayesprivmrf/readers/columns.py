@@ -74,7 +74,7 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
     """
     table = read_table(path, is_strict=True)
     if not len(table.columns):
-        raise DataError(f"{file_path('source', path).name!r} must have a row at least, got none.")
+        raise DataError(f"{file_path('source', path).name!r} must have at least one row, got none.")
     columns = {str(name).strip(): table.columns[name] for name in table.columns}
     if len(columns) != table.columns.shape[1]:
         raise repeated_error()
@@ -92,8 +92,8 @@ def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
         return columns
     if any(column.str.contains(".", regex=False).any() for column in columns.values()):
         raise DataError(
-            "numbers with decimal commas must have no points, which may part thousands or be decimal points too, got "
-            "both; write all numbers alike."
+            "numbers with decimal commas must have no points, which may separate thousands or decimals, got "
+            "both; write all numbers in one notation."
         )
     return {
         name: column.where(~has_comma[name], column.str.replace(",", ".", regex=False))

@@ -52,10 +52,10 @@ def read_counts(
     source
         A file (``.csv``, ``.csv.gz`` or ``.parquet``; fields separated by commas, tabs, or semicolons, and then
         perhaps with decimal commas) or a data frame, with a row for each noisy number. Its columns are the variables,
-        whose entries are declared states; ``value``; and, as far as they are there, ``law`` (the name that files have
-        for it, such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise, and ``query``. A variable
-        that has no column, or the entry `everything` or none, is summed over. Rows of the same variables are one
-        table; ``query`` tells tables of the same variables apart.
+        whose entries are declared states; ``value``; and optionally ``law`` (the noise distribution's name in files,
+        such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise, and ``query``. A variable without a
+        column, or with an empty entry or the entry `everything`, is summed over. Rows of the same variables form one
+        table; ``query`` distinguishes tables of the same variables.
     noise
         The law of all noise; or its family, a class or a name, whose parameter stands in each row.
     groups

@@ -1,9 +1,9 @@
-r"""Tables from files, as they are written: a line of a CSV file is a row. One parser of public and sensitive files.
+r"""Parser of CSV and Parquet files, public or sensitive, in which each line of a CSV file is one row.
 
 Guarantees count records, so the rows read must correspond one to one to the records that were written, whatever the
-records hold. In a CSV file records are lines:
+records contain. In a CSV file records are lines:
 
-- The header says what separates fields: a comma, a semicolon or a tab, whichever makes most names of it.
+- The header determines the separator of fields: the comma, semicolon or tab that splits it into most names.
 - A line end (``\n``, ``\r\n`` or ``\r``) ends a line and begins none. The first line is the header, every further
   one is a record. So ``"a\n1\n"`` has one record, and ``"a\n1\n\n"`` two, the last of them a blank line.
 - A blank line is a record whose values are all missing. In a file of one column a missing value is written so; in a
@@ -13,8 +13,8 @@ records hold. In a CSV file records are lines:
 - No field holds a line end. The grammar of CSV allows one in quotes, but then one stray quote in one person's answer
   joins all lines up to the next quote into one record. The rows read are therefore compared with the lines of the
   file, and a file where they differ is refused.
-- All lines end in the same way. A writer that ends its lines in a line feed may leave a carriage return in a field
-  without quotes, which would then be a line of its own.
+- All lines end in the same way. A program that ends its lines in a line feed may leave a carriage return in a field
+  without quotes, which would otherwise be read as a line end.
 - A last line without its line end must have all fields of the header, and more than one. A writer that puts line
   ends between lines could mean two records by ``"a\n1\n"``, the second missing; the rule refuses its other files,
   such as ``"a\n1\n0"``.
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 __all__ = ["TextTable", "read_table", "repeated_error"]
 
 _MOST_COLUMNS = 20_000
-"""Columns that a text file may have: twenty times the widest model that is learned, and read in seconds."""
+"""Largest number of columns of a text file: twenty times the widest model that is learned, and read in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTable:
-    """The rows of a file.
+    """Columns of a file, and its separator.
 
     Parameters
     ----------
     columns
-        One column a name of the header. From CSV all entries are text, or missing.
+        One column per name in the header. Entries from CSV files are text, or missing.
     separator
-        What separates fields; empty for Parquet.
+        Separator of fields; empty for Parquet.
     """
 
     columns: pd.DataFrame
@@ -61,7 +61,7 @@ class TextTable:
 
 
 def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> TextTable:
-    """Rows of a CSV or Parquet file, as they are written.
+    """Read the rows of a CSV or Parquet file.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
         )
     except BayesPrivMRFError:
         raise
-    except Exception as error:  # the parsers' and decompressors' own kinds
+    except Exception as error:  # parsers and decompressors raise many types
         kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
         remedy = "check its header and rows."
         if "fields in line" in str(error):
@@ -120,7 +120,7 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
                 "separates fields stands in double quotes; drop separators at the ends of rows."
             )
         problem = f"the data file {str(path)!r} is not well-formed{kind}: {remedy}"
-    # raised outside the handlers: pandas quotes the offending field, and a context would carry that along
+    # raised outside the handlers: pandas quotes the offending field, which the exception's context would reveal
     raise DataError(problem or f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.")
 
 
@@ -135,8 +135,8 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
         )
     if is_strict:
         content = _without_blank_lines(content, separator)
-    # The header is read as a row among rows: told that it is one, pandas takes a surplus first field for an index
-    # and shifts every column. In one piece, because only then is every row held against the first.
+    # The header is read as an ordinary row: otherwise pandas takes a surplus first field for an index and shifts
+    # every column. The file is read in one piece, because only then every row is compared with the first.
     whole = pd.read_csv(
         io.BytesIO(content),
         header=None,
@@ -164,7 +164,7 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
     if not is_ended and _last_fields(content, separator) < whole.shape[1]:
         raise DataError(
             "the last line of a CSV file must end in a line break where it has fewer fields than the header, or the "
-            "file one column, for a missing last value is a blank line; add it."
+            "file one column, as a missing last value is a blank line; add it."
         )
     names = whole.iloc[0]
     if names[names.notna()].duplicated().any():
@@ -174,7 +174,7 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
 
 
 def _separator(content: bytes) -> str:
-    """Return what separates the names of the header, which is public: data say nothing here."""
+    """Return the separator in the header, which is public; the data have no influence."""
     header = content[
         : min(filter(None, (content.find(end) + 1 for end in (b"\n", b"\r"))), default=len(content))
     ]
@@ -196,12 +196,12 @@ def _without_blank_lines(content: bytes, separator: str) -> bytes:
 
 
 def repeated_error() -> DataError:
-    """Error for two columns of one name."""
+    """Return the error for two columns with the same name."""
     return DataError("the data must have columns of distinct names, got one twice; drop or rename it.")
 
 
 def _last_fields(content: bytes, separator: str) -> int:
-    """Return the number of fields of the last line; a single one counts for none, as a blank line has none."""
+    """Return the number of fields of the last line; a single field counts as none, because a blank line has none."""
     last = content.replace(b"\r", b"\n").rsplit(b"\n", 1)[-1].decode(errors="replace")
     found = len(next(csv.reader([last], delimiter=separator), []))
     return found if found > 1 else 0

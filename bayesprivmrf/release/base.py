@@ -89,7 +89,7 @@ class Provenance:
 
     @classmethod
     def _restored(cls, content: Fields) -> Self:
-        """Return what `_content` wrote; a file that lacks a part, such as `simulated`, holds no release."""
+        """Return the release that `_content` wrote; a file that lacks a part, such as `simulated`, is refused."""
         return cls(
             mechanism=content.text("mechanism"),
             settings=content.mapping("settings"),
@@ -248,7 +248,7 @@ class Released(Card):
         raise NotImplementedError
 
     def _doubt(self) -> str | None:
-        """Return what a reader must know of a promise that its own noise contradicts."""
+        """Return a warning text for a promise that contradicts the release's own noise; None if there is none."""
         return None
 
     @property
@@ -308,7 +308,7 @@ def read_release(whole: bytes) -> Any:
     Raises
     ------
     ReleaseFileError
-        They are no release that can be read.
+        The bytes are not a readable release.
     """
     return _release(*unpacked(io.BytesIO(whole), Path("release"), LARGEST))
 

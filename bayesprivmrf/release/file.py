@@ -38,7 +38,7 @@ from bayesprivmrf.files import current_umask
 
 try:
     import fcntl
-except ImportError:  # Windows: a save is told from a leftover by age alone
+except ImportError:  # Windows: a save is distinguished from a leftover by its age alone
     fcntl = None
 
 __all__ = [
@@ -67,9 +67,9 @@ TIED_VERSION = 5
 CLIQUES_VERSION = 6
 """The first that says how many variables a graph's cliques have."""
 FACTS_VERSION = 7
-"""The first that says how many rows of one person are counted, where its settings do not; and kinds of labels."""
+"""First format that states how many rows of one person are counted, apart from the settings, and kinds of labels."""
 FIELD_VERSION = 7
-"""The first that says which external field a network has."""
+"""First format that states the external field of a network."""
 LARGEST = 2**30
 """Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 
@@ -191,7 +191,7 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             raw.write(whole)
             raw.flush()
             os.fsync(raw.fileno())
-            raw.close()  # some systems replace no open file
+            raw.close()  # some systems cannot replace an open file
             os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
             if overwrite or not _is_put(temporary, target):
                 _refuse_to_lose(target, None if overwrite else whole)
@@ -209,12 +209,12 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
 
 
 def require_no_unfinished_save(target: Path) -> None:
-    """Raise if an earlier save to this path was killed and left a whole release, whose budget is spent.
+    """Raise an error if an earlier save to this path was killed and left a complete release, whose budget is spent.
 
     Raises
     ------
     ReleaseFileError
-        There is one; the message says how to recover it.
+        Such a release exists; the message says how to recover it.
     """
     if unfinished := _unfinished_saves(target):
         raise ReleaseFileError(_recovery(target, unfinished[0]))
@@ -228,7 +228,7 @@ def _recovery(target: Path, left: Path) -> str:
 
 
 def _prefix(target: Path) -> str:
-    """Return how the hidden files of saves to a path begin; equally long for every name, however long."""
+    """Return the prefix of the hidden files of saves to a path, whose length does not depend on the name."""
     return f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
 
 
@@ -257,7 +257,7 @@ def _is_abandoned(path: Path) -> bool:
 
 
 def _age(path: Path) -> float:
-    """Return seconds since the file was written."""
+    """Return the seconds since the file was written."""
     return time.time() - path.stat().st_mtime
 
 

@@ -124,7 +124,7 @@ def _refuse_uncovered(model: ModelSpecification, scopes: Sequence[tuple[Any, ...
 
 
 def _laws(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Any]]:
-    """Return what was said of each table's noise, with the scope in whose order arrays and cells have their axes."""
+    """Return the given noise of each table, with the scope that defines the order of its axes."""
     if isinstance(noise, Mapping):
         return [_entry(noise, scope) for scope in scopes]
     if isinstance(noise, list | tuple):

@@ -1,8 +1,8 @@
-"""Labels in a file: names and states as values that JSON can hold, which come back as they were declared.
+"""Labels in files: names and states as JSON values from which the declared ones are restored.
 
-Text, whole and finite numbers, and true and false stand as they are. A label of another type is an object of one
-entry, ``{"date": "2020-02-29"}``, whose name is one of a fixed list: no file names a class or a module. What is on no
-list comes back as its text.
+Text, whole and finite numbers, and true and false are written unchanged. A label of another type is an object with
+one entry, ``{"date": "2020-02-29"}``, whose name is from a fixed list: no file names a class or a module. A label of
+any other type is restored as its text.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _NAMES = {
     *("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"),
     *("timestamp", "time span", "period", "interval"),
 }
-"""Names of `_kinds`, which takes pandas to make."""
+"""Names in `_kinds`, which needs pandas."""
 _MOST_DIGITS = 4300
 """Digits of a decimal's integer: as many as Python reads of a whole number."""
 
 
 def encoded(label: Any) -> Any:
-    """Return a label as a value that JSON can hold; of a type without a written form, its text."""
+    """Return a label as a JSON value; the text of a label whose type has no written form."""
     if isinstance(label, np.generic):
         label = label.item()
     if isinstance(label, tuple):
@@ -42,7 +42,7 @@ def encoded(label: Any) -> Any:
         return label
     if type(label) in _kinds():
         name, write, read = _kinds()[type(label)]
-        with suppress(Exception):  # whatever pandas raises of a calendar that has no name
+        with suppress(Exception):  # pandas raises various errors for a calendar without a name
             written = write(label)
             if read(written) == label:
                 return {name: written}
@@ -76,7 +76,7 @@ def _decoded(label: Any) -> Any:
     if name == "tuple":
         return labels(label[name])
     for own, _, read in _kinds().values() if name in _NAMES else ():
-        with suppress(Exception):  # whatever pandas raises, the file holds no such label
+        with suppress(Exception):  # whatever pandas raises, the label is invalid
             if own == name:
                 return read(label[name])
     raise ReleaseFileError(
@@ -144,12 +144,12 @@ def _fraction(text: str) -> Fraction:
 
 
 def _zone(moment: datetime.datetime) -> str | None:
-    """Return the name of a moment's time zone; None where it has none, or one that is an offset alone."""
+    """Return the name of a time's zone; None if it has no zone, or only an offset."""
     return getattr(moment.tzinfo, "key", None)
 
 
 def _in_zone(moment: Any, zone: str | None) -> Any:
-    """Return a moment in its time zone; in one that this machine does not know, the same moment with its offset."""
+    """Return a time in its time zone; if this machine does not know the zone, the same time with its offset."""
     if zone is None:
         return moment
     if moment.tzinfo is None:

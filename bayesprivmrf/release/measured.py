@@ -158,7 +158,7 @@ class NoisyMeasurements(NoisyStatistics):
         }
 
     def _doubt(self) -> None:
-        """Return nothing: how far a record moves answers to queries takes `bayesprivmrf.audit` to tell."""
+        """Return None: only `bayesprivmrf.audit` computes how far a record moves answers to queries."""
 
     @property
     def _answered(self) -> tuple[Any, ...]:

@@ -1,4 +1,4 @@
-"""How many rows of one person a release counts: a fact that whoever measures states, and files keep."""
+"""Number of rows of one person that a release counts, as stated by its mechanism and kept in files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonRows:
-    """How a release counts rows where one person may have several.
+    """Rule by which a release counts rows where one person may have several.
 
     Parameters
     ----------
@@ -41,12 +41,12 @@ class PersonRows:
 
     @property
     def dependent(self) -> int:
-        """How many records of a fit may be of one person; 1 where a person weighs as much as one record."""
+        """Largest number of records in a fit from one person; 1 if a person has the weight of one record."""
         return 1 if self.is_weighed else self.at_most
 
     @classmethod
     def of_settings(cls, settings: Mapping[str, Any]) -> PersonRows | None:
-        """Return what the settings of a release say in a file that does not state it apart, as older ones do not."""
+        """Return the rule from the settings of a release, for older files that do not state it separately."""
         most = settings.get("at_most")
         if settings.get("person") is None or type(most) is not int or not 1 <= most <= _MOST:
             return None
@@ -54,7 +54,7 @@ class PersonRows:
 
     @staticmethod
     def content(rows: PersonRows | None, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a file must state: nothing where its settings say the same, as in files of older versions."""
+        """Return the entry for a file: none if the settings say the same, as in files of older versions."""
         if rows == PersonRows.of_settings(settings):
             return {}
         held = None if rows is None else {"at_most": rows.at_most, "is_weighed": rows.is_weighed}
@@ -62,7 +62,7 @@ class PersonRows:
 
     @classmethod
     def restored(cls, content: Fields, settings: Mapping[str, Any]) -> PersonRows | None:
-        """Return what a file states, or else what its settings say."""
+        """Return the rule that a file states, or otherwise the one in its settings."""
         if "person_rows" not in content:
             return cls.of_settings(settings)
         if content["person_rows"] is None:

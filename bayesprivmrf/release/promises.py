@@ -54,7 +54,7 @@ def check_promise(
 def dearer_than_promised(
     guarantee: PrivacyGuarantee | None, noise: Sequence[NoiseLaw], model: ModelSpecification
 ) -> str | None:
-    r"""Return words on noise of whole tables that costs more than was promised; None where that cannot be told.
+    r"""Return a text if the noise of whole tables costs more than was promised; None if not, or if it is unknown.
 
     A record adds one to one cell of each table, whatever the data, and two records that differ in every table exist
     where each table has two cells and none is impossible. So :math:`\Delta_1` = 1, or 2 under replace-one, and
@@ -77,7 +77,7 @@ def dearer_than_promised(
     if sum(costs) <= promised * (1 + 1e-6):
         return None
     return (
-        f"the release promises {name} = {promised:.4g}, but its noise alone costs {sum(costs):.4g}: the statement is "
+        f"the release promises {name} = {promised:.4g}, but its noise alone costs {sum(costs):.4g}: the promise is "
         "wrong, unless records were sampled in secret before they were counted; ask whoever made the file."
     )
 

@@ -59,7 +59,7 @@ class NoisyStatistics(Released):
     provenance
         How the release was made.
     person_rows
-        How many rows of one person it counts, where one may have several; otherwise None.
+        Rule for counting rows of one person, where one may have several; otherwise None.
 
     Raises
     ------
@@ -131,7 +131,7 @@ class NoisyStatistics(Released):
             Noisy counts by scope: arrays whose axes are the variables of the key, in its order; or labeled tables, as
             ``pandas.crosstab`` and ``solution.marginal`` give them, which are aligned by names and labels, an axis
             without a name standing in the key's order. Tables may nest and overlap. A list of pairs
-            ``(scope, table)`` may have a scope several times, for tables measured apart.
+            ``(scope, table)`` may have a scope several times, for tables measured separately.
         noise
             The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
             A table may have one law; or one for each cell, as an array of laws or as a mapping from the cell's

@@ -12,7 +12,7 @@ __all__ = ["told_noise", "told_promise", "told_records"]
 
 
 def told_promise(guarantee: PrivacyGuarantee | None, rows: PersonRows | None) -> str:
-    """Return the sentence of a guarantee, with how many rows of a person were counted, where that is stated."""
+    """Return the sentence of a guarantee, with the number of counted rows of a person, where that is stated."""
     if guarantee is None:
         return "No privacy guarantee is stated for these tables."
     if guarantee.unit != "person" or rows is None:

@@ -23,7 +23,7 @@ def spark():
 
 @pytest.fixture(params=["spark", "ibis", "duckdb"])
 def engine(request):
-    """A function that hands a pandas frame to the engine."""
+    """Return a function that passes a pandas frame to the engine."""
     if request.param == "spark":
         return request.getfixturevalue("spark").createDataFrame
     if request.param == "ibis":

@@ -1,4 +1,4 @@
-"""Real contingency tables of OpenDP are read, with their noise: a script, for its `mbi` extra pins other versions.
+"""Script that reads real contingency tables of OpenDP with their noise; OpenDP's `mbi` extra pins other versions.
 
 ``uv run --isolated --no-project --with 'opendp[mbi]==0.16.0' --with . python tests/engines/opendp_contingency.py``
 """

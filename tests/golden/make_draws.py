@@ -189,7 +189,7 @@ def networks() -> dict[str, Found]:
     ends = estimate.interval(0.8, law)
     found["an estimate's law"] = {
         "rows": noted(np.asarray(law.sorted_rows)),
-        "interval": [float(ends.lower), float(ends.upper)],
+        "interval": [float(ends.loc["beta", end]) for end in ("lower", "upper")],
     }
     indicators = simulated_indicators(50, rng=6, variables=6)
     found["simulated indicators"] = {

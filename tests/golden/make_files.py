@@ -33,6 +33,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -491,6 +492,48 @@ def graphs_of_threes() -> Releases:
     yield "graph-threes", chosen.release(declare(BINARY), binary_records(6000), rng=87)
     fixed = StableStructure(**settings | {"order": 4}, threshold=0.2, adjacency="replace-one")
     yield "graph-fours-refused", fixed.release(declare(BINARY), binary_records(60), rng=88)
+
+
+def fields() -> Releases:
+    """The strength of peer influence beside a public external field."""
+    from bayesprivmrf.mechanisms import ObjectivePerturbation
+    from bayesprivmrf.network import IsingNetwork
+    from bayesprivmrf.privacy import ExternalField
+
+    for seed, (name, field) in enumerate({"strength": 0.3, "share": ExternalField.from_share(0.3)}.items()):
+        network = IsingNetwork.from_graph(network_edges(), "mean-degree", nodes=NODES, field=field)
+        yield f"field-by-{name}", ObjectivePerturbation(epsilon=8.0).release(network, outcomes(), rng=seed)
+
+
+def facts() -> Releases:
+    """Rows of one person that no setting states, and labels of every kind that files restore."""
+    import pandas as pd
+
+    from bayesprivmrf.model import ModelSpecification, declare
+    from bayesprivmrf.privacy import Laplace
+    from bayesprivmrf.release import NoisyStatistics, PersonRows, Provenance
+
+    states = {
+        "day": [datetime.date(2026, 1, 31), datetime.date(2026, 2, 1)],
+        "time": [pd.Timestamp("2026-01-31 12:30"), pd.Timestamp("2026-01-31 13:30")],
+        "age": [pd.Interval(0, 30), pd.Interval(30, 60), pd.Interval(60, float("inf"))],
+        "month": [pd.Period("2026-01", "M"), pd.Period("2026-02", "M")],
+        "price": [Decimal("1.50"), Decimal("2")],
+        "part": [Fraction(1, 3), Fraction(2, 3)],
+        "code": [b"\x00\xff", b"a"],
+    }
+    model = ModelSpecification.from_pgmpy(declare(states, [(name,) for name in states]))
+    yield (
+        "facts",
+        NoisyStatistics(
+            specification=model,
+            tables=model.tables(np.arange(1.0, model.size + 1)),
+            noise=(Laplace(1.0),) * len(states),
+            guarantee=None,
+            provenance=Provenance(mechanism="Theirs", simulated=True),
+            person_rows=PersonRows(at_most=3, is_weighed=True),
+        ),
+    )
 
 
 WRITERS: dict[str, tuple[str, int, str, tuple[Callable[[], Releases], ...]]] = {

@@ -1,4 +1,4 @@
-"""Models that a release contradicts are not trusted, whoever fits them, and right ones are not accused."""
+"""Goodness of fit: models that a release contradicts are not trusted, by any estimator, and right models are."""
 
 import re
 import warnings
@@ -219,7 +219,7 @@ def rare(scale, people, seed=1):
 
 
 def test_rare_transitions_of_few_people_are_doubtful_and_the_others_are_not():
-    """Where the noise is next to nothing, it is sampling that leaves a transition open."""
+    """Under negligible noise, sampling alone explains the wide intervals."""
     release, matrix = rare(0.05, 300)
     solution = bpm.NoiseAwareMAP().fit(release)  # warns of nothing
     assert solution.status is Status.CONVERGED

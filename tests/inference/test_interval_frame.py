@@ -1,4 +1,4 @@
-"""Frames of intervals: what is said against a row is a column, and stays with it wherever the frame goes."""
+"""Interval frames: remarks on rows are columns, which files and merged tables keep."""
 
 import io
 from itertools import pairwise
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
-from bayesprivmrf.inference import RowStatus, Status
-from bayesprivmrf.inference.interval_frame import Mark, interval_frame
+from bayesprivmrf.inference import Mark, RowStatus, Status, interval_frame
 from bayesprivmrf.mechanisms import LaplaceStatistics, SelectMeasure
 from bayesprivmrf.privacy import Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics

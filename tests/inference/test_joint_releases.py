@@ -49,7 +49,7 @@ def test_releases_with_different_variables_are_one_release_of_the_union(estimato
     joint = estimator.fit(apart, **settings)
     assert joint.specification == UNION
     same = estimator.fit(NoisyStatistics.from_measurements(UNION, given), **settings)
-    assert np.allclose(joint.marginals.flat, same.marginals.flat, atol=1e-6)
+    assert np.allclose(joint.marginals.flat, same.marginals.flat, atol=1e-4)
     if hasattr(joint, "interval"):
         assert joint.interval(["a", "c"])["note"].str.contains("a ⟂ c | b", regex=False).all()
 

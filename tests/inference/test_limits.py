@@ -1,10 +1,10 @@
-"""Limits near the ends of a range, against densities of which everything is known."""
+"""Interval limits near the ends of a range, compared with known densities."""
 
 import numpy as np
 import pytest
 from scipy.stats import expon, norm
 
-from bayesprivmrf.inference.limits import limits_of_draws, standard_limits
+from bayesprivmrf.inference import limits_of_draws, standard_limits
 
 PROB = 0.9
 EVEN = (np.arange(4000) + 0.5) / 4000  # probabilities of evenly spread draws

@@ -78,6 +78,9 @@ def test_an_estimator_fits_or_refuses(name, kind, law):
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")  # twenty draws are not mixed
+@pytest.mark.filterwarnings(
+    "ignore::bayesprivmrf.errors.ConsistencyWarning"
+)  # the records follow no such chain
 @pytest.mark.parametrize("law", [Laplace(4.0), Gaussian(4.0), NoNoise()], ids=lambda law: law.name)
 @pytest.mark.parametrize("kind", QUERIES)
 def test_the_posterior_of_shared_transitions_fits_or_refuses(kind, law):

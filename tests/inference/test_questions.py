@@ -19,8 +19,7 @@ from repeats import few
 from scipy.stats import norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
-from bayesprivmrf.inference import NoiseAwareMAP, Status
-from bayesprivmrf.inference.limits import limits_of_draws
+from bayesprivmrf.inference import NoiseAwareMAP, Status, limits_of_draws
 from bayesprivmrf.inference.noise_aware import standard_errors
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample

@@ -12,8 +12,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference import NoiseAwareMAP, Status, gather, mean_counts
-from bayesprivmrf.inference.transitions import TransitionRows, transition_mode
-from bayesprivmrf.inference.transitions.covariance import NoisySums
+from bayesprivmrf.inference.transitions import NoisySums, TransitionRows, transition_mode
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects, ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
@@ -487,7 +486,7 @@ def test_a_chain_that_noise_drowns_ends_with_finite_numbers():
             solution = NoiseAwareMAP().fit(NoisyStatistics.from_measurements(network, given))
         assert solution.status is Status.NOT_TRUSTED
         # where there may be no record at all, the status and `problems` say so
-        text = "the noise hides" if caught else "the number of records may be nothing"
+        text = "the noise hides" if caught else "the number of records may be zero"
         assert any(text in problem for problem in solution.problems)
         assert all(one.category is NoiseWarning for one in caught)
         table = sequences.transition_matrix(solution)

@@ -1,4 +1,4 @@
-"""States that are one in a fit by rounds: which ones may be, and where their names are shown."""
+"""Merged states in a fit by rounds: which states may be merged, and where their names are shown."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_merged_states_are_named_in_details_print_graph_and_every_row_they_touch
     other = next(item for item in ITEMS if item != variable)
     frame = release.solution.interval([variable, other])
     rows = frame.index.get_level_values(variable).isin(first)
-    named = frame["note"].str.contains(f"{variable}: {', '.join(first)} are one", regex=False)
+    named = frame["note"].str.contains(f"{variable}: {', '.join(first)} are merged in the fit", regex=False)
     assert (named == rows).all()
     assert (frame.loc[rows, "status"] != "ok").all()
     release.save(tmp_path / "a.release")

@@ -1,4 +1,4 @@
-"""Tables of a model learned in rounds where variables hardly leave each other a choice."""
+"""Tables of a model learned in rounds from nearly deterministic columns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.rounds import NoisyTable, engine, fit_tables
+from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
 from bayesprivmrf.mechanisms import SelectMeasure, rounds
 
 RECORDS = 1500
@@ -51,7 +51,7 @@ def cells(made, seeds):
             if not any({f"q{i}", f"q{j}"} <= scope for scope in scopes):
                 continue
             k = len(states)
-            truth = np.bincount(k * codes[:, i] + codes[:, j], minlength=k * k) / RECORDS
+            truth = np.bincount(k * codes[:, i] + codes[:, j], minlength=k * k)
             frame = learned.solution.interval([f"q{i}", f"q{j}"], of="records")
             frame = frame.assign(truth=truth, held=(frame["lower"] <= truth) & (truth <= frame["upper"]))
             rows.append(frame)
@@ -63,31 +63,32 @@ def quarters(found):
 
 
 def test_intervals_hold_the_records_that_lack_all_answers():
-    """Of two releases; before scales were learned, estimates were .02 off and no interval held."""
+    """The errors of two releases are small, and their intervals cover the truth."""
     found = cells(answers, range(2))
     missing = found.loc[("missing", "missing")]
     assert missing["held"].mean() > 0.6
-    assert abs(missing["estimate"] - missing["truth"]).mean() < 0.01
+    assert abs(missing["estimate"] - missing["truth"]).mean() < 0.01 * RECORDS
     assert quarters(found).min() > 0.8
 
 
 def test_intervals_hold_the_tables_of_copies():
-    """Of three releases; before scales were learned, about half in the worst quarter."""
+    """The coverage over three releases is near nominal, also in the worst quarter."""
     assert quarters(cells(copies, range(3))).min() > 0.8
 
 
 def test_a_prior_that_the_numbers_contradict_does_not_narrow_intervals(monkeypatch):
-    """A model with the fixed scales, as in files of old: without the pull as an error none held."""
+    """A model with fixed scales, as in older files, has wide intervals where the prior is contradicted."""
     monkeypatch.setattr(rounds, "with_learned_scales", lambda fit, *given, **named: fit)
     missing = cells(answers, range(2)).loc[("missing", "missing")]
-    assert abs(missing["estimate"] - missing["truth"]).mean() > 0.01
+    assert abs(missing["estimate"] - missing["truth"]).mean() > 0.01 * RECORDS
     assert missing["held"].mean() > 0.3
 
 
-@pytest.mark.parametrize("most", [engine.MOST_CONFIGURATIONS, 0])
+@pytest.mark.parametrize("most", [None, 0])
 def test_the_covariance_of_effects_is_the_derivative_of_their_means(most, monkeypatch):
     """By both engines, against central differences."""
-    monkeypatch.setattr(engine, "MOST_CONFIGURATIONS", most)
+    if most is not None:
+        monkeypatch.setattr("bayesprivmrf.learning.rounds.engine.MOST_CONFIGURATIONS", most)
     rng = np.random.default_rng(0)
     cards = (2, 3, 2, 2)
     scopes = [(0, 1), (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""Bounds on the tables that rounds asked for and did not measure."""
+"""Bounds on the candidate tables that rounds did not measure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = list("abcdefghijkl")
 
 @pytest.fixture(scope="module")
 def released():
-    """Two releases of a chain of twelve columns, in a model that has no room for most pairs, and the records."""
+    """Two releases of a chain of twelve columns, in a model that is too small for most pairs, and the records."""
     found = []
     for seed in range(2):
         rng = np.random.default_rng([seed, 3])
@@ -40,7 +40,7 @@ def unmeasured(learned):
 
 
 def test_a_pair_that_was_not_measured_is_within_its_bound(released):
-    """Each bound holds with a probability of 90 %; at least .8 of all of them, and the notes tell it."""
+    """Each bound holds with a probability of 90 %; at least 0.8 of all bounds hold, and the notes state them."""
     held = []
     for learned, data in released:
         for i, j, bound in learned.details["not_measured"]:
@@ -56,7 +56,7 @@ def test_a_pair_that_was_not_measured_is_within_its_bound(released):
 
 
 def test_the_status_of_a_row_is_by_its_bound_and_its_reach(released):
-    """`model` where the interval reaches as far as the bound; `not trusted` only beyond a bound of .05."""
+    """`model` where the interval reaches as far as the bound; `not trusted` only beyond a bound of 0.05."""
     for learned, _ in released:
         for i, j, bound in learned.details["not_measured"]:
             frame = learned.solution.interval([NAMES[int(i)], NAMES[int(j)]], of="records")

@@ -198,7 +198,7 @@ class TestPromise(PromiseOfStableStructure):
         self.unit = unit
 
 
-@pytest.mark.parametrize("step", ["stable_structure.stable_tree", "learning._merged"])
+@pytest.mark.parametrize("step", ["stable_structure.stable_tree", "reading.coded._merged"])
 def test_memory_that_runs_out_says_nothing_of_the_number_of_records(step, monkeypatch):
     def full(*_, **__):
         raise MemoryError("Unable to allocate an array with shape (3, 1000003)")

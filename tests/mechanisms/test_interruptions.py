@@ -1,4 +1,4 @@
-"""Whatever interrupts a release after its charge, what was measured and computed until then is released."""
+"""Interruptions of a release after its charge: all results until then are released."""
 
 from __future__ import annotations
 

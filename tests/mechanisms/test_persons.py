@@ -145,7 +145,7 @@ ALONE = bpm.declare({"a": ["x", "y"]}, [("a",)])
 @pytest.mark.parametrize("engine", LAZY)
 @pytest.mark.parametrize("grid", [None, 12])
 def test_a_query_counts_what_the_frame_in_memory_counts_in_any_order(engine, grid):
-    """Nobody has more rows than are counted, or all rows of who has are alike."""
+    """A query is accepted if nobody has too many rows, or if all rows of those who do are equal."""
     rng, queries = np.random.default_rng(3), None if grid is None else [q.table("a")]
     mechanism = ExactStatistics(person="id", at_most=3, grid=grid, queries=queries)
     few = pd.DataFrame({"id": np.repeat(np.arange(40), rng.integers(1, 4, 40))})

@@ -1,4 +1,4 @@
-"""The reference: the data's own shares to the last digit, marked as unprotected wherever it is shown."""
+"""Exact reference solution: the shares of the data to the last digit, marked as unprotected wherever it is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A public external field: its constants by enumeration, and that everything made with a field honors it."""
+"""Public external field: its constants by enumeration, and its use in everything made with a field."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def score_and_slope(J, beta, field):
 
 
 def largest_shares(J, field, epsilons, betas=BETAS):
-    """How much of the sensitivity, and of each part of the budget for the slope, any flip uses."""
+    """Return the largest share of the sensitivity, and of each part of the slope's budget, that a flip uses."""
     norms = CouplingNorms.of(J, field)
     curvatures = [objective_perturbation.least_curvature(norms, epsilon) for epsilon in epsilons]
     moved, ratios = 0.0, np.zeros(len(epsilons))

@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_refused(columns, kept, error, message):
         ("", "must begin with a header"),
         ("smokes,value\nno\n", "line 2"),
         ("value,value\n1,2\n", "distinct names"),
-        ("smokes,value\n", "a row at least"),
+        ("smokes,value\n", "at least one row"),
     ],
 )
 def test_a_broken_file_is_refused(tmp_path, text, message):
@@ -288,7 +288,7 @@ def test_a_file_is_read_as_it_is_exported(tmp_path, name, text):
         (ROWS.format(",", ".").replace("812,4.5", "812"), "line 2 of a CSV file must have 4 entries"),
         (ROWS.format(",", ".").replace("812", '"8\n12"'), "no field of a CSV file may hold a line break"),
         (ROWS.format(",", ".").replace("value", "Valeu"), "is near, is it meant"),
-        ("ill,value\n", "must have a row at least"),
+        ("ill,value\n", "must have at least one row"),
     ],
 )
 def test_what_a_file_leaves_open_is_refused(tmp_path, text, match):

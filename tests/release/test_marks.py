@@ -1,4 +1,4 @@
-"""What is made of a simulated release says so, and what stands in a file cannot pose as something else."""
+"""Marks of simulated releases on everything made from them, and files that cannot imitate printed output."""
 
 import json
 import re

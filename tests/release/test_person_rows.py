@@ -1,4 +1,4 @@
-"""How many rows of one person a release counts is a typed fact of it, and no setting of whoever made it."""
+"""Number of rows of one person that a release counts: a typed field of the release, not a setting."""
 
 import json
 import warnings

@@ -16,7 +16,6 @@ from bayesprivmrf.errors import ArgumentError, ReleaseFileError, UnfinishedSaveW
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics, Provenance, file
-from bayesprivmrf.release.file import require_no_unfinished_save
 
 from .nasty import document_and_array, write_sealed
 
@@ -281,7 +280,7 @@ def test_an_old_leftover_that_may_be_whole_is_never_removed(reason, tmp_path, mo
     long_ago = time.time() - 10**6
     os.utime(left, (long_ago, long_ago))
     with suppress(ReleaseFileError):
-        require_no_unfinished_save(path)
+        file.require_no_unfinished_save(path)
     assert left.exists()
 
 
@@ -295,7 +294,7 @@ def test_a_save_under_way_is_not_taken_for_one_that_was_killed(tmp_path, monkeyp
 
     def saves_beside(source, target):
         monkeypatch.setattr(os, "link", link)
-        require_no_unfinished_save(path)  # raises nothing: the file of the outer save is locked
+        file.require_no_unfinished_save(path)  # raises nothing: the file of the outer save is locked
         link(source, target)
 
     monkeypatch.setattr(os, "link", saves_beside)

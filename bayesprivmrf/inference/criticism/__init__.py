@@ -1,4 +1,4 @@
-"""What a release says against a fit, and what the fit's answers rest on that no release can say."""
+"""Model criticism: tests of a fit against its release, and the assumptions that no release can test."""
 
 import lazy_loader
 

@@ -1,6 +1,6 @@
-r"""Assumptions that answers rest on, of a whole model and of each interval, in one fixed order.
+r"""Assumptions that answers rest on, for a whole model and for each interval, in a fixed order.
 
-An answer is *measured* where the released numbers determine it but for their noise, whatever the model says. With A
+An answer is *measured* where the released numbers determine it up to their noise, under any model. With A
 the rows of all measurements and J the map from effects of the cliques (and N) to their cells
 (`bayesprivmrf.model.effects`), a coordinate of an effect is determined if and only if its unit vector lies in the row
 space of A J: if the orthogonal projection onto that space has the diagonal entry 1. A table is measured if the
@@ -10,6 +10,7 @@ effects of all its subsets are. Any other answer rests on what the model declare
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain, combinations
 
 import numpy as np
@@ -25,25 +26,25 @@ from bayesprivmrf.queries import BoundQuery
 __all__ = ["model_assumptions", "query_marks", "variable_marks"]
 
 _MOST_PAIRS = 10
-"""Pairs of variables whose independences a model's own list spells out; of more it gives the number."""
+"""Largest number of independent pairs that the assumptions of a model list; beyond it they state the number."""
 _DENSE = 1500
-"""Effects, and measured numbers, up to which the rank of the measurements is computed."""
+"""Largest number of effects and of measured numbers for which the rank of the measurements is computed."""
 _ROUNDING = 1e-8
 
 
 def model_assumptions(
     model: ModelSpecification, of_records: Sequence[str] = (), origin: str = "Declared"
 ) -> tuple[str, ...]:
-    """Return all that answers of a model rest on, whatever was measured, a sentence each.
+    """Return the assumptions that answers of a model rest on, whatever was measured, one sentence each.
 
     Parameters
     ----------
     model
         The declared model.
     of_records
-        What the fit takes the records to be, beside a simple random sample.
+        Assumptions of the fit on the records, besides that of a simple random sample.
     origin
-        Where the cliques come from: declared, or learned.
+        Origin of the cliques: "Declared" or "Learned".
     """
     everything = range(len(model.cardinalities))
     together = {pair for scope in model.scopes for pair in combinations(sorted(scope), 2)}
@@ -55,7 +56,10 @@ def model_assumptions(
             f"{origin}: {apart:,} pairs of variables that share no clique are independent given those between them."
         ]
     smooth = [f"Scores of {one.variable} are smooth." for one in model.ordinal if one.is_smooth]
-    levels = [f"Areas of level {one.name} of {one.variable} differ alike." for one in model.levels]
+    levels = [
+        f"Differences between areas of level {one.name} of {one.variable} have a common scale."
+        for one in model.levels
+    ]
     return (
         *of_records,
         *(f"{one[0].upper()}{one[1:]}." for one in _restrictions(model, [*everything, *everything])),
@@ -67,14 +71,14 @@ def model_assumptions(
 
 
 def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:
-    """Return marks of the rows of an interval for variable positions, those that are given among them."""
+    """Return marks for the rows of an interval of variables, given by position and including those conditioned on."""
     if _is_measured(evidence, variables):
         return []
     return _marks(evidence.specification, [variables])
 
 
 def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
-    """Return marks of the rows of an interval for a query's answers."""
+    """Return marks for the rows of an interval of a query's answers."""
     asked = [] if evidence.queries is None else [each.query for each in evidence.queries]
     if bound.query in asked or all(_is_measured(evidence, scope) for scope in bound.positions):
         return []
@@ -82,7 +86,7 @@ def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
 
 
 def _marks(model: ModelSpecification, scopes: Sequence[Sequence[int]]) -> list[Mark]:
-    """Return a mark for each statement that the joint distributions of some scopes rest on, each once."""
+    """Return one mark for each assumption that the joint distributions of some scopes rest on."""
     found = dict.fromkeys(
         text
         for scope in scopes
@@ -95,7 +99,7 @@ def _marks(model: ModelSpecification, scopes: Sequence[Sequence[int]]) -> list[M
 
 
 def _restrictions(model: ModelSpecification, variables: Sequence[int]) -> list[str]:
-    """Return what a model says of parameters: one model of all waves, transitions, ties, linear scores."""
+    """Return the restrictions of a model's parameters: one model of all waves, transitions, ties, linear scores."""
     waves = [f"one model of all {model.waves}s"] if model.waves is not None else []
     names = {model.domain.variables[v] for v in variables}
     if model.shares_transitions:
@@ -108,18 +112,19 @@ def _restrictions(model: ModelSpecification, variables: Sequence[int]) -> list[s
 
 
 def _is_measured(evidence: Evidence, variables: Sequence[int]) -> bool:
-    """Return whether the released numbers determine the table of some variables; never for waves of one model."""
+    """Return True if the released numbers determine the table of some variables; False for waves of one model."""
     if evidence.specification.waves is not None:
         return False
     if any(scope is not None and set(variables) <= set(scope) for scope in evidence.measured_scopes):
         return True
-    told = evidence.told_effects
+    told = told_effects(evidence)
     subsets = chain.from_iterable(combinations(sorted(variables), k + 1) for k in range(len(variables)))
     return bool(told) and all(frozenset(subset) in told for subset in subsets)
 
 
+@lru_cache(maxsize=4)
 def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
-    """Return the sets of variables whose effects queries that are no whole tables determine."""
+    """Return the sets of variables whose effects are determined by queries other than whole tables."""
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
     if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > _DENSE:

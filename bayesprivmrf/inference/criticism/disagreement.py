@@ -1,28 +1,29 @@
-r"""Whether released numbers contradict each other, whatever the model says: margins that several tables hold.
+r"""Test of whether released numbers contradict each other, under any model, by margins that several tables share.
 
-A margin that tables i hold is :math:`y_i = m + η_i` in each of its cells, :math:`η_i` being the sum of the noise of
-the table's cells that add up to it. With precisions :math:`p_i` and :math:`w_i = p_i / \sum_j p_j`, the contrast
+A margin shared by tables i is :math:`y_i = m + η_i` in each of its cells, where :math:`η_i` is the sum of the noise
+of the cells of table i that add up to it. With precisions :math:`p_i` and :math:`w_i = p_i / \sum_j p_j`, the
+contrast
 
 .. math:: r_i = y_i - \sum_j w_j y_j = \sum_j c_{ij} η_j, \qquad c_{ij} = δ_{ij} - w_j,
 
-is of noise alone: no model, prior or estimate is in it. With :math:`K_j(t) = \log E e^{t η_j}`, of which a law
-knows a bound (`NoiseLaw.log_moment`), both tails together are, by Chernoff's bound and by Chebyshev's,
+consists of noise only: it depends on no model, prior or estimate. With :math:`K_j(t) = \log E e^{t η_j}`, for which
+each noise distribution has a bound (`NoiseLaw.log_moment`), Chernoff's and Chebyshev's bounds on both tails give
 
 .. math:: P(|r_i| \ge x) \le \min\Bigl(2 \exp\bigl\{\min_t \sum_j K_j(c_{ij} t) - t x\bigr\},
           \operatorname{var}(r_i) / x^2\Bigr),
 
-a function of x that falls: at the contrast seen it is a p-value, at any level and for any noise. A scaled χ² of the
-variance and kurtosis of :math:`\sum r^2` is none: two Laplace tables of two cells passed its 1e-5 twelve times as
-often, and noise of whole numbers that is mostly zero is like no such law at all.
+a decreasing function of x. At the observed contrast it is a valid p-value, at any level and for any noise. A scaled
+χ² approximation with the variance and kurtosis of :math:`\sum r^2` is not valid: it fails in the far tails of Laplace
+noise, and for discrete noise that is mostly zero.
 
-The cells of a margin add up different noise, so their p-values are independent. Those of k cells have Fisher's
-combination, :math:`-2 \sum \log p` against :math:`χ^2_{2k}`, for a table that is off everywhere, and k times the
-smallest for one that is off in a cell; twice the smaller of the two is a p-value again, and times the number of
-contrasts it is the margin's. A contrast within two standard deviations is not looked at: its p-value is 1.
+The cells of a margin contain different noise, so their p-values are independent. Two combinations are used for k
+cells: Fisher's, :math:`-2 \sum \log p` against :math:`χ^2_{2k}`, for tables that differ everywhere, and k times the
+smallest for tables that differ in one cell. Twice the smaller of the two is a p-value again; multiplied by the number
+of contrasts it is the p-value of the margin. A contrast within two standard deviations is skipped: its p-value is 1.
 
-Numbers that are no whole tables are judged by the residuals of least squares over all tables that agree with each
-other (`least_squares`): :math:`r = (1 - U U') D^{-1/2} y` with U a basis of what such tables can answer, a contrast
-of noise like the others, the smallest p-value times their number.
+Answers other than whole tables are judged by the residuals of least squares over all tables that agree with
+each other (`least_squares`): :math:`r = (1 - U U') D^{-1/2} y`, with U a basis of the answers of such tables. Each
+residual is a contrast of noise like the others; the p-value is the smallest one times their number.
 """
 
 from __future__ import annotations
@@ -45,25 +46,25 @@ from bayesprivmrf.noise import NoiseLaw
 __all__ = ["Disagreement", "SharedMargin", "disagreement", "shared_margins"]
 
 SMALLEST_TAIL = 1e-5
-"""Tail probability, over the number of tests, below which noisy numbers are not of the same records."""
+"""Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records."""
 LARGEST = 400
-"""Answers, and effects, up to which residuals of answers that are no tables are judged: some milliseconds."""
+"""Largest number of answers and of effects for which residuals of answers other than tables are judged."""
 
 _EXACT = 1e-6
-"""Variance of a table without noise, as a share of the smallest of the others: it leads, and no rounding is told."""
+"""Variance of a table without noise, as a share of the smallest other variance: the table dominates the mean."""
 _LOOKED_AT = 2.0
 """Standard deviations from which a contrast is judged."""
 _RATES = np.geomspace(0.3, 80.0, 80)
 """t in the module's formula, over the standard deviation of the contrast; any t gives a bound."""
 _ROUNDING = 1e-13
-"""Share of the numbers that a contrast is a difference of, up to which it is of rounding."""
+"""Contrasts below this share of the numbers they are differences of are put down to rounding."""
 _OWN = 1e-4
-"""Share of its own noise in a contrast below which there is none."""
+"""Share of a table's own noise in a contrast below which it is taken for zero."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SharedMargin:
-    """A margin that several released tables hold, each with noise of its own.
+    """Margin that several released tables share, each with its own noise.
 
     Parameters
     ----------
@@ -76,9 +77,9 @@ class SharedMargin:
     noisy
         The margin of each table, shape (tables, ...).
     cells
-        How many possible cells each number adds up, of that shape.
+        Number of possible cells that each number adds up, of that shape.
     laws
-        The law of a cell's noise in each table.
+        Noise distribution of a cell in each table.
     """
 
     label: str
@@ -127,14 +128,16 @@ class SharedMargin:
         return np.minimum(1.0, len(judged) * smallest)
 
     def _log_moments(self, weights: FloatArray, cells: FloatArray) -> Callable[[int, FloatArray], FloatArray]:
-        """Bounds of the log moments of a cell's contrast, by its place and rates; cells alike have the same."""
+        """Return bounds of the log moments of a cell's contrast at some rates; similar cells have the same."""
         known: dict[bytes, FloatArray] = {}
 
         def bounds(place: int, rates: FloatArray) -> FloatArray:
             key = weights[:, place].tobytes() + cells[:, place].tobytes()
             if key not in known:
                 numbers = (weights[:, place].tolist(), cells[:, place].tolist())
-                parts = Counter(zip(self.laws, *numbers, strict=True))  # tables alike in all are one
+                parts = Counter(
+                    zip(self.laws, *numbers, strict=True)
+                )  # identical tables are counted together
                 moments = [
                     tables * count * law.log_moment(weight * rates)
                     for (law, weight, count), tables in parts.items()
@@ -146,7 +149,7 @@ class SharedMargin:
         return bounds
 
     def farthest(self) -> tuple[int, int]:
-        """Places of the two tables of which a number is farthest apart, in deviations of their noise."""
+        """Positions of the two tables with the largest difference in a number, in deviations of their noise."""
 
         def apart(places: tuple[int, int]) -> float:
             one, other = places
@@ -166,18 +169,18 @@ class SharedMargin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """The numbers of a release, or of several, that agree least.
+    """Worst disagreement between the numbers of one release or of several.
 
     Parameters
     ----------
     label
-        What they speak of.
+        Description of these numbers.
     tail
         Their p-value.
     tests
-        Of how many it is the smallest.
+        Number of tests of which it is the smallest.
     between
-        The two measurements that are farthest apart, in words; empty where that is not looked at.
+        The two measurements that are farthest apart, in words; empty where they are not determined.
     """
 
     label: str
@@ -187,21 +190,21 @@ class Disagreement:
 
     @property
     def is_real(self) -> bool:
-        """Whether noise is not what it is from."""
+        """True if noise does not explain the disagreement."""
         return self.tail * self.tests < SMALLEST_TAIL
 
     def __str__(self) -> str:
-        """Say so, with the remedy."""
+        """Return the disagreement in words, with its remedy."""
         most = f", most of all {self.between}" if self.between else ""
         return (
             f"released tables disagree on {self.label} by more than their noise{most} (tail probability "
-            f"{self.tail:.1g}, smallest of {self.tests}): they are not of the same records, or their noise is of "
-            "another law; fit the releases apart, or ask who made them"
+            f"{self.tail:.1g}, smallest of {self.tests}): they do not describe the same records, or their "
+            "noise has another distribution; fit the releases apart, or ask who made them"
         )
 
 
 def disagreement(evidence: Evidence) -> Disagreement | None:
-    """What agrees least of all that was released; None where no number was told twice."""
+    """Return the worst disagreement of all released numbers; None where no number was measured twice."""
     margins = shared_margins(evidence)
     found = [*zip((margin.label for margin in margins), _tails(margins), strict=True), *_residual(evidence)]
     if not found:
@@ -215,7 +218,7 @@ def disagreement(evidence: Evidence) -> Disagreement | None:
 
 
 def _tails(margins: Sequence[SharedMargin]) -> FloatArray:
-    """P-values of margins, those alike in shape and noise at once."""
+    """Return the p-values of margins; margins of the same shape and noise are computed together."""
     alike: dict[tuple[tuple[int, ...], bytes, tuple[NoiseLaw, ...]], list[int]] = defaultdict(list)
     for place, margin in enumerate(margins):
         alike[margin.cells.shape, margin.cells.tobytes(), margin.laws].append(place)
@@ -226,12 +229,12 @@ def _tails(margins: Sequence[SharedMargin]) -> FloatArray:
 
 
 def _between(evidence: Evidence, margin: SharedMargin) -> str:
-    """Name the two tables of a margin that are farthest apart, by their place among all that is given."""
+    """Name the two tables of a margin that are farthest apart, by their position among all given measurements."""
     return " and ".join(evidence.name_of(margin.positions[place]) for place in margin.farthest())
 
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:
-    """Every margin in which two released tables of the same people overlap, with all the tables that hold it."""
+    """Return every margin that two released tables of the same people share, with all tables that contain it."""
     holders: dict[tuple[int | None, int], set[int]] = defaultdict(set)
     scopes: dict[int, tuple[int, ...]] = {}
     wave_of: dict[int, int | None] = {}
@@ -282,7 +285,7 @@ def _margin(
 
 
 def _residual(evidence: Evidence) -> list[tuple[str, float]]:
-    """The answer that the others contradict most, and its p-value; none where all are tables, or they are many."""
+    """Return the answer that the others contradict most, and its p-value; none if all are tables, or too many."""
     if evidence.queries is None or evidence.is_weighed or evidence.has_bounds:
         return []
     tables = [
@@ -312,9 +315,9 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
 def _log_tails(
     contrasts: FloatArray, deviation: FloatArray, log_moments: Callable[[int, FloatArray], FloatArray]
 ) -> FloatArray:
-    """Logs of p-values of contrasts, shape (..., cells), by Chernoff's and Chebyshev's bounds.
+    """Return logs of p-values of contrasts, shape (..., cells), by Chernoff's and Chebyshev's bounds.
 
-    `log_moments` are those of the contrast in a cell, whose standard deviation is given, at some rates.
+    `log_moments` are those of the contrast in a cell at some rates; its standard deviation is given.
     """
     result = np.zeros(contrasts.shape)
     far = np.abs(contrasts) > _LOOKED_AT * deviation
@@ -328,7 +331,7 @@ def _log_tails(
 
 
 def _combined(log_tails: FloatArray) -> FloatArray:
-    """One p-value of independent ones, given by their logs, over the last axis; may be above 1."""
+    """Combine independent p-values, given by their logs, over the last axis; the result may exceed 1."""
     count = log_tails.shape[-1]
     if count == 0:
         return np.ones(log_tails.shape[:-1])

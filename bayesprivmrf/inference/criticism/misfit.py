@@ -4,17 +4,18 @@ The m measured numbers are :math:`y = A n + η`: sums over N records, and noise.
 :math:`N A μ(β)` and the covariance :math:`C = S + D`, where :math:`S = N A Σ A'`, Σ is the covariance of one
 record's cells, and D the variances of the noise. With :math:`V = C + 1/12`, which keeps a cell without records from
 being certain, the best fitting β minimizes :math:`(y - N A μ(β))' V^{-1} (y - N A μ(β))`. It is found by
-Gauss-Newton steps from the estimate, so that it is the *model* that is judged: the shrinkage of an estimator, or a
-path that it left early, is no misfit. Where N is private, it is fitted as well.
+Gauss-Newton steps from the estimate, so that the *model* is judged: the shrinkage or the early stopping of an
+estimator is not a misfit. Where N is private, it is fitted as well.
 
 Let r be the residual there, and let F and B be orthonormal bases of :math:`V^{-1/2} S`, the directions in which
 tables of records can lie, and of :math:`V^{-1/2} J`, those that the model allows, J being the derivative of the
-mean. The statistic is by how much all tables fit better than those of the model,
+mean. The statistic is the improvement of fit by unrestricted tables over those of the model,
 
 .. math:: Q = r' M r, \qquad M = V^{-1/2} (F F' - B B') V^{-1/2} .
 
-What lies in no direction of tables is of noise alone, and `bayesprivmrf.inference.criticism.disagreement` judges
-it. If the model holds, Q has to first order the mean :math:`d = \operatorname{tr} M C` and the variance
+The part of r in no direction of tables consists of noise only, and is judged by
+`bayesprivmrf.inference.criticism.disagreement`. If the model holds, Q has to first order the mean :math:`d =
+\operatorname{tr} M C` and the variance
 
 .. math:: 2 \operatorname{tr} (M C)^2 + \sum_i κ_i M_{ii}^2, \qquad κ_i = 3 D_i^2 + D_i + S_{ii} (1 - 6 S_{ii} / N),
 
@@ -26,11 +27,11 @@ has about as many degrees of freedom as :math:`E'ME` has rank. The smallest of t
 finds a single step that differs from many others, which Q averages away. Twice the smaller of both p-values is a
 p-value again.
 
-**Many numbers.** All of this is cubic in m. Above `_MOST_NUMBERS` the numbers of each measurement that the estimate
-expects to be smallest are added up, as rare cells are in Pearson's test. A sum is a measured number like any other.
+**Many numbers.** The work is cubic in m. Above `_MOST_NUMBERS` the numbers of each measurement with the smallest
+expectations are added up, as rare cells are in Pearson's test. A sum is a measured number like any other.
 
-A model whose potentials are free has a parameter for each cell that is measured: it allows all directions of
-tables.
+A model with free potentials has a parameter for each measured cell and allows all directions of tables, so that it is
+not tested.
 
 References
 ----------
@@ -57,32 +58,32 @@ from bayesprivmrf.model.ties import coordinates_of
 __all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of"]
 
 SMALLEST_TAIL = 0.01
-"""P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and what is caught."""
+"""P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections."""
 _MOST_NUMBERS, _MOST_GROUPS = 600, 1500
-"""Measured numbers up to which none are added up, and numbers up to which a misfit is computed, in seconds."""
+"""Largest number of measurements for which none are added up, and for which a misfit is computed within seconds."""
 _STEPS, _HALVINGS = 20, 6
 _FEWEST = 0.5
-"""Degrees of freedom below which nothing is judged: what is left is of cells that hold next to no record."""
+"""Degrees of freedom below which no misfit is tested: they come from cells with hardly any record."""
 _SETTLED = 0.01
 """Fall of Q that another Gauss-Newton step must promise: a fraction of its standard deviation."""
 _FARTHEST = 2.0
-"""Nats that a step moves a coordinate by at most: beyond, the mean is far from linear."""
+"""Largest change of a coordinate in one step, nats: beyond, the mean is far from linear."""
 _RANK = 1e-8
-"""Singular value, as a share of the largest, of a direction that the measurements do not tell."""
+"""Singular value, as a share of the largest, below which the measurements do not determine a direction."""
 _ROUNDING = 1 / 12
 """Variance of a count's fraction, records squared."""
 _LEAST = 1e-12
-"""Variance, as a share of the largest, that a number is given at least: below, rounding errors outweigh it."""
+"""Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """What the measured numbers say against a model.
+    """Misfit between a model and the measured numbers.
 
     Parameters
     ----------
     score
-        How far Q exceeds its mean, in its standard deviations.
+        Excess of Q over its mean, in standard deviations of Q.
     tail
         P-value of Q and of the worst measurement together.
     worst
@@ -101,7 +102,7 @@ class Misfit:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Restricted:
-    """The coordinates of a model with fewer parameters than its tables have: maps to potentials and their slopes."""
+    """Coordinates of a model with fewer parameters than its tables: maps to potentials and their derivatives."""
 
     size: int
     start: FloatArray
@@ -110,7 +111,7 @@ class _Restricted:
 
 
 def misfit_of(evidence: Evidence, potentials: FloatArray, inference: Inference = "exact") -> Misfit | None:
-    """Return the misfit of the model of an estimate; None where nothing can contradict it.
+    """Return the misfit of the model of an estimate; None where the release cannot contradict it.
 
     Parameters
     ----------
@@ -206,13 +207,13 @@ class _Moments:
         """S."""
         _, _, product = self.engine.linearize(self.family.potentials(point[:-1]))
         own = self.rows @ np.array([product(row) for row in self.rows]).T
-        # rows of one person may be alike: then the variance is that much larger
+        # rows of one person may be equal, which multiplies the variance by their number
         records = np.exp(point[-1]) * self.evidence.rows_of_one
         return 0.5 * records * (own + own.T)
 
 
 def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
-    """Return which numbers are added up, sparse, shape (sums, numbers): of each measurement those expected least."""
+    """Return the sums of numbers to test, sparse, shape (sums, numbers); they pool the smallest expectations."""
     from scipy import sparse
 
     size = len(expected)
@@ -230,7 +231,7 @@ def _groups(expected: FloatArray, owner: np.ndarray) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Closest:
-    """Where the search ended: the point, its residual, S and a root L of V as they were held, a basis of L⁻¹ J."""
+    """Result of the search: the point, its residual, S and a root L of V as fixed before, and a basis of L⁻¹ J."""
 
     point: FloatArray
     residual: FloatArray
@@ -240,7 +241,7 @@ class _Closest:
 
 
 def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
-    found = _closest(moments, _closest(moments, start).point)  # V is renewed once
+    found = _closest(moments, _closest(moments, start).point)  # V is updated once
     sampling, residual, allowed = found.sampling, found.residual, found.allowed
     single = np.maximum(np.diag(sampling), 0.0)
     # directions of tables: S scaled to correlations, so that rare cells count as much as common ones
@@ -269,14 +270,14 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
 
 
 def _basis(columns: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The singular value decomposition of columns, without those directions that rounding alone tells."""
+    """Return the singular value decomposition of columns, without directions that are due to rounding."""
     left, sizes, right = np.linalg.svd(columns, full_matrices=False)
     is_told = sizes > _RANK * sizes.max(initial=0.0)
     return left[:, is_told], sizes[is_told], right[is_told]
 
 
 def _closest(moments: _Moments, point: FloatArray) -> _Closest:
-    """Take Gauss-Newton steps to the smallest squared residual, with V as it is at the start."""
+    """Take Gauss-Newton steps to the smallest squared residual, with V fixed at its value at the start."""
     sampling = moments.sampling(point)
     least = np.maximum(moments.noise + _ROUNDING, _LEAST * np.diag(sampling).max())
     factor = cholesky(sampling + np.diag(least), lower=True)
@@ -308,7 +309,7 @@ def _closest(moments: _Moments, point: FloatArray) -> _Closest:
 
 
 def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:
-    """The measurement that fits worst by its own p-value: its position, that p-value, and of how many it is."""
+    """Return the position of the worst-fitting measurement, its p-value, and the number of measurements tested."""
     worst, smallest, number = 0, np.inf, 0
     for position in np.unique(owner):
         own = owner == position

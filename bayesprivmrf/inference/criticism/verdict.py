@@ -1,4 +1,4 @@
-"""The status of an estimate after the checks that no optimizer makes, and what they found, in sentences."""
+"""Status of an estimate after tests against its release, and their findings in sentences."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
 from bayesprivmrf.inference.criticism.misfit import Misfit, misfit_of
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.status import Status
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
@@ -21,18 +21,18 @@ _ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What the checks make of an estimate.
+    """Result of the checks of an estimate.
 
     Parameters
     ----------
     status
-        How the fit ended, all checks considered.
+        Status of the fit after all checks.
     problems
-        A sentence for each thing that is wrong, with its remedy.
+        One sentence for each problem, with its remedy.
     stats
-        Numbers for `Solution.stats`: ``margin_tail``, the p-value of the numbers told more than once that agree
-        least; ``misfit`` and ``misfit_tail``, how far the misfit of a restricted model is above its mean, in
-        standard deviations, and its p-value. Each is there where something could contradict the fit.
+        Numbers for `Solution.stats`. ``margin_tail`` is the p-value of the worst disagreement among numbers that
+        were measured more than once. ``misfit`` is the distance of a restricted model's misfit above its mean, in
+        standard deviations, and ``misfit_tail`` its p-value. Each is present where a contradiction is possible.
     """
 
     status: Status
@@ -43,11 +43,11 @@ class Verdict:
 def verdict(
     status: Status, evidence: Evidence, potentials: FloatArray, inference: Inference, *, stacklevel: int
 ) -> Verdict:
-    """Judge an estimate by its release, and warn of what contradicts it.
+    """Judge an estimate by its release, and warn of contradictions.
 
-    It is not trusted where the number of records is not known to be more than its own standard error, where released
-    numbers contradict each other or the model, or where loopy belief propagation does not settle at the estimate; on
-    loopy marginals it is approximate at best.
+    The estimate is not trusted where the number of records is not larger than its own standard error, where released
+    numbers contradict each other or the model, or where loopy belief propagation does not converge at the estimate.
+    With loopy marginals it is approximate at best.
     """
     problems, stats = contradictions(evidence, potentials, inference)
     for problem in problems:
@@ -55,14 +55,14 @@ def verdict(
     if not evidence.has_total:
         problems = (
             *problems,
-            "the number of records may be nothing: its standard error is larger; spend more",
+            "the number of records may be zero: its standard error is larger; spend more",
         )
     if inference == "loopy" and status in _ENDED_WELL:
         status = Status.APPROXIMATE
         if not evidence.engine("loopy").marginals_with_status(potentials)[2]:  # pyright: ignore[reportAttributeAccessIssue]
             problems = (
                 *problems,
-                "loopy belief propagation does not settle here; fit with inference='exact'",
+                "loopy belief propagation does not converge here; fit with inference='exact'",
             )
     return Verdict(status=Status.NOT_TRUSTED if problems else status, problems=problems, stats=stats)
 
@@ -70,7 +70,7 @@ def verdict(
 def contradictions(
     evidence: Evidence, potentials: FloatArray, inference: Inference = "exact"
 ) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Say how the release contradicts itself, or else the model of an estimate; and the numbers that tell."""
+    """Return the contradiction of the release with itself or with the model in words, and the test results."""
     stats: dict[str, float] = {}
     if (found := disagreement(evidence)) is not None:
         stats["margin_tail"] = found.tail
@@ -83,7 +83,7 @@ def contradictions(
 
 
 def restrictions(model: ModelSpecification) -> str:
-    """Name what a model assumes besides its cliques: ties, shared transitions, scores, levels, waves."""
+    """Name the assumptions of a model besides its cliques: ties, shared transitions, scores, levels, waves."""
     told = ["shared transitions" if model.shares_transitions else "tied potentials"] if model.ties else []
     told += [f"scores of {one.variable}{', smooth' * one.is_smooth}" for one in model.ordinal]
     told += [f"level {one.name} of {one.variable}" for one in model.levels]
@@ -104,6 +104,6 @@ def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
     remedy = ", or ".join(text for text, holds in remedies.items() if holds)
     return (
         f"the release contradicts the model ({restrictions(model)}): its numbers are farther from the model's than "
-        f"noise and sampling put them (by {misfit.score:.1f} standard deviations, tail probability "
+        f"noise and sampling explain (by {misfit.score:.1f} standard deviations, tail probability "
         f"{misfit.tail:.1g}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; {remedy}"
     )

@@ -20,7 +20,7 @@ __all__ = ["CONJUGATE_GRADIENTS", "DenseCurvature", "SampledCurvature", "weighte
 
 _SAMPLES = 12
 CONJUGATE_GRADIENTS = 100
-"""Products that one linear system takes at most."""
+"""Largest number of products for one linear system."""
 
 _RESIDUAL = 1e-2
 """Relative residual at which conjugate gradients stop: below the error of twelve samples."""

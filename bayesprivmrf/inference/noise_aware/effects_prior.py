@@ -67,7 +67,7 @@ DENSE_LIMIT = 1500
 
 _NEWTON = 50
 _LARGEST_STEP = 1.0
-"""Nats that log τ moves by in a renewal: the expansion holds near its point alone, and renewals go on."""
+"""Largest change of log τ in an update: the expansion is valid only near its point, and updates continue."""
 _LEAST_SPREAD = 1e-3
 
 

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["NoiseAwareMAP", "NoiseAwareSolution"]
 
 _MOST_HIDDEN = 0.5
-"""Share of the transitions that noise may hide: with more, intervals of the others held .69 to .79 (benchmarks)."""
+"""Largest share of hidden transitions: beyond it the coverage of the others is 0.69 to 0.79 (docs/benchmarks.md)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -98,11 +98,11 @@ class NoiseAwareSolution(Solution):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a cell in C order. A query has a
-            row for each answer, by its label: what one record of the population adds to it on average. The status is
-            a `RowStatus`: ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where no
-            curvature tells how far off the estimate may be; ``"model"`` in rows that no measurement determines,
-            whose note names the declared independences, ties or scores that they rest on.
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row per cell in C order. A query has
+            a row for each answer, by its label: the mean contribution of one record of the population. The status is
+            a `RowStatus`. It is ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where the
+            normal approximation is poor. It is ``"model"`` in rows that no measurement determines; their note names
+            the declared independences, ties or scores that they rest on.
 
         Notes
         -----

@@ -50,7 +50,7 @@ _NORMAL_COUNT, _LAPLACE_COUNT = 8e-8, 7.5e-7
 """Seconds of one noisy count's expected loss and slope, by its distribution; measured on the same models."""
 
 _KEPT = 1e-9
-"""Seconds of one number of what the optimizer keeps, in one pass."""
+"""Seconds of one pass over one number that the optimizer stores."""
 
 
 def warn_if_slow(objective: Objective) -> None:
@@ -79,7 +79,7 @@ def warn_if_slow(objective: Objective) -> None:
 
 
 def _forecast(objective: Objective) -> tuple[float, float]:
-    """Return about the least and the most seconds that a search takes."""
+    """Return approximate lower and upper bounds on the seconds of a search."""
     is_laplace, product = objective.likelihood.is_laplace, product_seconds(objective.means)
     counts = _LAPLACE_COUNT * is_laplace.sum() + _NORMAL_COUNT * (~is_laplace).sum()
     evaluation = float(counts) + 1.5 * product  # the marginals and one product back
@@ -93,7 +93,7 @@ def _forecast(objective: Objective) -> tuple[float, float]:
 
 
 def product_seconds(means: MeanCounts) -> float:
-    """Return about the seconds of one product with the derivative of the mean counts and one with its transpose."""
+    """Return approximate seconds of a product with the derivative of the mean counts and one with its transpose."""
     model = means.evidence.specification
     if means.inference == "loopy":  # its messages visit the declared tables alone
         return _CALL + _CELL * model.size

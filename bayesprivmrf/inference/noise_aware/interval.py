@@ -189,7 +189,8 @@ def limits_on_log_odds(
 ) -> tuple[FloatArray, FloatArray]:
     """Return lower and upper limits that are normal on the scale of log-odds between two ends.
 
-    A standard error s of the log-odds of p is one of s p (1 - p), from which the distances to the ends follow.
+    A standard error s of the log-odds of p is a standard error s p (1 - p) of p, which gives the distances to the
+    ends.
     """
     from scipy.special import expit, logit
 
@@ -251,13 +252,13 @@ def noise_variances(
 
 
 def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> FloatArray:
-    """Return the variance r'Cr of each row, one linear system each; warn with a forecast where that takes minutes."""
+    """Return the variance r'Cr of each row by one linear system each; warn with a forecast if that takes minutes."""
     seconds = len(rows) * CONJUGATE_GRADIENTS * product_seconds(mode.means)
     if seconds > PATIENCE:
         warnings.warn(
             f"intervals of {len(rows):,} numbers in a model of this size are forecast to take up to "
             f"{math.ceil(seconds / 60):,} minutes on one ordinary core; wait for them, ask for fewer variables at a "
-            "time or for some states by `given`, a smaller query, or declare smaller cliques.",
+            "time, condition on states with `given`, ask a smaller query, or declare smaller cliques.",
             ForecastWarning,
             stacklevel=5,
         )

@@ -86,9 +86,10 @@ class Alarms:
         the prior that is farthest out, in its prior standard deviations; ``prior_decides``, the share of the cliques'
         cells whose probability the prior decides (`sensitivity`); and what `criticism.Verdict` has in `stats`.
     of_release
-        How the release contradicts itself, or the model, with the remedy.
+        Contradictions of the release with itself or with the model, with the remedy.
     contradictions
-        Each way in which the posterior contradicts the release or its prior, those first; with its remedy.
+        Contradictions of the posterior with the release or its prior, each with its remedy, after those of the
+        release.
     cautions
         Each thing besides that a reader must know, with its remedy.
     """

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["edge_presence", "effect_cells", "predictive_check"]
 
 _PREDICTED = 400
-"""Draws whose predictions are compared: the error of a p-value is 0.025 at most."""
+"""Number of draws whose predictions are compared: the standard error of a p-value is at most 0.025."""
 _HELD = 10_000_000
 """Numbers of effect tables held at once."""
 
@@ -76,7 +76,7 @@ def effect_cells(effects: Effects) -> list[int]:
 
 
 def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:
-    """Compare each released table with its latent counts, and with what the model predicts for it."""
+    """Compare each released table with its latent counts, and with the prediction of the model."""
     import pandas as pd
 
     columns = ["discrepancy", "realised", "replicated", "p_value"]

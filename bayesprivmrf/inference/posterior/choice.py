@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["Choice"]
 
 _NO_NUTS = (
-    "`fit` draws whole records for this release (formulation='exact'), which has no settings of NUTS; leave out "
-    "`sampler` and all settings but `cores` and `progress_bar`, or ask for formulation='{other}'."
+    "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave out "
+    "`sampler` and all settings except `cores` and `progress_bar`, or ask for formulation='{other}'."
 )
 
 
@@ -41,8 +41,8 @@ class Choice:
     chains
         Number of chains.
     is_plain
-        Whether no setting of NUTS is given. Whole records have none, so that settings are refused where these are
-        chosen: a setting of a sampler never changes the model.
+        Whether no setting of NUTS is given. Whole records do not use NUTS, so that its settings are refused there: a
+        setting of a sampler never changes the model.
     """
 
     asked: LatentCounts
@@ -68,14 +68,14 @@ class Choice:
         }
 
     def formulation(self) -> Formulation:
-        """Return the formulation asked for, or the one of least work, whose memory is forecast."""
+        """Return the requested formulation, or the one with the least work, after a forecast of its memory."""
         chosen = self._fitting()
         if isinstance(chosen, RecordSampler):
             require_records(chosen, self.chains)
         return chosen
 
     def _fitting(self) -> Formulation:
-        """Return the formulation asked for, or the one of least work."""
+        """Return the requested formulation, or the one with the least work."""
         model = self.evidence.specification
         if self.is_held:
             self._refuse_relaxed()

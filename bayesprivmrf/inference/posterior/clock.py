@@ -1,4 +1,4 @@
-"""The one clock of the samplers: it stops them and tells how long they took, and decides no number."""
+"""Clock of the samplers: it stops them and reports how long they took. No draw depends on it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Clock"]
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Seconds since it was made, and whether a limit has passed.
+    """Clock that counts the seconds since it was made, with a limit.
 
     Parameters
     ----------

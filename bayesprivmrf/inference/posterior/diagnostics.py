@@ -64,7 +64,7 @@ LONGEST = 16
 
 _TINY = np.finfo(float).tiny
 _ROUNDING = 1e-13
-"""Spread of a number, as a share of its size, that is put down to rounding; a record of 1e12 is ten times as much."""
+"""Spread of a number, relative to its size, that is put down to rounding; one record of 1e12 is ten times as much."""
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
 
 
@@ -241,7 +241,7 @@ def times_longer(mixing: Mixing, chains: int) -> float:
 
 
 def _longer(sampled: Sampled, mixing: Mixing) -> str:
-    """What makes a sampling long enough; `time_limit` where that is what stopped the chains."""
+    """Return the setting that makes the sampling long enough; `time_limit` if it stopped the chains."""
     chains, draws = sampled.statistics["lp"].shape
     times, steps = times_longer(mixing, chains), sampled.stats.get("steps_between_draws", LONGEST)
     if not (sampled.is_late and draws >= SMALLEST_ESS and steps * times <= LONGEST):

@@ -1,28 +1,28 @@
-r"""The work of an effective draw by each engine: what `auto` compares, counted in operations and not by a clock.
+r"""Work per effective draw of each engine, which `auto` compares, counted in operations instead of seconds.
 
-An operation takes about a nanosecond on a core of 2026; only ratios matter. The work of an effective draw is that of
-one draw times the number of draws to an effective one.
+An operation takes about a nanosecond on a core of 2026; only ratios matter. The work per effective draw is the work
+of one draw times the number of draws per effective draw.
 
 **Whole records.** A sweep visits V = min(N, 2000) records. A cell that holds the share p of the records loses or
-gains one at a visit with probability 2 p (1 - p), so that its count diffuses by 2 p (1 - p) a visit. A random walk
+gains one at a visit with probability 2 p (1 - p), the variance of its random walk per visit. A random walk
 whose stationary variance is s² then has an autocorrelation time of s² / (p (1 - p)) visits, and an effective draw
-takes twice that. With n = pN, and a factor for moves that a kink of Laplace noise of scale b refuses,
+takes twice that. With n = pN, and a factor for moves that are rejected at a kink of Laplace noise of scale b,
 
 .. math:: 1 + 2 \bigl(1 + 1/b\bigr) \frac{N}{V} \max_i \frac{s_i^2}{n_i}
 
-sweeps are needed, 1/b being at most 5. The last factor is about b where a cell is nearly empty, and grows as N where
-a cell is measured as a part of a sum alone. So beyond V records the work grows in proportion to N b, and without a
-bound. Births and deaths, at most 1,000 a sweep, move a private N, whose variance is e², by a random walk of one
-record a step.
+sweeps are needed, where 1/b is capped at 5. The last factor is about b where a cell is nearly empty, and grows as N
+where a cell is measured only as a part of a sum. Beyond V records the work therefore grows in proportion to N b,
+without a bound. Births and deaths, at most 1,000 per sweep, move a private N, whose variance is e², by a random walk
+of one record per step.
 
-**One table.** Its moves are of up to two standard deviations of the noise at once, so that the work hardly depends on
-N, up to some hundred million, from where on the first table is far off. Cells whose noise exceeds what they hold, and
-parts of sums, take longer.
+**One table.** Each move changes a count by up to two standard deviations of the noise. The work therefore hardly
+depends on N up to about 10^8 records, beyond which the initial table is far from typical. Cells whose noise exceeds
+their count, and parts of sums, take longer.
 
-**Relaxed counts.** NUTS needs about four draws to an effective one, of some ten gradients each; kinks of Laplace
-noise need shorter steps, the more of them there are and the narrower they are.
+**Relaxed counts.** NUTS needs about four draws per effective draw, of about ten gradients each. Kinks of Laplace
+noise need shorter steps; the more kinks there are and the narrower they are, the shorter.
 
-The constants are fits to the benchmark *Choice of the engine*, which checks that the engine chosen takes at most
+The constants are fitted to the benchmark *Choice of the engine*, which checks that the chosen engine takes at most
 twice the time of the better one.
 """
 
@@ -48,44 +48,44 @@ __all__ = [
 ]
 
 WORK = 1.2e11
-"""Operations of all chains beyond which a sampling does not go on: about a minute on two cores of 2026."""
+"""Operations of all chains beyond which sampling is not continued: about a minute on two cores of 2026."""
 
 _STEP, _NUMBER = 2000.0, 300.0
 """Operations of one gradient: of the sampler itself, and for each latent number."""
 _DRAWS, _GRADIENTS = 4.0, 10.0
-"""Draws to an effective one, and gradients of a draw where the density is smooth."""
+"""Draws per effective draw, and gradients per draw where the density is smooth."""
 _KINK = 0.012
-"""Growth of the number of gradients with the latent numbers, for noise whose scale is one record."""
+"""Growth of the number of gradients per latent number, for noise whose scale is one record."""
 _NARROWEST, _SHARPEST = 0.3, 0.2
-"""Scale of noise, in records, below which gradients, and refusals of whole records, do not grow."""
+"""Noise scale, in records, below which gradients and rejections of whole records do not grow further."""
 _BIRTH = 6.0
-"""Births and deaths to an effective draw of N, for each record of its variance: some of them are refused."""
+"""Births and deaths per effective draw of N and unit of its variance; some of them are rejected."""
 _RARE = 1e-3
 """Variance of a count below which it hardly changes in thousands of draws."""
 _WIDE, _REACH = 2.0, 40
-"""Scale of noise from which sums over whole numbers are integrals, to 4 %; and how far the sums go."""
+"""Noise scale from which integrals replace sums over whole numbers, to 4 %; and the range of the sums."""
 _PARTED = 2.0
-"""Moves between the parts of a sum that one round over a table's cells makes, a cell."""
+"""Moves between the parts of a sum per cell, in one round over a table's cells."""
 _START = 200.0
-"""Effective draws over which the sweeps are spread that lead away from the first table."""
+"""Effective draws over which the burn-in sweeps from the initial table are spread."""
 _DROWNED = 12.0
-"""Most sweeps that learned shapes take where noise exceeds what the cells hold."""
+"""Largest number of sweeps that learned shapes need where noise exceeds the counts of the cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CellSpread:
-    """Rough posterior means and variances of a model's counts, by the sharpest number that measures each cell.
+    """Rough posterior means and variances of a model's counts, from the most precise measurement of each cell.
 
     Parameters
     ----------
     means, variances
         Of each possible cell's count, records and records squared.
     noise
-        Variance that the noise alone leaves each count, records squared.
+        Variance of each count given its noisy measurement alone, records squared.
     is_part
-        Whether only sums with other cells tell a cell's count.
+        Whether a cell's count is measured only in sums with other cells.
     even
-        Records in each cell if all held equally many.
+        Records in each cell if all cells had the same number.
     scale, deviation
         Smallest scale of Laplace noise, infinite where there is none; and largest standard deviation of any noise.
     """
@@ -100,7 +100,7 @@ class CellSpread:
 
     @classmethod
     def of(cls, evidence: Evidence, measured: MeasuredCells, total: float) -> CellSpread:
-        """Spread of the model's possible cells, given what was measured and a public or estimated total."""
+        """Return the spread of the model's possible cells, given the measurements and a public or estimated total."""
         laws, cells = evidence.noise, max(measured.cells.size, 1)
         is_laplace = [law.base_law.kernel == "absolute" for law in laws]
         widths = evidence.spread([law.scale for law in laws])[measured.targets]
@@ -131,9 +131,9 @@ class CellSpread:
 
 
 def _variances(noisy: FloatArray, scales: FloatArray, absolute: NDArray[np.bool_]) -> FloatArray:
-    """Variance of the whole number behind each noisy one, before anything else is known."""
+    """Return the variance of the whole number behind each noisy one, given that noisy number alone."""
     variances = np.where(absolute, 2.0, 1.0) * scales**2
-    # where noise is narrow, it matters how far the noisy number is from whole ones
+    # under narrow noise the distance of the noisy number from whole numbers matters
     for m in np.flatnonzero((scales > 0.0) & (scales < _WIDE)):
         ratio = np.abs(np.arange(-_REACH, _REACH + 1) - noisy[m] + np.rint(noisy[m])) / scales[m]
         log_weights = -ratio if absolute[m] else -0.5 * ratio * ratio
@@ -144,7 +144,7 @@ def _variances(noisy: FloatArray, scales: FloatArray, absolute: NDArray[np.bool_
 
 
 def sweeps_of_records(spread: CellSpread, total: float, visits: int, births: int, error: float) -> float:
-    """Return the sweeps of whole records to an effective draw; `error` is the standard error of a private N."""
+    """Return the sweeps of whole records per effective draw; `error` is the standard error of a private N."""
     moving = np.where(spread.variances > _RARE, np.maximum(spread.variances, 1.0), 0.0)
     held = np.maximum(np.maximum(spread.means, np.sqrt(spread.variances)), 1.0)
     walk = 2.0 * (1.0 + 1.0 / max(spread.scale, _SHARPEST)) * float((moving / held).max(initial=0.0))
@@ -154,9 +154,9 @@ def sweeps_of_records(spread: CellSpread, total: float, visits: int, births: int
 
 
 def sweeps_of_table(spread: CellSpread, total: float, rounds: int) -> float:
-    """Return the sweeps of one table's counts to an effective draw; a sweep is so many rounds over its cells."""
+    """Return the sweeps of one table's counts per effective draw, for a given number of rounds per sweep."""
     step = max(2.0 * spread.deviation, 1.0)
-    # the first table is off by the deviation of multinomial counts
+    # the error of the initial table is the standard deviation of multinomial counts
     first = 0.5 * math.sqrt(total) / (step * rounds) / _START
     apart = float(spread.variances[spread.is_part].max(initial=0.0)) / (step * step * _PARTED * rounds)
     drowned = spread.deviation / max(spread.even, 1.0)
@@ -165,11 +165,11 @@ def sweeps_of_table(spread: CellSpread, total: float, rounds: int) -> float:
 
 
 def gradient_operations(numbers: int) -> float:
-    """Return the operations of one gradient by so many latent numbers."""
+    """Return the operations of one gradient with respect to a given number of latent numbers."""
     return _STEP + _NUMBER * numbers
 
 
 def relaxed_work(numbers: int, scale: float) -> float:
-    """Return the operations to an effective draw of so many latent numbers, given the smallest Laplace scale."""
+    """Return the operations per effective draw of latent numbers, given the smallest Laplace scale."""
     gradients = _GRADIENTS * (1.0 + _KINK * numbers / max(scale, _NARROWEST))
     return _DRAWS * gradients * gradient_operations(numbers)

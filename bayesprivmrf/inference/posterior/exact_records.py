@@ -26,7 +26,7 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = ["ExactRecords"]
 
 _ENOUGH = 100
-"""Effective draws of a chain, over which the work of its first records is spread."""
+"""Effective draws of a chain over which the work of its initial records is spread."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,7 +67,7 @@ class ExactRecords(HyperDirichlet, RecordSampler):
 
     @property
     def work(self) -> float:
-        """Operations to an effective draw, the first records among them (`effort`)."""
+        """Operations per effective draw, including those of the initial records (`effort`)."""
         error = 0.0 if self.total is not None else self.evidence.total_standard_error
         spread = CellSpread.of(self.evidence, self._measured, self.first_total)
         sweeps = sweeps_of_records(spread, self.first_total, MOVES, self.births, error)

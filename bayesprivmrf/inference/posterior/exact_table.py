@@ -84,7 +84,7 @@ class ExactTable(ExactRecords):
 
     @property
     def work(self) -> float:
-        """Operations to an effective draw (`effort`)."""
+        """Operations per effective draw (`effort`)."""
         spread = CellSpread.of(self.evidence, self._measured, self.first_total)
         return self.operations_a_sweep * sweeps_of_table(
             spread, self.first_total, rounds_of(self.forest.cells.size)

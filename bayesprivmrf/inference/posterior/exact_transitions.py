@@ -64,7 +64,7 @@ class ExactTransitions(ExactRecords):
 
     @property
     def other(self) -> None:
-        """None: no relaxed counts share their transitions."""
+        """Return None: no formulation with relaxed counts shares transitions."""
 
     @property
     def bytes_a_record(self) -> int:

@@ -42,11 +42,11 @@ _NEAR = 1.0
 
 
 class _Held(RecordSampler):
-    """The common part of the engines with sums without noise."""
+    """Common base of the engines for releases with exact sums."""
 
     @property
     def other(self) -> None:
-        """None: relaxed counts have no sums without noise."""
+        """Return None: relaxed counts cannot satisfy exact sums."""
 
     @property
     def bytes_a_record(self) -> int:

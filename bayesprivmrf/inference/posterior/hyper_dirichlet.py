@@ -140,7 +140,7 @@ class HyperDirichlet:
 
     @property
     def work(self) -> float:
-        """Operations to an effective draw (`effort`)."""
+        """Operations per effective draw (`effort`)."""
         laws = [law for law in self.evidence.noise if law.base_law.kernel == "absolute"]
         return relaxed_work(self.density.size, min((law.scale for law in laws), default=math.inf))
 
@@ -276,7 +276,7 @@ class HyperDirichlet:
         )  # no variables: nothing tells it
         error = max(evidence.total_standard_error, 1e-3) if is_known else evidence.total
         guess = math.log(max(evidence.estimated_total, error, 1.0)) if is_known else 0.5 * (low + high)
-        # where the coordinate is centered decides how fast the sampler is, not what it samples
+        # the center of the coordinate changes the speed of the sampler, not its distribution
         inside = min(max((guess - low) / (high - low), 1e-3), 1 - 1e-3)
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
         return np.array([low, high, math.log(inside / (1 - inside)), width])

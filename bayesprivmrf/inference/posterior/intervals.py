@@ -58,20 +58,20 @@ def refuse_sums_alone(draws: Draws, of: Whose, formulation: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PosteriorIntervals:
-    """Intervals that a posterior is asked for.
+    """Credible intervals of a posterior.
 
     Parameters
     ----------
     evidence
-        What was measured.
+        The measurements.
     draws
         Draws of the posterior.
     status
-        How their sampling ended.
+        Status of the sampling.
     prob
         Posterior probability of each interval.
     of
-        Whose answers the intervals are for.
+        Target of the intervals: ``"population"`` or ``"records"``.
     """
 
     evidence: Evidence
@@ -105,13 +105,13 @@ class PosteriorIntervals:
         else:
             drawn = np.rint(bound.answers(draws.finished.counts))
             if (bound.matrix.data >= 0).all():
-                drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie a little below
+                drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie slightly below 0
             _warn_of_slow_counts(draws, drawn)
         marks = query_marks(self.evidence, bound)
         return self._framed(drawn, answer_index(bound), marks, bound.ends, is_whole=self.of == "records")
 
     def of_event(self, drawn: xr.DataArray, variables: Sequence[int]) -> Quantity:
-        """Return draws of one probability with their interval; `variables` are positions of all that it speaks of."""
+        """Return draws of one probability with their interval; `variables` are positions of all its variables."""
         marks = [prior_mark(self.draws, drawn.values), *variable_marks(self.evidence, variables)]
         applies = [mark for mark in marks if mark.rows is None or mark.rows.all()]
         status, note = status_and_note(applies, self.status, self.draws.is_simulated)
@@ -120,7 +120,7 @@ class PosteriorIntervals:
     def _framed(
         self, drawn: FloatArray, index: pd.Index, marks: Sequence[Mark], ends: Ends, *, is_whole: bool
     ) -> pd.DataFrame:
-        """Return the frame of numbers that are drawn; `ends` are of what one record answers."""
+        """Return the interval frame of drawn numbers; `ends` are the limits of one record's answer."""
         draws, (least, most) = self.draws, ends
         if is_whole and self.evidence.total_standard_error > 0:  # no end but 0 is known
             least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf

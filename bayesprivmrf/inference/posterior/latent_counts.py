@@ -64,9 +64,9 @@ class LatentCounts:
         integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
         learned. ``"exact"``: moves of whole records, without a relaxation of the counts, for any graph: with the
         log-linear's prior where the model is not decomposable, or has `levels` or smooth scores, else with the
-        hyper-Dirichlet's. ``"auto"`` takes, for decomposable models, the exact one where it is forecast to need fewer
-        operations to an effective draw than the hyper-Dirichlet one, which has the same prior; else the first that
-        fits; with `levels` or smooth scores, the log-linear one. A chain of one transition matrix, and
+        hyper-Dirichlet's. ``"auto"`` takes, for decomposable models, the exact one where its forecast of operations
+        per effective draw is below that of the hyper-Dirichlet one, which has the same prior. Otherwise it takes the
+        first that fits; with `levels` or smooth scores, the log-linear one. A chain of one transition matrix, and
         counts without noise or within bounds, have the exact one alone.
     concentration
         α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
@@ -144,8 +144,8 @@ class LatentCounts:
             ``interval([..., "wave"], of="records")`` is of each wave's own people.
         rng
             Seed or generator; equal seeds give equal posteriors on every machine, unless `time_limit` stops one of
-            them. None draws a seed. ``stats["seed"]`` is the seed that gives this posterior again; for a generator,
-            whose state no number holds, it is ``"generator"``.
+            them. None draws a seed. ``stats["seed"]`` is the seed that reproduces this posterior, or ``"generator"``
+            for a generator, whose state cannot be stored as a number.
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
         sampler
@@ -153,18 +153,18 @@ class LatentCounts:
         draws, tune, chains
             Draws kept and draws of adaptation in each chain, and the number of chains.
         time_limit
-            Seconds after which no longer sampling is begun or ended; None for no such limit. Chains that have not
-            mixed go on to as much as 16 times their length, as long as the work stays within a fixed number of
+            Seconds after which sampling is not continued; None for no such limit. Chains that have not mixed are
+            continued to as much as 16 times their length, as long as the work stays within a fixed number of
             operations, about a minute on two cores. From each length `draws` are kept, evenly spaced. The first
-            length is always completed, so that fewer `draws` and less `tune` end it sooner; it is the only one of
-            PyMC's, and of `cores` fewer than `chains`. Chains that the limit stops before they have mixed have the
-            status ``iteration_limit``. Where more than 0.2 % of the trajectories diverged, and the work allows it,
-            all is sampled anew with smaller steps.
+            length is always completed; fewer `draws` and less `tune` make it shorter. PyMC, and fewer `cores` than
+            `chains`, run only the first length. Chains that the limit stops before they have mixed have the status
+            ``iteration_limit``. Where more than 0.2 % of the trajectories diverged, and the work allows it,
+            everything is sampled again with smaller steps.
         **settings
             Passed to NUTS as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`,
-            `progress_bar` and others. They never change the model: where whole records are drawn, which have no NUTS,
-            all but `cores` and `progress_bar` are refused, and ``LatentCounts(formulation="hyper-dirichlet")`` takes
-            them.
+            `progress_bar` and others. They never change the model: where whole records are drawn, which do not use
+            NUTS, all settings except `cores` and `progress_bar` are refused;
+            ``LatentCounts(formulation="hyper-dirichlet")`` accepts them.
 
         Raises
         ------
@@ -179,7 +179,7 @@ class LatentCounts:
         Warns
         -----
         ConsistencyWarning
-            The release contradicts itself, or the model. The fit is ``not_trusted``.
+            The release contradicts itself or the model. The fit is ``not_trusted``.
         SamplingWarning
             The chains have not mixed, diverged, or were stopped early; or the posterior contradicts the release.
             An interrupted sampling keeps what was drawn.

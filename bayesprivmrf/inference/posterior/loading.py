@@ -1,4 +1,4 @@
-"""A posterior read back from the file that `saving` wrote; what is read is checked against the releases' model."""
+"""Posteriors read from files that `saving` wrote; the content is checked against the model of the releases."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ if TYPE_CHECKING:
 __all__ = ["load_posterior"]
 
 LARGEST = 8 * 2**30
-"""Bytes that a file's variables may take, unless its reader allows more."""
+"""Largest size of a file's variables in memory, bytes, unless the caller allows more."""
 
 
 def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Posterior:
-    """Read a posterior that `Posterior.save` wrote: the same draws, which answer the same questions.
+    """Read a posterior that `Posterior.save` wrote, with the same draws.
 
     Parameters
     ----------
     path
         The file.
     largest
-        Bytes that its variables may take in memory, 8 GiB by default.
+        Largest size of its variables in memory, bytes; 8 GiB by default.
 
     Returns
     -------
     Posterior
-        A posterior of simulated noise says so, as before. Its `pymc_model` is made anew.
+        The posterior, marked as simulated if its noise was. Its `pymc_model` is built again.
 
     Raises
     ------
     ReleaseFileError
-        The file is missing, damaged, altered or too large; a `ForeignFileError` where it is no posterior, a
-        `NewerFormatError` where a newer version wrote it.
+        The file is missing, damaged, altered or too large. A `ForeignFileError` if it is not a posterior, a
+        `NewerFormatError` if a newer version wrote it.
     """
     import xarray as xr
 
@@ -69,17 +69,17 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> P
         return _posterior(tree)
     except (ForeignFileError, NewerFormatError):
         raise
-    except Exception as error:  # whatever a library makes of a damaged file
+    except Exception as error:  # libraries raise many types of errors on a damaged file
         reason = str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__
         raise ReleaseFileError(f"{str(target)!r} holds no posterior that can be read: {reason}.") from error
 
 
 def _refuse_links(target: Path) -> None:
-    """Raise where a file is no HDF5, or refers to other files, which nobody who opens it has chosen to read."""
+    """Raise an error if a file is not HDF5, or refers to other files, which the user did not choose to read."""
     import h5py
 
     if target.is_file() and not h5py.is_hdf5(target):
-        raise ForeignFileError(f"{str(target)!r} is no posterior: it is not a netCDF file.")
+        raise ForeignFileError(f"{str(target)!r} is not a posterior: it is not a netCDF file.")
 
     def look(group: Any, depth: int) -> None:
         for name in group:
@@ -97,10 +97,10 @@ def _refuse_links(target: Path) -> None:
 
 
 def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
-    """Raise at another format, a newer one, or more numbers than may be read."""
+    """Raise an error for another format, a newer version, or a size above the limit."""
     if tree.attrs.get("format") != FORMAT:
         raise ForeignFileError(
-            f"{str(target)!r} is no posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
+            f"{str(target)!r} is not a posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
         )
     version = tree.attrs["format_version"]
     if not version <= VERSION:
@@ -116,10 +116,10 @@ def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
 
 
 def _posterior(tree: xr.DataTree) -> Posterior:
-    """Return the posterior of a tree in memory."""
+    """Return the posterior that a tree in memory holds."""
     own = tree[GROUP]
     if own.attrs["sha256"] != checksum_of(tree):
-        raise ReleaseFileError("its content was altered, or damaged")
+        raise ReleaseFileError("its content was altered or damaged")
     fields = Fields(json.loads(own.attrs["document"]))
     numbers = {str(name): np.asarray(values) for name, values in own.dataset.data_vars.items()}
     releases = [
@@ -131,7 +131,7 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     source = Source(estimator=estimator, releases=tuple(releases), population=fields.text("population"))
     evidence = gather(releases, takes_bounds=True, population=source.population)
     if bool(tree.attrs["simulated"]) != evidence.is_simulated:
-        raise ReleaseFileError("its mark of simulated noise differs from its releases'")
+        raise ReleaseFileError("its mark of simulated noise differs from that of its releases")
     finished = _finished(tree, evidence, numbers)
     asked = replace(estimator, formulation=fields.text("formulation"))
     status = Status(fields.text("status"))
@@ -158,7 +158,7 @@ def _posterior(tree: xr.DataTree) -> Posterior:
 
 
 def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.ndarray]) -> Finished:
-    """Return the draws, each of a shape that the model has."""
+    """Return the draws, after a check of their shapes against the model."""
     model = evidence.specification
     lead = _checked("total", numbers["total"], numbers["total"].shape[:2], 2).shape
     effects = _checked("effects", numbers["effects"], lead, 3)
@@ -201,7 +201,7 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
 
 
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:
-    """Return draws of numbers, of the shape that all have."""
+    """Return draws of numbers, after a check of their type and shape."""
     if values.dtype.kind not in "fiu" or values.ndim != axes or values.shape[:2] != lead or not values.size:
         raise ReleaseFileError(
             f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}"

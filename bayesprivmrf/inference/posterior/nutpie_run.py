@@ -115,7 +115,7 @@ def _batches(trace: Any) -> Chains:
 
 
 def gradients_of(chains: Chains, rows: int) -> int:
-    """Gradients that the first steps of all chains took, tuning among them: it depends on the seed alone."""
+    """Return the gradients of the first steps of all chains, tuning included; they depend on the seed alone."""
     return sum(int(np.sum(told.column("n_steps").to_numpy()[:rows])) for _, told in chains)
 
 

@@ -94,7 +94,7 @@ def sample_with_nutpie(
         try:
             for length in lengths:
                 if found is not None:
-                    # what is drawn follows from the seed and the work, never from the time that it took
+                    # the draws depend on the seed and the work, never on the time
                     if found.work * (tune + length) > WORK * (tune + done):
                         break
                     if clock.is_over:

@@ -90,22 +90,22 @@ class Posterior(Card):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the fit, a sentence each; empty where nothing is known to be."""
+        """Problems of the fit, one sentence each; empty where none is known."""
         return tuple(self.stats.get("problems", ()))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
         return model_assumptions(self.specification, self._evidence.of_records)
 
     @cached_property
     def pymc_model(self) -> pm.Model:
         """The PyMC model of this release, to read, to extend and to sample in one's own way.
 
-        It is one object, made when first asked for, so that a potential added to it stays. Its log density is the one
-        that `fit` samples. Under Laplace noise that has a kink at every noisy count, where the derivative jumps. In
-        `fit`, nutpie follows a force that is rounded off there, and weighs its draws by the same density, so that it
-        takes longer steps.
+        The same object is returned each time, so that a potential added to it stays. Its log density is the one that
+        `fit` samples. Under Laplace noise it has a kink at every noisy count, where the derivative jumps. In `fit`,
+        nutpie follows a smoothed gradient there, which allows longer steps, and weights its draws by the exact
+        density.
         """
         return self._formulation.model()
 
@@ -172,9 +172,9 @@ class Posterior(Card):
         of: Literal["population", "records"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Intervals of a joint marginal, of a conditional, or of a query's answers.
+        """Return credible intervals of a joint marginal, of a conditional, or of a query's answers.
 
-        Tails are equal, but near 0 and 1, where limits move to the ends (`bayesprivmrf.inference.limits`).
+        Tails are equal, except near 0 and 1, where limits move to the end (`bayesprivmrf.inference.limits`).
 
         Parameters
         ----------
@@ -197,10 +197,10 @@ class Posterior(Card):
         -------
         pandas.DataFrame
             `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
-            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`:
-            ``"model"`` in rows that no measurement determines, whose note names what they rest on, such as
-            ``"declared: age ⟂ income | job"``: no number of records would show it to be wrong. ``"prior"`` in rows
-            whose estimate a stronger prior would move by a standard deviation (`sensitivity`).
+            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`.
+            It is ``"model"`` in rows that no measurement determines; their note names the assumption they rest on,
+            such as ``"declared: age ⟂ income | job"``, which no number of records would contradict. It is
+            ``"prior"`` in rows whose estimate a stronger prior would move by a standard deviation (`sensitivity`).
 
         Raises
         ------
@@ -246,7 +246,7 @@ class Posterior(Card):
         Returns
         -------
         Quantity
-            Its `status` and `note` are those that a row of `interval` has.
+            Its `status` and `note` have the meaning of those of a row of `interval`.
 
         Raises
         ------
@@ -330,30 +330,31 @@ class Posterior(Card):
         return edge_presence(self._evidence, self._draws.finished, threshold, prob)
 
     def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
-        r"""Compare each released table with its latent counts, and with what the model predicts for it.
+        r"""Compare each released table with its latent counts, and with the prediction of the model.
 
         Two questions are asked of each table.
 
-        *Is it as far from its latent counts as its noise would put it?* The discrepancy is
+        *Is the table as far from its latent counts as its noise explains?* The discrepancy is
         :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
         the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
-        follow the release, right model or not, so that this says nothing about the model.
+        follow the release under any model, so that this question does not test the model.
 
-        *Is it as far from the model's prediction as sampling and noise would put it?* The columns that begin with
+        *Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
         ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
-        whose latent counts are drawn anew from the parameters. A p-value near 0 says that the model does not fit: of
-        a chain with shared transitions, that its steps differ. The parameters were fitted to the same release, so
-        that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the sharper test of a restricted
-        model.
+        whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
+        for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
+        so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
+        restricted model.
 
         Returns
         -------
         pandas.DataFrame
             A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for the
-            replicates (`replicated`), and how often a replicate is at least as far (`p_value`); the same of the
-            second question as `model_realised`, `model_replicated` and `model_p_value`. ``margin[a,b]`` is of a
-            margin that several released tables hold: the squared distances of the noisy margins from their mean,
-            over their noise variances. Near 0 it says that the tables are not of the same records.
+            replicates (`replicated`), and how often a replicate is at least as far (`p_value`). The second question
+            has the same columns: `model_realised`, `model_replicated` and `model_p_value`. A row ``margin[a,b]`` is
+            for a margin that several released tables contain: its discrepancy sums the squared distances of the
+            noisy margins from their mean, over their noise variances. A p-value near 0 then means that the tables
+            do not describe the same records.
 
         References
         ----------
@@ -403,10 +404,10 @@ class Posterior(Card):
         return self.solution.sample(size, rng=rng, method=method)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the posterior as one netCDF file, in place of one that is there.
+        """Write the posterior to one netCDF file, replacing an existing file.
 
-        `bayesprivmrf.load_posterior` reads it back as a posterior, ``arviz.from_netcdf`` as a tree. The releases that
-        it rests on are in the file, and nothing is pickled.
+        `bayesprivmrf.load_posterior` reads the file back as a posterior, ``arviz.from_netcdf`` as a tree. The file
+        contains the releases behind the posterior. Nothing is pickled.
 
         Raises
         ------

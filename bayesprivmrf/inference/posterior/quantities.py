@@ -32,11 +32,11 @@ class Quantity:
     estimate
         Mean over the draws.
     lower, upper
-        The interval: with equal tails, but for a probability near 0 or 1 (`bayesprivmrf.inference.limits`).
+        The interval; its tails are equal except for a probability near 0 or 1 (`bayesprivmrf.inference.limits`).
     prob
         Probability of the interval.
     status, note
-        As a row of `Posterior.interval` has them, where that is known: see `Posterior.probability`.
+        Those of a row of `Posterior.interval`, where they are known: see `Posterior.probability`.
     """
 
     draws: xr.DataArray

@@ -33,7 +33,7 @@ _BIRTHS = (20, 1000)
 _STRETCH = 50
 """Sweeps between two looks at the room for births, and at whether to stop."""
 _LOOK = 0.1
-"""Seconds between two looks at the chains, for the progress that is shown and for a limit in seconds."""
+"""Seconds between two checks of the chains, for the progress bar and for a limit in seconds."""
 _A_CELL, _A_CLIQUE = 2.5, 100.0
 """Operations of a visit for each cell that it reads, and for each clique (benchmark *Choice of the engine*)."""
 
@@ -168,7 +168,7 @@ class RecordSampler:
 
     @property
     def operations_a_visit(self) -> float:
-        """Operations by which one record is moved, or tried as a birth or a death."""
+        """Operations of one move of a record, or of one proposed birth or death."""
         forest = self._forest
         assert forest is not None
         return _A_CELL * (forest.cells.size + forest.sources.size) + _A_CLIQUE * len(forest.order)
@@ -270,7 +270,7 @@ def _together(
     bar: StepProgress,
     clock: Clock,
 ) -> tuple[list[Kept], bool]:
-    """What every chain keeps of its next sweeps; where somebody or the clock stops them, what it had until then."""
+    """Return the draws that every chain keeps of its next sweeps; if it is stopped, those so far."""
     futures, stopped = [workers.submit(state.run, draws, thin) for state in states], False
     try:
         while wait(futures, timeout=_LOOK).not_done:

@@ -52,7 +52,7 @@ def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> No
 
 
 def require_records(sampler: RecordSampler, chains: int) -> None:
-    """Refuse whole records that would not fit, and name what would."""
+    """Refuse whole records that would not fit in memory, and name a formulation that would."""
     needed = chains * sampler.first_total * sampler.bytes_a_record
     if not needed <= MEMORY:
         other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"

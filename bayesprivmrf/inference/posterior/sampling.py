@@ -54,7 +54,7 @@ Above .8 no step is small enough where a Laplace likelihood has many kinks: tree
 """
 
 _TIMES_LONGER, _TIMES_AT_MOST = 4, 8
-"""Times the work so far that a sampling anew is thought to take, and may take."""
+"""Expected and largest work of a second sampling, as multiples of the work so far."""
 
 
 def draw_posterior(
@@ -71,10 +71,10 @@ def draw_posterior(
     """Sample a formulation's posterior, longer while the chains have not mixed.
 
     The chains go on until `is_mixed`, to sixteen times their length or to `WORK` operations. From what they have
-    drawn by then, `draws` are kept, evenly spaced. Where more trajectories diverged than may be, as at the steep side
-    of nearly empty cells, whose counts grow exponentially with their potentials, everything is sampled anew with a
-    step that is tuned for a higher acceptance, unless `target_accept` is set or the work would be too much. When
-    `time_limit`, in seconds, has passed, nothing longer and nothing anew is begun or ended.
+    drawn by then, `draws` are kept, evenly spaced. If too many trajectories diverged, everything is sampled again
+    with a step size that is tuned for a higher acceptance, unless `target_accept` is set or the work would be too
+    large. Divergences arise at nearly empty cells, whose counts grow exponentially with their potentials. When
+    `time_limit`, in seconds, has passed, sampling is neither continued nor repeated.
 
     Raises
     ------
@@ -105,9 +105,9 @@ def _with_steps_that_hold(
 ) -> Sampled:
     """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
 
-    A sampling anew begins where the work so far is at most a quarter of `WORK`. What it drew is kept if it ends
-    within eight times the work so far, and if its trees are not all at their greatest depth; else the draws before it
-    are.
+    A second sampling begins if the work so far is at most a quarter of `WORK`. Its draws are kept if it ends within
+    eight times the work so far, and if not all its trajectories reach the maximum tree depth; otherwise the first
+    draws are kept.
     """
     spent = 0.0
 

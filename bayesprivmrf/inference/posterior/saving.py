@@ -1,9 +1,9 @@
-"""A posterior as one file: netCDF, which ArviZ reads as well, with all that is needed to ask it again.
+"""Posteriors as netCDF files, which ArviZ reads as well.
 
-Beside the groups of `Posterior.tree` stands one group of this package's own. It holds the releases, each as the bytes
-of its own file; the estimator's settings; the draws that the tree does not hold; and a SHA-256 of every variable in
-the file. The checksum has no key: it detects accidents, not forgery. Nothing is pickled, and what is read is checked
-against the releases' model (`loading`).
+The file has the groups of `Posterior.tree`, and one group that is specific to this package. That group holds the
+releases, each as the bytes of its own file; the settings of the estimator; the draws that are not in the tree; and a
+SHA-256 of every variable in the file. The checksum has no key: it detects accidents, not forgery. Nothing is pickled,
+and `loading` checks the content against the model of the releases.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 __all__ = ["ARRAYS", "BY_NAME", "FORMAT", "GROUP", "VERSION", "checksum_of", "save_posterior"]
 
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
-"""Name and version of the format; a change of its meaning is a new version."""
+"""Name and version of the format; any change of its meaning needs a new version."""
 GROUP = "bayesprivmrf"
-"""Group of the file that holds what `Posterior.tree` does not."""
+"""Group of the file for the content that is not in `Posterior.tree`."""
 ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "least")
 BY_NAME = ("log_prior", "learned")
-"""Draws that are kept there: numbers, and numbers by name."""
+"""Draws in that group: numbers, and numbers by name."""
 
 
 def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
-    """Write a posterior's file.
+    """Write a posterior to a file.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
 
 
 def checksum_of(tree: xr.DataTree) -> str:
-    """SHA-256 of every variable in a tree and of its own document."""
+    """Return the SHA-256 of every variable in a tree and of its JSON document."""
     digest = hashlib.sha256(tree[GROUP].attrs["document"].encode())
     for node in sorted(tree.subtree, key=lambda node: node.path):
         for name, variable in sorted(node.to_dataset(inherit=False).variables.items(), key=str):
@@ -87,5 +87,5 @@ def _bytes(whole: bytes) -> np.ndarray:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON can hold of a number of NumPy, or of anything else."""
+    """Return a form of a NumPy number, or of any other value, that JSON can hold."""
     return value.item() if isinstance(value, np.generic) else str(value)

@@ -1,4 +1,4 @@
-"""What a posterior was made from."""
+"""Source of a posterior: estimator and releases."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Source"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Source:
-    """The estimator, the releases as they were given, and whose they are: what a file needs to say it all again."""
+    """Estimator and releases of a posterior, as they were given to `fit`; a file of the posterior stores them."""
 
     estimator: LatentCounts
     releases: tuple[Released, ...]

@@ -163,17 +163,17 @@ def _half_width(m: int, between: float, within: float, prob: float) -> float:
 
 
 def records_of(evidence: Evidence, total: FloatArray) -> int:
-    """Return the posterior median of N from its draws, of which a long upper tail makes no more than it is.
+    """Return the posterior median of N from its draws, which is robust to a long upper tail.
 
     Raises
     ------
     ArgumentError
-        The release does not tell its number of records from none.
+        The release does not distinguish its number of records from zero.
     """
     if not evidence.has_total:
         raise ArgumentError(
             "`size` must be given here: the release's own estimate of the number of records, "
             f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f}, cannot be told from "
-            "none, and the posterior of it is little but its prior."
+            "zero, and its posterior is mostly the prior."
         )
     return round(float(np.median(total)))

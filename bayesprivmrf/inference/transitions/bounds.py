@@ -21,9 +21,9 @@ from bayesprivmrf.model.tables import FloatArray
 __all__ = ["Bounds", "bounded"]
 
 type Bounds = tuple[FloatArray, FloatArray, FloatArray, tuple[Mark, ...]]
-"""Estimates, lower and upper bounds, and what is to be said of some."""
+"""Estimates, lower and upper bounds, and marks for some of them."""
 _MOST_OF_A_ROW = 0.4
-"""Share of a row's transitions that noise may hide: beyond, intervals of the others held .78 (docs/benchmarks.md)."""
+"""Largest share of hidden transitions in a row: beyond it the coverage of the others is 0.78 (docs/benchmarks.md)."""
 _STEP = 1e-3
 """Half the distance between the points of a difference, as a share of a standard deviation."""
 
@@ -106,7 +106,7 @@ def _by_delta(
         hidden = (values > 0) & (reach >= values) & ~few
         text, hides = "too few records: no upper bound", "no upper bound"
     marks = [(text, few), (f"the noise hides it: {hides}", hidden)]
-    if is_share and values.ndim == 2:  # what is left of such rows errs as well
+    if is_share and values.ndim == 2:  # the other transitions of such rows are unreliable as well
         share = hidden.mean(axis=1, keepdims=True)
         marks.append(("the noise hides most of this row", ~hidden & ~few & (share > _MOST_OF_A_ROW)))
     return lower, upper, tuple(Mark(RowStatus.DOUBTFUL, note, np.ravel(rows)) for note, rows in marks)

@@ -1,4 +1,4 @@
-r"""The covariance of noisy sums over N records of a chain, through a Kalman filter over time.
+r"""Covariance of noisy sums over N records of a chain, by a Kalman filter over time.
 
 The noisy numbers y have the covariance :math:`V = N A Σ A' + D`. Least squares needs inner products
 :math:`u' V^{-1} w` alone, never V itself. If each number belongs to the table of one window, the mean and covariance
@@ -9,7 +9,7 @@ filter therefore gives the factor L of :math:`V = L L'` window by window: its in
 factors, are :math:`L^{-1} y`. That takes :math:`O(T K^{3(m+1)})` steps where forming and inverting V takes
 :math:`O(T^3 K^{3(m+1)})`. The identity is exact, because V depends on first and second moments only.
 
-Numbers that span several windows, such as sums over time, have no such order; there are few of them, and V is formed.
+Numbers that span several windows, such as sums over time, have no such order. There are few of them, and V is formed.
 
 References
 ----------
@@ -34,11 +34,11 @@ type Whitening = Callable[[FloatArray], FloatArray]
 """Maps columns U, shape (numbers, columns), to :math:`L^{-1} U` of the same shape, so that U'V⁻¹W is a product."""
 
 _LEAST_NOISE = 1e-6
-"""Noise variance of an answer at least, records squared: a thousandth of a record."""
+"""Smallest noise variance of an answer, records squared: that of a thousandth of a record."""
 _ROUNDING = 1e-12
-"""Share of the largest sampling variance that every noise variance has: a smaller one is lost in rounding errors."""
+"""Smallest noise variance, as a share of the largest sampling variance: a smaller one is lost in rounding errors."""
 _MOST_FORMED = 3000
-"""Numbers across windows whose covariance is formed: 72 MB, and seconds to factor."""
+"""Largest number of answers across windows whose covariance is formed: 72 MB, and seconds to factor."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -64,7 +64,7 @@ class NoisySums:
 
     @cached_property
     def _windows(self) -> list[tuple[Any, np.ndarray]] | None:
-        """Return A's rows and their places, window by window; None if a number spans several windows."""
+        """Return A's rows and their positions, window by window; None if a number spans several windows."""
         cells = self.rows.cells
         window = np.empty(self.rows.model.size, dtype=int)
         window[cells] = np.arange(len(cells))[:, np.newaxis]
@@ -83,7 +83,7 @@ class NoisySums:
         Raises
         ------
         numpy.linalg.LinAlgError
-            V is not positive definite, as where next to no records are left.
+            V is not positive definite, for instance where hardly any records are left.
         ModelTooLargeError
             Too many numbers span several windows.
         """
@@ -93,9 +93,9 @@ class NoisySums:
         return self._formed(phi, log_total, noise)
 
     def _noise_at(self, phi: FloatArray, log_total: float) -> FloatArray:
-        """Return the noise's variances, each at least what keeps V positive definite in floating point.
+        """Return the noise variances, raised where needed to keep V positive definite in floating point.
 
-        Sums that are the same for every record have no variance but the noise's.
+        Sums that are the same for every record have no sampling variance.
         """
         sampling = np.exp(log_total) * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
         return np.maximum(self.noise, max(_LEAST_NOISE, _ROUNDING * float(sampling.max(initial=0.0))))
@@ -123,7 +123,7 @@ class NoisySums:
         factors = []
         law, spread = first, total * (np.diag(first) - np.outer(first, first))
         for rows, place in self._windows or ():
-            # Cov n_t: what the states before leave open, and the draws of the next state
+            # Cov n_t: the uncertainty of the preceding states, and the draws of the next state
             cells = spread[np.ix_(contexts, contexts)] * np.outer(share, share)
             own = total * law[contexts]
             cells -= np.where(contexts[:, np.newaxis] == contexts, np.outer(own * share, share), 0.0)

@@ -56,7 +56,7 @@ class TransitionMode:
     covariance
         C of the contrasts c of π and P, shape (size, size), squared probabilities.
     of_sampling
-        What C would be without the noise.
+        C without the noise.
     status, renewals
         How it ended.
     """
@@ -74,10 +74,10 @@ class TransitionMode:
         return self.point[:-1]
 
     def hidden_by_noise(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return which transitions the noise hides, shape (rows, states), and which of them are free.
+        """Return which transitions the noise hides, shape (rows, states), and which transitions are free.
 
-        A transition is hidden where its normal 90 % interval reaches 0 or 1, and by the noise where that of sampling
-        alone would not.
+        A transition is hidden if its normal 90 % interval reaches 0 or 1. It is hidden by the noise if the interval
+        of sampling alone would not reach them.
         """
         center = self.rows.probabilities(self.coordinates)[1]
         slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size))[1] - center
@@ -142,7 +142,7 @@ class _Fit:
         self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
 
     def without_noise(self) -> _Fit:
-        """Return the same fit as if nothing had noise."""
+        """Return the same fit with all noise variances set to zero."""
         other = copy(self)
         other.sums = replace(self.sums, noise=np.zeros_like(self.sums.noise))
         return other

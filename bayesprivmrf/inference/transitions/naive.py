@@ -57,7 +57,7 @@ def naive_transitions(
 
 
 def exact_transitions(rows: TransitionRows, target: FloatArray) -> FloatArray:
-    """Potentials of the estimate without a ridge: shares of first states and of transitions, zero ones included.
+    """Return potentials of the estimate without a ridge: shares of first states and of transitions, zeros included.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def exact_transitions(rows: TransitionRows, target: FloatArray) -> FloatArray:
     first, steps = np.split(rows.sums(target), [rows.rows])
     steps = steps.reshape(rows.rows, rows.states)
     left = steps.sum(axis=1, keepdims=True)
-    # a state that nobody left has no shares of its own; its row has probability 0 wherever it could be used
+    # a state that nobody left has no transition shares; its row is never used, because the state has probability 0
     even = rows.is_possible[1] / np.maximum(rows.is_possible[1].sum(axis=1, keepdims=True), 1)
     return rows.log_tables(first / first.sum(), np.divide(steps, left, out=even, where=left > 0))
 

@@ -39,7 +39,7 @@ class TransitionSolution(Solution):
     mode
         The estimate in unconstrained coordinates, with its covariance.
     evidence
-        What it was fitted to.
+        The measurements that it was fitted to.
     """
 
     evidence: Evidence = field(kw_only=True)
@@ -98,14 +98,14 @@ class TransitionSolution(Solution):
         ends: Ends,
         marks: Sequence[Mark],
     ) -> pd.DataFrame:
-        """Return intervals of numbers, from their derivatives by the potentials."""
+        """Return intervals of numbers, from their derivatives with respect to the potentials."""
         rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
         variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
         errors = np.sqrt(np.maximum(variances, 0.0))
         lower, upper = cut_limits(estimates, errors, errors, prob, ends)
         cut = Mark(
             RowStatus.DOUBTFUL,
-            "the normal interval reaches the end of what can be",
+            "the normal interval reaches an end of the possible range",
             (lower <= ends[0]) | (upper >= ends[1]),
         )
         return interval_frame(

@@ -133,5 +133,5 @@ class ByRegressions(SavedMap, ABC):
             if interrupted_by() is None:
                 fitted = fit_fields(measured, plan, total, self._couplings(regressed))
         except BaseException as error:
-            remember(error)  # the fields of the regressions stay
+            remember(error)  # the fields of the regressions are kept
         return FrankWolfeFit(parts=self._parts(regressed, fitted), measured=measured, fields=fitted)

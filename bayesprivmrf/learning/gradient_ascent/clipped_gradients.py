@@ -361,7 +361,7 @@ class Ascent:
                 if place >= self.steps - kept:
                     mean, averaged = mean + theta[free] / kept, averaged + 1
         except BaseException as error:
-            remember(error)  # where the ascent is, is a result as well
+            remember(error)  # the current point of the ascent is a result as well
             np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
         if averaged:
             theta[free] = mean if averaged == kept else mean * (kept / averaged)

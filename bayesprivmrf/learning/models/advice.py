@@ -13,8 +13,10 @@ __all__ = ["FALLEN_BACK", "NO_COUNTS", "told_merging", "told_status"]
 FALLEN_BACK = "fallen_back"
 """The detail of a release whose fit failed, with the model that stands in for it."""
 
-NO_COUNTS = "not known for any state; one without records has effects of the search's own"
-"""Words on a model of whose states it is not known which have records."""
+NO_COUNTS = (
+    "not known: no released number counts states, and effects of a state without records are arbitrary"
+)
+"""Line on the support of a model where no released number tells which states have records."""
 
 _SHOWN = 5  # variables whose merged states are named in print
 
@@ -47,7 +49,7 @@ def told_status(status: Status, details: Mapping[str, Any]) -> str:
 
 
 def told_merging(merged: Mapping[Any, Sequence[Sequence[Any]]]) -> str:
-    """Return in words which states are one in a fit, of the first few variables.
+    """Describe in words which states are merged in a fit, for the first few variables.
 
     Parameters
     ----------
@@ -59,4 +61,4 @@ def told_merging(merged: Mapping[Any, Sequence[Sequence[Any]]]) -> str:
         for variable, parts in list(merged.items())[:_SHOWN]
     ]
     more = f", and states of {len(merged) - _SHOWN} more variables" if len(merged) > _SHOWN else ""
-    return f"{', '.join(named)}{more} (rare states, one in the fit)"
+    return f"{', '.join(named)}{more} (rare states, merged in the fit)"

@@ -117,9 +117,9 @@ class LearnedNetwork(Released, LearnedParameters):
         ----------
         threshold
             At least 0, nats or a dependence; 0 keeps every coupling that is not zero. By default pairs below their
-            noise are left out: after rounds those whose measured dependence noise and sampling alone could make, and
-            everywhere those with a variable of which one state alone has records. The other learners' couplings are
-            all kept, as `interval` has to simulate to know their noise.
+            noise are left out: after `SelectMeasure` those whose measured dependence noise and sampling alone could
+            explain, and after every learner those with a variable of which only one state has records. The other
+            couplings of the other learners are kept, because their noise is known only by simulation (`interval`).
         weight
             ``"largest"`` or ``"dependence"``.
 
@@ -154,7 +154,7 @@ class LearnedNetwork(Released, LearnedParameters):
         return marked(graph, self.provenance.simulated)
 
     def _stands_out(self, first: int, second: int) -> bool:
-        """Whether a pair is in the graph by default: unless a variable is a constant, as far as was measured."""
+        """Return True if a pair is in the graph by default: neither variable has only one state with records."""
         lacking, states = self.unsupported or ((),) * len(self.domain.variables), self.domain.cardinalities
         return all(len(lacking[v]) < max(states[v] - 1, 1) for v in (first, second))
 
@@ -215,7 +215,7 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def unsupported_states(self) -> Mapping[Variable, tuple[Label, ...]]:
-        """States whose released count is within noise of 0, by variable: no parameter of theirs is determined.
+        """States whose released count is within noise of 0, by variable; their parameters are not determined.
 
         Empty where no released number counts states: `interval` then says so in every row.
         """
@@ -227,7 +227,7 @@ class LearnedNetwork(Released, LearnedParameters):
         return {str(variable): list(map(str, own)) for variable, own in states.items()}
 
     def _support_content(self) -> dict[str, Any]:
-        """Return the entry of the states without support in the release's file."""
+        """Return the entry of the release's file that lists the states without support."""
         return {} if self.unsupported is None else {"unsupported": list(map(list, self.unsupported))}
 
     @property
@@ -262,13 +262,13 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the fit, a sentence each; empty where nothing is known to be."""
+        """Problems of the fit, one sentence each; empty where none is known."""
         told = told_status(self.status, self.details)
         return () if told == self.status.value else (f"The fit is {told}.",)
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What answers rest on whatever was measured, a sentence each, in a fixed order."""
+        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
         return self.solution.assumptions
 
     @property

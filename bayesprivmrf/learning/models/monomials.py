@@ -159,7 +159,7 @@ class LearnedMonomials(LearnedNetwork):
         return Coordinates(groups=np.arange(orders.size), kinds=np.where(orders > 0, orders, -1))
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return which coefficients are of a constant variable, and which others move with those."""
+        """Return the coefficients of constant variables, and the other coefficients that move with them."""
         constant = {v for v, own in enumerate(self.unsupported or ()) if own}
         is_absent, moves = np.zeros((2, len(self.sets)), dtype=bool)
         for place, members in enumerate(self.sets):

@@ -58,8 +58,8 @@ class Told:
     hidden
         Those of them of which the noise hides how many records have which state.
     unsupported
-        For each variable the positions of its states whose count is below three deviations: no record may have them.
-        ``None`` where no released number counts states.
+        For each variable the positions of its states whose noisy count is below three standard deviations, so that
+        they may have no record. ``None`` where no released number counts states.
     """
 
     knows_total: bool

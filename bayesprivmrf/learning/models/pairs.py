@@ -165,7 +165,7 @@ class LearnedPairs(LearnedNetwork):
         )
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return which entries are of a state without support, and which others move with those."""
+        """Return the entries of states without support, and the other entries that move with them."""
         cards, owner, (rows, columns) = np.array(self.domain.cardinalities), self._owner, self._entries
         absent = np.zeros(cards.sum(), dtype=bool)
         for start, own in zip(np.cumsum(cards) - cards, self.unsupported or (), strict=False):

@@ -60,8 +60,8 @@ _NOT_LINEAR = (
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
 
-_NO_RECORDS = "of a state that no record may have"
-_MOVES = "moves with effects of a state that no record may have"
+_NO_RECORDS = "of a state that may have no record"
+_MOVES = "moves with effects of a state that may have no record"
 _UNCOUNTED = "not known whether each state has records"
 
 
@@ -159,12 +159,12 @@ class LearnedParameters(ABC):
         return Coordinates(groups=np.arange(size), kinds=np.zeros(size, dtype=np.int64))
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return which entries of the vector no released number determines, and which others move with those.
+        """Return the entries that no released number determines, and the other entries that move with them.
 
-        A state whose released count is within noise of 0 may have no record. No record then tells how likely it is
-        beside the other states of its variable, nor how it goes with states of others: its field and its couplings
-        could be of any size. Fields of the variables that may be coupled with it, and what is centred over it, are
-        determined given those alone.
+        A state whose released count is within noise of 0 may have no record. The data then determine neither its
+        probability relative to the other states of its variable nor its dependence on other variables: its field and
+        its couplings could be of any size. The fields of variables that may be coupled with it, and entries that are
+        centered over it, are determined only given those.
         """
         nothing = np.zeros(self.vector().size, dtype=bool)
         return nothing, nothing
@@ -220,12 +220,11 @@ class LearnedParameters(ABC):
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower`` and ``upper``, nats, ``status`` and ``note``; one row a coupling (pair of
-            variables, and of states where they have more than two) or a field. Limits are of each by itself, not of
-            all at once; infinite where a coupling could be of any size. The note names the form that was taken, and
-            the status is no better than the model's: limits by a fit that has not converged can be trusted no
-            further than it can. A linearised interval undoes the pull of the prior, which the estimate keeps: the
-            estimate need not be its centre.
+            Columns ``estimate``, ``lower`` and ``upper``, nats, ``status`` and ``note``; one row per coupling (pair
+            of variables, and of states where they have more than two) or field. Limits hold for each row by itself,
+            not simultaneously. They are infinite where a coupling could be of any size. The note names the form of
+            the interval, and the status is no better than that of the model. A linearised interval corrects the
+            shrinkage by the prior, which the estimate retains, so the estimate need not be its center.
 
         Raises
         ------
@@ -250,7 +249,7 @@ class LearnedParameters(ABC):
         taken = "linearised" if limits is not None else "calibrated"
         low, high = limits or calibrated.limits(self, prob, replicates, random, size)
         is_absent, moves = self.by_support()
-        is_absent &= low < high  # what was declared to be 0 stays so
+        is_absent &= low < high  # entries declared to be 0 stay 0
         marks = [
             Mark(RowStatus.OK, f"{taken} limits"),
             Mark(RowStatus.PRIOR, _NO_RECORDS, is_absent[places]),

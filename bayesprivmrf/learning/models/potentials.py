@@ -56,8 +56,8 @@ class LearnedPotentials(LearnedNetwork):
     tables
         θ, nats; minus infinity at impossible cells and nowhere else.
     groups
-        For each variable the group of each declared state: the states of a group are one in the fit. ``None`` where
-        states were not merged, and of older files.
+        For each variable the group of each declared state; the states of a group are merged in the fit. ``None``
+        where states were not merged, and for older files.
 
     Raises
     ------
@@ -102,7 +102,7 @@ class LearnedPotentials(LearnedNetwork):
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
-        """The declared states that are one in the fit, by variable: they depend on other variables alike."""
+        """Declared states that are merged in the fit, by variable; such states have the same dependence on others."""
         return self.solution.merged_states if isinstance(self.solution, RoundsSolution) else {}
 
     def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:

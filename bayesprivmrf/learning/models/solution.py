@@ -36,7 +36,7 @@ class LearnedSolution(Solution):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What answers rest on whatever was measured, a sentence each: the graph was learned, and not declared."""
+        """Assumptions that answers rest on, one sentence each: the graph was learned, not declared."""
         return model_assumptions(self.specification, self.of_records, "Learned")
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:

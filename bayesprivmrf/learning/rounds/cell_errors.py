@@ -6,25 +6,27 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
 .. math:: \hat p(x) - p(x) = \sum_{S} \sum_j \frac{\phi_{S,j}(x_S)}{\prod_{v \notin S} K_v} e_{S,j} .
 
 1. **Measured effects.** Their pooled noisy means have the noise variances V of `bayesprivmrf.learning.rounds.fit`,
-   and the noise of different effects is uncorrelated: an orthonormal transform of independent noise. (But for merged
-   states of one variable, whose noise is wider: correlations are left out there.) Each noise is drawn after its table
-   is chosen, so that choosing does not bias it. But tables are chosen by the same sample that is measured: as far
-   as an interval is for the population, the dependence in a chosen table leans to be larger in the sample than there,
-   as after any choice, and nothing corrects it. Where scales were learned, the means have the covariance J C J of
+   and the noise of different effects is uncorrelated: an orthonormal transform of independent noise. (Merged states
+   of one variable are an exception: their noise is larger, and its correlations are ignored.) Each noise is drawn
+   after its table is chosen, so that the choice does not bias it. But tables are chosen by the same sample that is
+   measured. Dependence in a chosen table therefore tends to be larger in the sample than in the population, as after
+   any selection, and intervals for the population do not correct this. Where scales were learned,
+   the means have the covariance J C J of
    `bayesprivmrf.learning.rounds.learned_scales`: cells that many effects move together are known by all of them.
    In larger models the means count as independent, with the variance :math:`(1/v_S + 1/(F_S \tau)^2)^{-1}`, where
    :math:`F_S \tau` is about the prior deviation of the mean, and :math:`F_S` the effect's variance in one record.
-   **A contradicted prior does not narrow.** The fit leaves a pull d between the noisy means and its own, of which a
-   cell has :math:`d(x)`. If the prior is right, its variance is :math:`v_0 - v`, with v the cell's variance above and
-   :math:`v_0` that of the noise alone. What :math:`d(x)^2` has beyond four times that is added to v.
-2. **An effect that no measured table holds.** Its table was asked for and not chosen, for the model missed it by no
-   more than others; or it was never asked for, because it was too large for the model, one of too many triples
-   (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. It is taken for an effect that was
-   measured with twice the noise of the last table of several variables, with the fixed prior. That is a rule and no
-   theorem, and rests on nothing but the prior where the table was never asked for, or where no table was measured.
-3. **The number of records**, where it is private, is that of the tables' sums, with the variance :math:`v_N`. Effects
-   are divided by it, all but the constant one, so that cells of k move by
-   :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` more.
+   **A contradicted prior does not narrow an interval.** Let d be the difference between the noisy means and those of
+   the fit, and :math:`d(x)` its contribution to a cell. If the prior is right, its variance is :math:`v_0 - v`, with
+   v the cell's variance above and :math:`v_0` that of the noise alone. The excess of :math:`d(x)^2` over four times
+   that variance is added to v.
+2. **An effect in no measured table.** Its table was a candidate and was not chosen, because its misfit was no larger
+   than that of others; or it was never a candidate, because it was too large for the model, one of too many triples
+   (`MOST_TRIPLES` of the plan), or outside the workload or the declared cliques. The effect is treated as if it had
+   been measured with twice the noise of the last table of several variables, under the fixed prior. This is a rule of
+   thumb, not a theorem. It rests on the prior only, where the table was never a candidate or no table was measured.
+3. **The number of records**, where it is private, is estimated by the sums of the tables, with the variance
+   :math:`v_N`. All effects except the constant one are divided by it. This adds
+   :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` to the variance of a cell of k.
 """
 
 from __future__ import annotations
@@ -54,10 +56,10 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 __all__ = ["CellErrors", "excluded"]
 
 _UNMEASURED = 2.0
-"""Deviations of the last table's noise by which an effect that was not measured may be off; a rule."""
+"""Assumed error of an effect that was not measured, in noise deviations of the last table; a rule of thumb."""
 
 _CONTRADICTED = 2.0
-"""Deviations of a right prior's pull beyond which the numbers contradict the prior: one cell in twenty by chance."""
+"""Standard deviations of d beyond which the numbers contradict the prior: one cell in twenty by chance."""
 
 _ONE_SIDED = 0.25
 """Share of the distance at which an end is excluded over which a limit leaves the end; arbitrary, for continuity."""
@@ -67,7 +69,7 @@ _LEAST_SPREAD = 1e-9
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CellErrors:
-    """Errors of the cells of any table.
+    """Error variances of the cells of any table.
 
     Parameters
     ----------
@@ -88,7 +90,7 @@ class CellErrors:
     last_variance: float
 
     def of(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, FloatArray, list[Scope]]:
-        """Return the variance of each cell, the variance without a prior, and the effects that were not measured.
+        """Return each cell's variance, its variance without a prior, and the effects that were not measured.
 
         Parameters
         ----------
@@ -139,7 +141,7 @@ class CellErrors:
         precision = effect_precision(self.model.specification.cardinalities, self.tables, clique)
         expected = np.maximum(self.total * self.model._marginal_table(clique, {}), _LEAST_SPREAD)
         variance = 1 / (precision * expected**2) + 1 / expected
-        for v in clique:  # each contraction takes the first axis that is left
+        for v in clique:  # each contraction removes the first remaining axis
             group = groups[v]
             centred = np.arange(group.size) == states[v] if v in states else np.zeros(group.size)
             weights = np.bincount(group, weights=centred - (1 if v in states else -1) / group.size)
@@ -171,17 +173,17 @@ class CellErrors:
 
 
 def excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return how far the measured numbers exclude an end of the range without a prior, from 0 to 1.
+    """Return the degree to which the measured numbers exclude an end of the range without a prior, from 0 to 1.
 
-    A prior of finite effects excludes that a cell is empty, whatever was measured. So a limit is the end itself where
-    the noise reaches it, and leaves it as the estimate moves a quarter of that distance further.
+    A prior of finite effects excludes an empty cell, whatever was measured. A limit is therefore the end itself where
+    the noise reaches it, and moves away from the end over a quarter of that distance.
 
     Parameters
     ----------
     distance
-        From the estimate to the end.
+        Distance from the estimate to the end.
     reach
-        How far noise may move a cell without a prior, at the interval's level.
+        Half-width of the interval of a cell without a prior, at the same level.
     """
     beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
     return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)

@@ -23,7 +23,7 @@ counts as converged, takes intervals of 90 % to .890. The measure is the noise a
 which is many times larger where the budget is large: a fit that is off by a tenth of the sampling can then be off by
 the whole width of an interval of the records' own tables. Noise of less than half a record counts as that much.
 
-That is the fit between rounds, and the start of the last one, whose scales are learned by effect
+This is the fit between rounds, and the start of the last fit, which learns a scale for each effect
 (`bayesprivmrf.learning.rounds.learned_scales`) unless the model is large.
 
 Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
@@ -237,14 +237,14 @@ def _status(ended: Status, off: float) -> Status:
 
 
 def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray, total: float) -> float:
-    """Return how far means moved, in deviations of their noise: the largest root mean square of an order.
+    """Return the distance that means moved, in standard deviations of their noise: the largest RMS of an order.
 
     Parameters
     ----------
     effects
         The coordinates.
     moved, variances
-        How far each mean moved, and its noise variance, shape (d,).
+        Change of each mean, and its noise variance, shape (d,).
     total
         Number of records.
     """
@@ -360,9 +360,9 @@ def unfinished(
     *,
     total: float | None = None,
 ) -> RoundFit:
-    """Return the model of a fit that was interrupted before it began, on the cliques of all that was measured.
+    """Return a model for a fit that was interrupted before it began, on the cliques of all measured tables.
 
-    The arguments are those of `fit_tables`. Without a last fit, variables are independent, with their noisy shares.
+    The arguments are those of `fit_tables`. Without an earlier fit, variables are independent, with noisy shares.
     """
     effects = Effects.of(cardinalities, maximal([each.scope for each in measured]))
     number = number_of_records(measured)[0] if total is None else total

@@ -1,21 +1,22 @@
 r"""Prior scales learned by effect, for the last fit of the rounds and for its intervals.
 
-The search of `bayesprivmrf.learning.rounds.fit` pulls each mean as if its effect stood alone. Where variables are
-nearly copies of each other, or many are missing together, the effects of all their pairs move one and the same
-probability, and the pulls add up. With μ(β) the means of the model, J their derivative (the covariance of the effects
-in one record), V the noise variances of the pooled means t, and :math:`T = \operatorname{diag}(τ_s^2)`, the last fit
-therefore minimises
+The search of `bayesprivmrf.learning.rounds.fit` shrinks each mean as if its effect were the only one. Where variables
+are nearly copies of each other, or many are missing together, the effects of all their pairs move the same
+probability, and the shrinkages add up. With μ(β) the means of the model, J their derivative (the covariance of the
+effects in one record), V the noise variances of the pooled means t, and :math:`T = \operatorname{diag}(τ_s^2)`, the
+last fit therefore minimizes
 
 .. math:: \tfrac12 (t - \mu(\beta))^\top V^{-1} (t - \mu(\beta)) + \tfrac12 \beta^\top T^{-1} \beta
 
-in the neighborhood of that search's end. Noise below the rounding of a count, a variance of 1/12 record, counts as
-that much. The scales are those of the noise-aware mode, :math:`\log τ = \text{common} + \text{order} + \text{own}`,
-learned by their evidence (`bayesprivmrf.inference.noise_aware.effects_prior`). Only main effects keep the deviation
-10, next to none: single variables are always measured, and a narrow prior would move people to states that nobody
-has. At the minimum the coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J.
+starting from the end of that search. A noise variance below 1/12 record, the rounding variance of a count, is
+replaced by 1/12. The scales are those of the noise-aware mode,
+:math:`\log τ = \text{common} + \text{order} + \text{own}`, learned by their evidence
+(`bayesprivmrf.inference.noise_aware.effects_prior`). Main effects keep the deviation 10, nearly a flat prior: single
+variables are always measured, and a narrow prior would move people to states that nobody has. At the minimum
+the coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J.
 
-Widths and scales depend on each other, so both are renewed `_RENEWALS` times. J is formed, which takes a product a
-coordinate. Models of more than `DENSE_LIMIT` coordinates keep the scales of the search.
+The covariance and the scales depend on each other, so both are updated `_RENEWALS` times. Forming J takes one product
+per coordinate. Models of more than `DENSE_LIMIT` coordinates keep the scales of the search.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ from bayesprivmrf.threads import one_blas_thread
 __all__ = ["Expansion", "has_scales", "in_cells", "with_learned_scales"]
 
 _RENEWALS = 3
-"""Renewals of covariance and scales: further ones change errors by less than one per cent (benchmarks of rounds)."""
+"""Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)."""
 
 _SCALE_STEPS = 6
-"""Steps of the fixed point of the scales in each renewal."""
+"""Fixed-point iterations of the scales in each update."""
 
 _ITERATIONS, _GRADIENT = 100, 1e-2
 """The most steps of a search, and the gradient at which it ends, in posterior standard deviations."""
 
 _TOGETHER = 64
-"""Rows of a factor of J C J that are spread over the cells of a table at once."""
+"""Rows of a factor of J C J that are mapped to the cells of a table at once."""
 
 _LEAST_VARIANCE = 1 / 12
 """Variance of the rounding of a count, records squared."""
@@ -81,14 +82,14 @@ class _Prior(EffectsPrior):
 
 
 def has_scales(effects: Effects) -> bool:
-    """Return whether a model is small enough, and has interactions whose scales can be learned."""
+    """Return True if a model is small enough, and has interactions whose scales can be learned."""
     return effects.size <= DENSE_LIMIT and int(effects.orders.max(initial=1)) > 1
 
 
 def in_cells(
     values: FloatArray, cardinalities: Sequence[int], subset: Scope, scope: Scope, *, power: int = 1
 ) -> FloatArray:
-    """Return what the means of an effect add to each cell of a table, to be broadcast over its other variables.
+    """Return the contribution of an effect's means to each cell of a table, for broadcasting over other variables.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ def in_cells(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Expansion:
-    """The objective of the module at a point, to second order.
+    """Quadratic approximation of the module's objective at a point.
 
     Parameters
     ----------
@@ -140,7 +141,7 @@ class Expansion:
 
     @cached_property
     def missed(self) -> FloatArray:
-        """How far the pooled means are above those of the model, t - μ, shape (d,)."""
+        """Pooled means minus those of the model, t - μ, shape (d,)."""
         return self.told - self._linearized[0]
 
     @cached_property
@@ -154,7 +155,7 @@ class Expansion:
     def learned(self) -> FloatArray:
         """Log scales that the evidence supports, as `EffectsPrior` lists them."""
         size, beta = self.fit.effects.size, self.fit.coordinates
-        information = np.zeros((size + 1, size + 1))  # the last row stands for log N, which is held
+        information = np.zeros((size + 1, size + 1))  # the last row stands for log N, which is fixed
         information[:-1, :-1] = self._information
         slope = np.append(-self.derivative @ (self.weights * self.missed), 0.0)
         before = self.prior.first if self.log_scales is None else self.log_scales
@@ -173,7 +174,7 @@ class Expansion:
         Parameters
         ----------
         effects
-            Subsets of the scope, and the places of their coordinates.
+            Subsets of the scope, and the positions of their coordinates.
         scope
             Variables of the table.
         """
@@ -193,7 +194,7 @@ class Expansion:
         return found
 
     def improved(self) -> tuple[RoundFit, FloatArray]:
-        """Return the fit at the scales that were learned, and these."""
+        """Return the fit at the learned scales, and these scales."""
         fit, precision, size = self.fit, self.prior.precision(self.learned), self.fit.effects.size
 
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
@@ -232,12 +233,12 @@ class Expansion:
 def with_learned_scales(
     fit: RoundFit, measured: Sequence[NoisyTable], *, total: float | None = None
 ) -> RoundFit:
-    """Return the fit with scales learned by effect; the fit as it is where it failed, or the model is too large.
+    """Return the fit with a scale learned for each effect; the given fit if it failed or the model is too large.
 
     Parameters
     ----------
     fit
-        The model of all that was measured, with scales that are the same for all.
+        The model of all measured tables, with the same scale for all effects.
     measured
         Noisy tables.
     total

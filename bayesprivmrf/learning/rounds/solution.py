@@ -5,8 +5,8 @@ its `statistics`, and the number of records that these tell. `with_intervals` ma
 nothing else is used: intervals spend no budget, and a release that was read from a file has the same. Marginals are
 exact, by elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
 
-The error of a cell of the merged states about the records' share is that of the means of its effects, and of the
-number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 there). Two more parts come to it:
+The error of a cell of merged states, as an estimate of the share in the records, is that of the means of its effects
+and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 there). Two parts are added:
 
 1. **Sampling.** A population's probability differs from the records' share by the variance :math:`p (1 - p) / N`.
 2. **Rare states that were merged.** The share :math:`s` of a state in its group is that of noisy counts which were
@@ -17,10 +17,10 @@ number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 the
    others as its group does: nothing was measured that could say otherwise, and these rows are doubtful.
 
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
-the shares as independent ones; the interval is cut off at 0 and 1, and holds these ends unless the measured numbers
-exclude them without a prior (`excluded`). docs/benchmarks.md, "Learning in rounds", has how often such intervals hold
-the truth. Pairs that were not measured have a bound on their total variation
-(`bayesprivmrf.learning.rounds.unmeasured`), which their rows tell.
+the shares as independent ones; the interval is cut off at 0 and 1, and contains these ends unless the measured
+numbers exclude them without a prior (`excluded`). docs/benchmarks.md, "Learning in rounds", reports the coverage.
+Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.unmeasured`), which
+their notes state.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 
 _LEAST_RECORDS = 0.5
-_TAIL = 0.00135  # of a normal number beyond three deviations
+_TAIL = 0.00135  # probability that a normal variable exceeds three standard deviations
 _NAMED = 4  # merged states that a row's note names
 
 
@@ -83,7 +83,7 @@ class RoundsSolution(LearnedSolution):
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
-        """The declared states that are one in the fit, by variable."""
+        """Declared states that are merged in the fit, by variable."""
         domain, merging = self.specification.domain, self._merging
         return {
             variable: tuple(tuple(states[s] for s in part) for part in merging.parts(v))
@@ -108,8 +108,8 @@ class RoundsSolution(LearnedSolution):
         prob
             Probability that each interval should hold, between 0 and 1.
         of
-            ``"population"``, from which the records are a sample: probabilities. ``"records"``: how many of them are
-            in each joint state; the limits are whole numbers.
+            ``"population"``, from which the records are a sample: probabilities. ``"records"``: numbers of records in
+            each joint state; the limits are whole numbers.
         given
             Nothing: these are intervals of joint probabilities. The error says who has those of conditional ones.
 
@@ -117,14 +117,14 @@ class RoundsSolution(LearnedSolution):
         -------
         pandas.DataFrame
             Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a cell in C order. The status is
-            a `RowStatus`. Where no measured table holds a pair, how it depends is the model's guess; the note then
-            has a bound on the total variation of its table, with a probability of 90 %, if a round tells one. The
-            status is ``"model"`` where the interval reaches as far as the bound, ``"doubtful"`` where the bound is
-            at most 0.05, else ``"not trusted"``. So it is for three and more variables that were not measured
-            together, and where the model is not trusted, or its last fit failed, so that what was measured
-            last is not in it. ``"doubtful"`` where that fit was cut short, and in rows of a state that was merged
-            with other rare ones, in a table of several variables: how it depends on them is taken to be as in its
-            group.
+            a `RowStatus`. Where no measured table contains a pair, its dependence follows from the model. The note
+            then states a bound on the total variation of its table, valid with a probability of 90 %, if a round
+            gives one. The status is ``"model"`` where the interval reaches as far as the bound, ``"doubtful"`` where
+            the bound is at most 0.05, and otherwise ``"not trusted"``. Rows are also ``"not trusted"`` for three and
+            more variables that were not measured together, and where the model is not trusted or its last fit
+            failed, so that the last tables are not in it. Rows are ``"doubtful"`` where that fit was cut short, and,
+            in a table of several variables, for a state that was merged with other rare states, because the
+            dependence of its group is used.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class RoundsSolution(LearnedSolution):
         if of == "population":
             sampling = estimate * (1 - estimate) / self.total
             below, above = below + sampling, above + sampling
-        else:  # a number of records is not divided by N, whose error moves it by 1/k, and not by p - 1/k
+        else:  # a count is not divided by N, so an error of N moves it by 1/k instead of p - 1/k
             moved = np.maximum(estimate * (2 / estimate.size - estimate), 0.0)
             moved = moved * (self._number[1] / self.total) ** 2
             below, above = below + moved, above + moved
@@ -171,7 +171,7 @@ class RoundsSolution(LearnedSolution):
             apart = [str(domain.variables[v]) for v in each]
             marks += marks_of_unmeasured(apart, self._bounds.get(each), np.transpose(reach, axes))
         if self.status is Status.STOPPED_EARLY:
-            # the widths would be those of tables that the estimate does not know
+            # the widths would be those of tables that the estimate does not use
             marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
         middle, least, most = (np.transpose(each, axes) for each in (estimate, lower, 1 - upper))
         if of == "records":
@@ -202,11 +202,11 @@ class RoundsSolution(LearnedSolution):
         return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
 
     def stands_out(self, first: int, second: int) -> bool:
-        r"""Whether two variables depend, in the tables that were measured of them, by more than noise and sampling.
+        r"""Return True if two variables depend, in their measured tables, by more than noise and sampling explain.
 
-        It is the rule of `bayesprivmrf.learning.select_measure.couplings`: with the covariances c of the contrasts of
-        the two variables' merged states, noise v and sampling r, :math:`\sum c^2 / (v + r)` is above the quantile of
-        the chi-squared law that three deviations of a normal number have.
+        The rule is that of `bayesprivmrf.learning.select_measure.couplings`. With the covariances c of the contrasts
+        of the two variables' merged states, noise variance v and sampling variance r, :math:`\sum c^2 / (v + r)` is
+        above the chi-squared quantile that corresponds to three standard deviations of a normal variable.
         """
         from scipy.special import chdtri
 
@@ -271,8 +271,8 @@ class RoundsSolution(LearnedSolution):
     def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, FloatArray, list[Scope]]:
         """Return the variances of each cell about the records' shares, and the effects that were not measured.
 
-        The first array is of how far the truth may lie below the estimate, the second of how far above, and the third
-        of how far noise alone moves a cell without a prior.
+        The first array holds the distances by which the truth may lie below the estimate, the second those above it,
+        and the third the distances by which noise alone moves a cell without a prior.
         """
         merging, table = self._merging, self._merged._marginal_table(scope, {})
         axes = np.ix_(*(merging.groups[v] for v in scope))
@@ -288,7 +288,7 @@ class RoundsSolution(LearnedSolution):
         return below, above, plain, missing
 
     def _merged_marks(self, query: Sequence[int]) -> list[Mark]:
-        """Return a remark on the cells of each group of merged states, which names them."""
+        """Return marks for the cells of each group of merged states; their notes name the states."""
         domain, merging = self.specification.domain, self._merging
         shape, marks = [domain.cardinalities[v] for v in query], []
         for axis, v in enumerate(query):
@@ -298,7 +298,7 @@ class RoundsSolution(LearnedSolution):
                 )
                 named = ", ".join(str(domain.states[v][s]) for s in part[:_NAMED])
                 more = ", ..." if len(part) > _NAMED else ""
-                note = f"{domain.variables[v]}: {named}{more} are one in the fit"
+                note = f"{domain.variables[v]}: {named}{more} are merged in the fit"
                 marks.append(Mark(RowStatus.DOUBTFUL, note, np.broadcast_to(own, shape)))
         return marks
 

@@ -1,15 +1,15 @@
 r"""Noisy tables that the rounds let out, whose rare states are merged for the fit and given back by their shares.
 
 A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
-costs noise in each of its cells. Rare states of a variable are merged into groups. Which are is decided by the
-noisy tables of single variables and by what was declared (`MergeRule`), so that it is public: the records' codes are
-recoded by it, every later table counts groups, and a neighbor moves such a table as it moves any other.
+costs noise in each of its cells. Rare states of a variable are merged into groups. The groups depend only
+on the noisy tables of single variables and on the declaration (`MergeRule`), so that they are public: the records'
+codes are recoded, every later table counts groups, and a neighbor moves such a table as it moves any other.
 
 A group of m states with noise of deviation σ on each count is *known* once its noisy count is :math:`r σ \sqrt m`,
-r being the deviations of `RARE`. What a merge loses is how the people of the smaller part differ from those of the
-larger one, so the smallest parts are merged first, and a known group is merged no further. With no order the rare
-states, from the smallest count on, fill one group after the other. Among ordered states only neighbors are merged:
-the rare states between two common ones are a run, and within a run the smallest group that is not known joins its
+r being the deviations of `RARE`. A merge loses the difference between the people of the smaller and of the larger
+part, so the smallest parts are merged first, and a known group is merged no further. Without an order the rare
+states, from the smallest count on, fill one group after the other. Among ordered states only neighbors are merged.
+The rare states between two common ones form a run, and within a run the smallest group that is not known joins its
 smaller neighbor. A state that takes missing or undeclared values is never merged with an answer.
 
 A variable may be measured again later: its counts
@@ -61,14 +61,14 @@ _LEAST = 0.5  # records: what a state counts at least when a group is shared out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRule:
-    """The public knowledge about which states of a variable may be merged.
+    """Public rule for which states of a variable may be merged.
 
     Parameters
     ----------
     is_ordered
-        Whether scores were declared for its states: neighbors alone are then merged.
+        Whether scores were declared for its states; then only neighbors are merged.
     apart
-        Positions of the states that take missing or undeclared values, which are merged with nothing.
+        Positions of the states that take missing or undeclared values, which are never merged.
     """
 
     is_ordered: bool = False
@@ -76,7 +76,7 @@ class MergeRule:
 
 
 FREE = MergeRule()
-"""The rule of a variable without an order and without a state for missing values."""
+"""Rule for a variable without an order and without a state for missing values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +110,7 @@ class Merging:
         deviations
             Standard deviation of the noise on each of them, by variable.
         rules
-            What may be merged, by variable; by default all rare states.
+            Rule for merging, by variable; by default all rare states may be merged.
         """
         groups = [
             _merged_states(y, max(RARE, ndtri(1 - 0.5 / y.size)) * sd, rule)
@@ -143,8 +143,8 @@ class Merging:
     ) -> Merging:
         """Return the merging that a release has, whatever the rule was when it was made.
 
-        Newer releases hold the groups. Of an older one, each table of several variables says which states are one in
-        it, and the groups of a variable that is in none are made again.
+        Newer releases contain the groups. In an older release, each table of several variables tells which states
+        are merged in it, and the groups of a variable in no such table are computed again.
         """
         tables = [MeasuredTable.of(each, domain) for each in measurements]
         if groups is not None:
@@ -304,16 +304,16 @@ def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Labe
 
 
 def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> IntArray:
-    """Return the group of each state, numbered by first states; see the module.
+    """Return the group of each state, numbered by first states, by the rule of the module.
 
     Parameters
     ----------
     noisy
         Noisy count of each state, records.
     least
-        What a state counts at least that is not rare.
+        Smallest noisy count of a state that is not rare.
     rule
-        What may be merged.
+        Rule for merging.
     """
     is_free = np.ones(noisy.size, dtype=bool)
     is_free[list(rule.apart)] = False
@@ -335,9 +335,9 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
 
 
 def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[int]]:
-    """Return groups of rare states: from the smallest on, each is filled until its count is known."""
+    """Return groups of rare states; from the smallest state on, each group is filled until its count is known."""
     groups: list[list[int]] = []
-    count, forced = 0.0, noisy.size - MOST_GROUPS + 1  # so many are one group, however many records they have
+    count, forced = 0.0, noisy.size - MOST_GROUPS + 1  # this many form one group, whatever their counts
     for state in np.flatnonzero(is_rare)[np.argsort(noisy[is_rare], kind="stable")].tolist():
         if not groups or (count >= least * math.sqrt(len(groups[-1])) and len(groups[-1]) >= forced):
             groups.append([])

@@ -1,29 +1,28 @@
-r"""Bounds on how far the model is from tables that were asked for and not measured.
+r"""Bounds on the distance between the model and candidate tables that were not measured.
 
-Each is for the total variation between the records' shares of a pair and the model's. It is computed from noisy
-answers, choices and noisy tables, which the release has paid for, and from public settings: post-processing. With
-:math:`u_c` the misfit of a candidate c, its L1 distance to the model of that round in records, a round tells it in
-one of two ways.
+Each bound is for the total variation between the shares of a pair in the records and in the model. It is computed
+from noisy answers, choices and noisy tables, which the release has paid for, and from public settings. It is
+therefore post-processing. Let :math:`u_c` be the misfit of a candidate c: its L1 distance to the model of that round,
+in records. A round bounds it in one of two cases.
 
 1. **Nothing was chosen.** The largest of :math:`u_c - a_c` over all candidates, :math:`a_c` being the public
-   allowance, was released as y with Gaussian noise of deviation s. So :math:`u_c \le a_c + y + 1.28 s` for all of
-   them, with a probability of 90 %.
+   allowance, was released as y with Gaussian noise of standard deviation s. So :math:`u_c \le a_c + y + 1.28 s` for
+   all candidates, with a probability of 90 %.
 2. **Tables were chosen.** The exponential mechanism of scale b picks j among the candidates E that are left, with a
    probability proportional to :math:`\exp((u_j - a_j) / b)`. So with a probability of at least :math:`1 - δ`, for all
    c in E, :math:`u_c - a_c \le u_j - a_j + b \log (|E| / δ)`. Table j was measured as y, with noise of scale σ. With
    the signs ς of its distance to the model, :math:`u_j = ς^\top (n_j - e_j) \le \lVert y - e_j \rVert_1 - ς^\top (y -
    n_j)`. Of k cells the last sum is sub-Gaussian with variance :math:`k σ^2`: below :math:`-σ \sqrt{2 k \log (1 /
-   δ)}` with a probability of δ at most. Both δ are 5 %. The last choice of a round that was measured tells most, and
-   counts.
+   δ)}` with a probability of δ at most. Both δ are 5 %. The last choice of a round
+   gives the smallest bound, and is used.
 
-Later fits move the model by a total variation that is known, and the number of records N is known to an error e:
+Later fits move the model by a known total variation, and the number of records N is known to a standard error e:
 
 .. math:: \mathrm{TV}_c \le \frac{u_c + 1.645 e}{2 N} + \mathrm{TV}(\text{model then, model now}).
 
-The last round in which a pair was asked for counts. A pair that fits no model, or would have closed a ring across
-parts of the model when the last table was chosen, has no bound of that round; nor have models of many columns. A
-bound is for the states that were one in that round: where single variables were measured again and others are one
-now, it tells nothing.
+The bound of a pair is that of the last round in which it was a candidate. A pair that was too large for the model, or
+that would have closed a cycle across parts of the model when the last table was chosen, has no bound from that round;
+nor have pairs in models of many columns.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 __all__ = ["NOT_MEASURED", "Unmeasured", "marks_of_unmeasured"]
 
 NOT_MEASURED = "not_measured"
-"""The detail of a release that lists pairs that were not measured: two positions, and the bound."""
+"""Detail of a release that lists the pairs that were not measured: two positions, and the bound."""
 
 _ONE_SIDED, _ERROR = 1.2816, 1.6449
 """Standard normal quantiles at 90 % and 95 %."""
@@ -57,10 +56,10 @@ _SMALL = 0.05
 
 
 def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: FloatArray) -> list[Mark]:
-    """Return what is said of variables that no measured table holds together.
+    """Return marks for variables that no measured table contains together.
 
-    A probability of a pair is off by the total variation at most. So where that is bounded by less than the reach of
-    a row's interval, the row rests on the model, and needs no measurement.
+    The error of a probability of a pair is at most the total variation. Where the bound on it is below the distance
+    from the estimate to the limits of its interval, the interval stays valid, and its row is marked ``model``.
 
     Parameters
     ----------
@@ -80,7 +79,7 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
 
 @dataclass(slots=True)
 class Unmeasured:
-    """What the rounds told of pairs: the most that each misfit may be, records, and the model's table then.
+    """Bounds on the misfits of pairs, in records, each with the model's table of the round that gave it.
 
     Parameters
     ----------
@@ -94,7 +93,7 @@ class Unmeasured:
     def by_count(
         self, fit: RoundFit, scopes: Sequence[Scope], allowances: FloatArray, largest: float, deviation: float
     ) -> None:
-        """Keep what a round tells in which nothing was chosen.
+        """Keep the bounds of a round in which no table was chosen.
 
         Parameters
         ----------
@@ -116,16 +115,16 @@ class Unmeasured:
         measured: MeasuredTable,
         scale: float,
     ) -> None:
-        """Keep what a choice tells of the candidates that were left.
+        """Keep the bounds that a choice gives for the candidates that were left.
 
         Parameters
         ----------
         fit
             The model of that round.
         scopes, allowances
-            Candidates when the last table was chosen, and the allowance of each, records.
+            Candidates when the last table was chosen, and the allowance of each, in records.
         chosen
-            Place of that table among them.
+            Position of that table among the candidates.
         measured
             The noisy table.
         scale
@@ -163,6 +162,6 @@ class Unmeasured:
         for pair, now in zip(pairs, fit.probabilities(pairs), strict=True):
             misfit, then = self.found[pair]
             bound = (misfit + _ERROR * error) / (2 * fit.total) + 0.5 * float(np.abs(now - then).sum())
-            if bound < 1:  # no more than that is known of any table
+            if bound < 1:  # 1 bounds the total variation of any table
                 found.append([*pair, math.ceil(1e4 * bound) / 1e4])
         return found

@@ -107,7 +107,7 @@ def fit_couplings(
     measured, plan, total, total_variance
         See `PairTargets.of`.
     is_interrupted
-        Whether single variables alone stand in for a fit that was interrupted.
+        Whether a model of independent variables replaces a fit that was interrupted.
     """
     targets = PairTargets.of(measured, plan, total, total_variance)
     generator, told = np.random.default_rng(_seed(measured)), targets.told()

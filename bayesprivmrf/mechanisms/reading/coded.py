@@ -1,4 +1,4 @@
-"""Whole records as codes of declared states, for the mechanisms that look at all variables of a record together."""
+"""Whole records as codes of declared states, for mechanisms that use all variables of a record together."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ __all__ = ["CodedRecords", "read_records", "record_codes"]
 _DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
 _LARGEST_KEY = 2**62
 _MOST_COUNTED = 2**27
-"""Records of a frequency table: some mechanisms draw a number for each, of 8 bytes, so that 3 GiB hold them."""
+"""Largest number of records of a frequency table: mechanisms that draw 8-byte numbers per record then need 3 GiB."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class CodedRecords:
-    """Exact records: sensitive, and printed as such.
+    """Exact, sensitive records; their printed form says so.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def record_codes(
 
 
 def _merged(codes: np.ndarray, counts: IntArray, domain: Domain) -> CodedRecords:
-    """Return distinct records where they are few, and otherwise the rows as they are."""
+    """Return distinct records where they are few, and otherwise the rows unchanged."""
     records = int(counts.sum())
     if records and math.prod(domain.cardinalities) <= _LARGEST_KEY:
         key = np.zeros(len(codes), dtype=np.int64)

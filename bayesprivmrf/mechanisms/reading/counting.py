@@ -66,8 +66,8 @@ def count_tables(
         Codes of the states that take missing and undeclared values, by variable; without one they are an
         error.
     rows
-        Whose the rows are, how many of one person are counted, and how much each weighs; or how many records each
-        row stands for. By default a row is a record.
+        Persons behind the rows, the number of rows counted of each and their weights; or the number of records that
+        each row stands for. By default each row is one record.
 
     Returns
     -------
@@ -113,7 +113,7 @@ def _counted(
         flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
         return ExactCounts(flat=flat, records=records)
     units = None if rows is None else rows.units(data, frame)
-    if isinstance(rows, Counts) and units is not None:  # what a row of no record holds is nobody's
+    if isinstance(rows, Counts) and units is not None:  # a row with count 0 holds nobody's values
         frame, units = without_empty_rows(frame, units)
     flat, records = count_in_memory(specification, frame, codings, columns, units)
     return ExactCounts(flat=flat, records=records)

@@ -32,7 +32,7 @@ def count_in_memory(
 
 
 def without_empty_rows(frame: Any, units: IntArray) -> tuple[Any, IntArray]:
-    """Return the rows of an eager narwhals frame that stand for a record, and how many each stands for."""
+    """Return the rows of an eager narwhals frame that stand for at least one record, and their numbers of records."""
     held = np.flatnonzero(units)
     return (frame, units) if held.size == units.size else (frame[held], units[held])
 

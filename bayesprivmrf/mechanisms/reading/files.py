@@ -1,4 +1,4 @@
-"""Records from a file, as they are written: a line of a CSV file is a record (`bayesprivmrf.readers.text_files`)."""
+"""Records from a file: each line of a CSV file is one record (`bayesprivmrf.readers.text_files`)."""
 
 from __future__ import annotations
 

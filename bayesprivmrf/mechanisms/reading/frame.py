@@ -75,14 +75,14 @@ def opened(data: Any) -> Any:
 
 
 def is_dataset(data: Any) -> bool:
-    """Return True for an Arrow data set, which has columns and no rows in memory."""
+    """Return True for an Arrow data set, whose rows are not in memory."""
     return any(one.__module__ == "pyarrow._dataset" for one in type(data).__mro__)
 
 
 def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
     """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context.
 
-    Of an Arrow data set, or a path to Parquet, the `wanted` columns alone are read into memory; by default all.
+    From an Arrow data set or a path to Parquet only the `wanted` columns are read into memory; by default all.
     """
     import narwhals.stable.v2 as nw
 
@@ -149,14 +149,14 @@ def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) ->
 
 
 def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: str) -> Any:
-    """Return the column that an argument names, which no other may be printed like.
+    """Return the column that an argument names, after a check that no other column has the same printed name.
 
     Parameters
     ----------
     name, columns
         The name given, and those of the frame.
     says
-        What the column says, for an error: "says whose a row is".
+        Meaning of the column in an error message, such as "says whose a row is".
     argument
         The argument's name.
     """
@@ -168,6 +168,6 @@ def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: st
         ) from None
     if sum(str(each) == str(column) for each in columns) > 1:
         raise DataError(
-            f"the data must have one column that is printed {str(column)!r}, for it {says}; rename the others."
+            f"the data must have one column that is printed {str(column)!r}, because it {says}; rename the others."
         )
     return column

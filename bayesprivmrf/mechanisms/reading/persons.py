@@ -66,11 +66,11 @@ class Persons:
         return np.where(kept, self.grid // np.maximum(rows[numbers], 1), 0)
 
     def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
-        """Return a lazy frame of distinct rows, and expressions: how much a row weighs, and whether it is refused.
+        """Return a lazy frame of distinct rows, and expressions for the weight of a row and for its refusal.
 
-        The rows of a query have no order, so that "the first rows" of a person mean something only where all count,
-        or all are alike. First equal rows of a person are counted, then each person's rows; both are sums that no
-        order changes. What is counted is then what `units` counts, and the rest is refused.
+        The rows of a query have no order, so that "the first rows" of a person are defined only where all count, or
+        all are equal. Equal rows of each person are counted first, then the rows of each person; neither sum depends
+        on an order. The result then equals that of `units`, and all other cases are refused.
 
         Parameters
         ----------
@@ -80,14 +80,14 @@ class Persons:
         Raises
         ------
         DataError
-            The column is not there, or its type is none that every engine compares exactly.
+            The column is missing, or some engine does not compare its type exactly.
         """
         import narwhals.stable.v2 as nw
 
         column = named_column(self.column, column_names(data, frame), "says whose a row is", "person")
         dtype = frame.collect_schema()[column]
         is_bytewise = frame.implementation.is_polars() or frame.implementation.is_pyspark()
-        # an engine's collation may take two texts for one person; Polars' and Spark's own compares bytes
+        # the collation of an engine may treat two texts as one person; Polars and Spark compare bytes
         if not (dtype.is_integer() or dtype == nw.Date or (dtype == nw.String and is_bytewise)):
             raise self.error()
         who, alike, rows, kinds = _free_names(columns)
@@ -104,12 +104,12 @@ class Persons:
         return joined, units, nw.when(is_refused).then(1).otherwise(0)
 
     def error(self) -> DataError:
-        """Error for a query whose rows of a person would have to be chosen among."""
+        """Return the error for a query from which some rows of a person would have to be chosen."""
         return DataError(
             f"where `data` is a query, whose rows have no order, column {self.column!r} must name a person in each "
-            "row, by whole numbers or dates (Polars and PySpark: or text), and a person with more rows than "
-            f"`at_most`={self.at_most} must have equal ones; raise `at_most`, or sort by person and by what comes "
-            "first, and collect."
+            "row, by whole numbers or dates (in Polars and PySpark also by text), and a person with more rows than "
+            f"`at_most`={self.at_most} must have equal ones. Raise `at_most`, or sort by person and by the order "
+            "in which rows shall count, and collect."
         )
 
     def numbers(self, data: Any, frame: Any) -> IntArray:
@@ -173,11 +173,11 @@ def _free_names(columns: list[Any]) -> list[str]:
 def _name(value: Any) -> Any:
     """Return a value as a name whose equality is exact and transitive, or None where it has no such form.
 
-    If a equals b and b equals c, but a differs from c, then whether b comes first decides how many persons there are,
+    If a equals b and b equals c, but a differs from c, then the position of b decides how many persons there are,
     and one person changes the rows of others. NumPy's numbers become Python's, which compare exactly; its extended
     ``longdouble`` has no such form. Nor have moments of pandas outside the years 1 to 9999, of which equal ones of
     different resolution have two hash values. Times with a zone become moments of UTC, because Python compares the
-    two readings of a repeated hour by the clock within a zone and by the moment across zones.
+    two occurrences of a repeated hour by the clock within a zone and by the moment across zones.
     """
     value = value.item() if isinstance(value, _NUMPY) else value
     kind = type(value)

@@ -1,4 +1,4 @@
-"""Frequency tables: how many records each row stands for."""
+"""Frequency tables, in which each row stands for a number of records."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from bayesprivmrf.model.tables import IntArray
 __all__ = ["MOST_RECORDS", "Counts", "warn_of_counts"]
 
 MOST_RECORDS = 2**53
-"""Records of a frequency table, up to which sums of its counts are exact as floats."""
+"""Largest number of records of a frequency table for which sums of its counts are exact as floats."""
 
 _USUAL_NAMES = {"freq", "frequency", "count", "counts", "n"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """The column of a frequency table that says how many records a row stands for.
+    """Column of a frequency table that says how many records a row stands for.
 
-    Counting a row c times is counting c equal rows, so that neighbors, sensitivity and guarantee are those of the
-    rows written out: neighbors differ in one record, by which one row's count moves by one.
+    A row with count c is equivalent to c equal rows, so that neighbors, sensitivity and guarantee are those of the
+    repeated rows: neighbors differ in one record, which changes one count by 1.
 
     Parameters
     ----------
     column
         Name of the column.
     variables
-        The declared variables, none of which it may be.
+        The declared variables; the column must not be one of them.
     most
-        Records of the whole table that are taken.
+        Largest number of records of the whole table.
     """
 
     column: Hashable
@@ -64,7 +64,7 @@ class Counts:
         Raises
         ------
         DataError
-            The column is not there; or a count is missing, negative or no whole number, or all together are too many.
+            The column is missing; a count is missing, negative or not whole; or the sum of the counts is too large.
         """
         series = frame.get_column(self.named(data, frame))
         kind = type_name(series.dtype)
@@ -76,7 +76,7 @@ class Counts:
             values = series.to_numpy()
             if not (np.abs(values) <= self.most).all() or (values != np.floor(values)).any():
                 raise self.error()
-        else:  # text, as a CSV file has it, and Python's own numbers
+        else:  # text from a CSV file, and Python numbers
             values = np.array([self._whole(value) for value in series.to_list()], dtype=np.int64)
         # compared before they are converted: an unsigned number may be too large
         if values.size and (values.min() < 0 or values.max() > self.most):
@@ -88,7 +88,7 @@ class Counts:
         return counts
 
     def of_query(self, data: Any, frame: Any) -> tuple[Any, Any, Any]:
-        """Return a lazy frame without rows of no record, and expressions: a row's records, and if it is refused."""
+        """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal."""
         import narwhals.stable.v2 as nw
 
         column = self.named(data, frame)
@@ -99,7 +99,7 @@ class Counts:
         return frame.filter((nw.col(column) != 0) | nw.col(column).is_null()), count, refused
 
     def named(self, data: Any, frame: Any) -> Any:
-        """Return the column as the frame has it."""
+        """Return the column's name as the frame spells it."""
         return named_column(
             self.column, column_names(data, frame), "says how many records a row stands for", "count"
         )
@@ -115,17 +115,17 @@ class Counts:
         return whole
 
     def error(self) -> DataError:
-        """Error for counts that are none, without saying which."""
+        """Return the error for invalid counts, which does not show them."""
         return DataError(
-            f"column {self.column!r} must hold whole numbers, at least 0 and at most {self.most:,} in all, for it "
+            f"column {self.column!r} must hold whole numbers, at least 0 and at most {self.most:,} in all, as it "
             "says how many records each row stands for; correct the others, or drop their rows."
         )
 
 
 def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2) -> None:
-    """Warn where an undeclared column is named as the counts of a frequency table usually are.
+    """Warn if an undeclared column has a name that is usual for the counts of a frequency table.
 
-    Only names of columns are looked at, which are public.
+    Only the names of columns are used, which are public.
     """
     declared = set(map(str, variables))
     data = opened(data)

@@ -1,4 +1,4 @@
-"""Which engine `LatentCounts()` takes for many records or strong noise, and what it says of one that mixes slowly."""
+"""Choice of the engine by `LatentCounts()` for many records or strong noise, and warnings of slow mixing."""
 
 import time
 import warnings
@@ -18,7 +18,7 @@ SHORT = {"draws": 300, "tune": 300, "chains": 2}
 
 
 def tables(size, seed=0):
-    """Two tables of one population of so many records: rows of 2 x 3 and of 3 x 2 cells."""
+    """Return two tables of one population with a given number of records: 2 x 3 and 3 x 2 cells."""
     rng = np.random.default_rng(seed)
     joint = rng.multinomial(size, rng.dirichlet(np.ones(12))).reshape(2, 3, 2)
     return {("a", "b"): joint.sum(2), ("b", "c"): joint.sum(0)}
@@ -105,7 +105,7 @@ def test_a_setting_of_the_sampler_is_applied_where_the_formulation_has_it():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
 def test_a_table_of_a_thousand_states_mixes_in_seconds():
-    """Its shapes have a thousand positions: a move of each that read the whole table took two thirds of a minute."""
+    """The shapes of the table have a thousand positions, so a move of one must not read the whole table."""
     rng = np.random.default_rng(0)
     model = specification({"a": list(range(1000)), "b": [0, 1]}, [("a", "b")])
     counts = rng.multinomial(50_000, rng.dirichlet(np.ones(2000)))

@@ -1,4 +1,4 @@
-"""No clock decides a number: equal seeds give equal posteriors, and a limit in seconds only stops them."""
+"""Independence of posteriors from the clock: equal seeds give equal draws, and a limit in seconds only stops."""
 
 import ast
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_a_limit_in_seconds_stops_at_a_length_that_is_complete_and_says_so(formu
 
 
 def test_the_samplers_read_one_clock():
-    """It stops them and tells how long they took; `clock` is its module."""
+    """Only the module `clock` reads the time: it stops the samplers and reports their seconds."""
     folder = Path(bayesprivmrf.__file__).parent / "inference" / "posterior"
     readers = set()
     for path in folder.glob("*.py"):

@@ -1,4 +1,4 @@
-"""A posterior as a file: what comes back answers as before, and what is no posterior is refused by name."""
+"""Posterior files: a loaded posterior answers as before, and other files are refused."""
 
 import json
 import shutil
