@@ -13,7 +13,7 @@ Answers without noise, and cells that cannot occur, are linear constraints :math
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -52,11 +52,15 @@ class LeastSquares:
         Counts of the model's cells, records, and their variances by the noise alone, records squared; shape (size,).
     undetermined
         Cells that the answers do not determine, shape (size,).
+    unseen
+        Changes of the cells that change no answer, which span all such, shape (directions, size); ``None`` where the
+        equations are not formed.
     """
 
     counts: FloatArray
     variances: FloatArray
     undetermined: np.ndarray
+    unseen: FloatArray | None = None
 
 
 def least_squares(evidence: Evidence) -> LeastSquares:
@@ -69,9 +73,7 @@ def least_squares(evidence: Evidence) -> LeastSquares:
     rows, answers, deviations = noisy_rows(evidence)
     solve = by_equations if effects.size <= DENSE_LIMIT else by_products
     found = solve(effects, rows, answers - rows @ even, deviations)
-    return LeastSquares(
-        counts=even + found.counts, variances=found.variances, undetermined=found.undetermined
-    )
+    return replace(found, counts=even + found.counts)
 
 
 def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
@@ -101,11 +103,12 @@ def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: Fl
     is_told = values > _RANK * values.max(initial=0.0)
     inverse_root = free @ (vectors[:, is_told] / np.sqrt(values[is_told]))
     beta = first + inverse_root @ (inverse_root.T @ (whole.T @ left))
-    unseen = np.square((free @ vectors[:, ~is_told]).T @ basis).sum(axis=0)
+    unseen = (free @ vectors[:, ~is_told]).T @ basis
     return LeastSquares(
         counts=beta @ basis,
         variances=np.square(inverse_root.T @ basis).sum(axis=0),
-        undetermined=unseen > 1e-9 * np.square(basis).sum(axis=0),
+        undetermined=np.square(unseen).sum(axis=0) > 1e-9 * np.square(basis).sum(axis=0),
+        unseen=unseen,
     )
 
 

@@ -25,6 +25,7 @@ from bayesprivmrf.inference.transitions.naive import (
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
@@ -157,6 +158,7 @@ class NaiveMLE:
         if is_default and not is_exact:
             ridges = default_ridge(evidence, pooled)
         basis = _basis(evidence, pooled)
+        _require_told_sums(model, pooled, basis)
         target = self._target(evidence, pooled, is_default, basis)
         if is_exact:
             target = np.where(np.abs(target) * evidence.total < _NO_RECORD, 0.0, target)
@@ -242,6 +244,24 @@ class NaiveMLE:
             inference=self.inference,
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
+        )
+
+
+def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | None) -> None:
+    """Raise where shared parameters rest on sums of cells that the answers leave open: even shares are no data."""
+    if pooled.unseen is None or not (model.is_restricted or model.shares_transitions):
+        return
+    sums, sizes = pooled.unseen, np.abs(pooled.unseen)
+    if model.shares_transitions:
+        rows = TransitionRows(model=model)
+        sums, sizes = rows.sums(sums), rows.sums(sizes)
+    elif basis is not None:
+        sums, sizes = (basis.T @ sums.T).T, (abs(basis).T @ sizes.T).T
+    if (np.abs(sums) > _NO_RECORD * sizes.max(initial=0.0)).any():
+        raise ModelError(
+            "the naive estimate of shared parameters needs the sums of the cells that share them, and "
+            f"{pooled.undetermined} cells are not determined by the answers; use NoiseAwareMAP, which takes any, or "
+            "measure the tables of all cliques, or their sums (queries.pooled)."
         )
 
 

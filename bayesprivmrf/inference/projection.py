@@ -100,6 +100,8 @@ class Pooled:
         of the table's cells stands for :math:`σ_C^2`.
     undetermined
         Number of cells that the evidence does not determine; they have the uniform share.
+    unseen
+        Changes of the cells that the evidence does not see, as `LeastSquares` has them.
     """
 
     scopes: list[tuple[int, ...]]
@@ -108,6 +110,7 @@ class Pooled:
     possible: np.ndarray
     ridges: FloatArray
     undetermined: int = 0
+    unseen: FloatArray | None = None
 
 
 def pool(evidence: Evidence) -> Pooled:
@@ -154,6 +157,7 @@ def _fitted(evidence: Evidence) -> Pooled:
         possible=np.ones(model.size, bool) if evidence.supported is None else evidence.supported,
         ridges=np.array(variances) / evidence.total**2 + 1 / evidence.total,
         undetermined=int(found.undetermined.sum()),
+        unseen=found.unseen,
     )
 
 

@@ -312,6 +312,34 @@ def test_exact_sums_give_back_the_transitions(share):
     assert np.allclose(stays, 1 / (1 - np.diag(found)))
 
 
+@pytest.mark.parametrize("share", ["potentials", "transitions"])
+def test_the_naive_estimate_of_shared_parameters_refuses_answers_that_leave_their_sums_open(share):
+    """Even shares of what was not measured are no data; sums over all steps are enough."""
+    network = bpm.markov_chain(range(2), 3, share=share)
+    first, table = np.array([400.0, 600.0]), np.array([[560.0, 240.0], [240.0, 960.0]])  # at rest
+    whole = [Measurement(q.table("x1"), first, Laplace(1.0))]
+    whole.append(Measurement(q.pooled([("x1", "x2"), ("x2", "x3")]), table.ravel(), Laplace(1.0)))
+    assert bpm.NaiveMLE().fit(NoisyStatistics.from_measurements(network, whole)).status is Status.CONVERGED
+    for asked in (q.table("x1"), q.table("x1", "x2")):
+        answers = np.full(2 ** len(asked.scope), 100.0)
+        release = NoisyStatistics.from_measurements(network, [Measurement(asked, answers, Laplace(1.0))])
+        with pytest.raises(ModelError, match="needs the sums of the cells that share them"):
+            bpm.NaiveMLE().fit(release)
+
+
+@pytest.mark.parametrize("measured", [("x1", "x2"), ("x2", "x3"), ("x3", "x4")])
+def test_steps_that_were_not_measured_follow_from_those_that_were(measured):
+    """The table of one step tells the matrix of all, whichever step it is."""
+    network = bpm.markov_chain(range(2), 4, share="transitions")
+    counts = 1500 * np.array([[8, 2], [2, 3]])  # of states at rest, which any step may have
+    release = NoisyStatistics.from_measurements(
+        network, [Measurement(q.table(*measured), counts.ravel(), Laplace(1.0))]
+    )
+    found = NoiseAwareMAP().fit(release)
+    assert found.status is Status.CONVERGED
+    assert np.abs(found.marginal(list(measured)).values - counts / counts.sum()).max() < 1e-3
+
+
 def test_the_covariance_of_transitions_is_that_of_repeated_releases():
     network = bpm.markov_chain(range(2), 4, share="transitions")
     model = ModelSpecification.from_pgmpy(network)

@@ -175,7 +175,10 @@ def test_what_has_no_end_is_told_so():
     exact = bpm.NaiveMLE().fit(
         bpm.NoisyStatistics.from_measurements(
             plain,
-            [Measurement(q.table("x1", "x2"), np.full(4, 25), Gaussian(1.0))],
+            [
+                Measurement(q.table(f"x{t}", f"x{t + 1}"), np.full(4, 25), Gaussian(1.0))
+                for t in range(1, LENGTH)
+            ],
         )
     )
     with pytest.raises(ModelError, match="one length"):

@@ -151,4 +151,5 @@ class NoisySums:
 
 def _next(window: FloatArray, states: int) -> FloatArray:
     """Return a window's sums over its first variable: those of the states before the next window."""
-    return window.reshape(-1, states, *window.shape[1:]).sum(axis=0)
+    # no -1 among the sizes: a window of which nothing was measured has none to tell it by
+    return window.reshape(len(window) // states, states, *window.shape[1:]).sum(axis=0)
