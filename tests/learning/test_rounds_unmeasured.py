@@ -9,11 +9,10 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.rounds.fit import RoundFit
-from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
+from bayesprivmrf.inference import Status
+from bayesprivmrf.learning.rounds import RoundFit, Unmeasured
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model import Effects
 
 RECORDS = 50_000
 NAMES = list("abcdefghijkl")

@@ -1,7 +1,8 @@
-from .fit import fit_tables
+from .fit import RoundFit, fit_tables
 from .junction import GrowingForest
 from .single_noise import SingleNoise
 from .tables import MeasuredTable, MergeRule, Merging, NoisyTable
+from .unmeasured import Unmeasured
 
 __all__ = [
     "GrowingForest",
@@ -9,6 +10,8 @@ __all__ = [
     "MergeRule",
     "Merging",
     "NoisyTable",
+    "RoundFit",
     "SingleNoise",
+    "Unmeasured",
     "fit_tables",
 ]
