@@ -6,6 +6,7 @@ import numpy as np
 from inference.conftest import noisy_release, simulated_counts
 
 from bayesprivmrf.inference import LatentCounts, Posterior, Status, gather
+from bayesprivmrf.inference.posterior import Source
 from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
 from bayesprivmrf.inference.posterior.tree import build_tree
@@ -66,5 +67,9 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
         _evidence=evidence,
         _formulation=formulation,
         _draws=Draws(model=evidence.specification, supported=evidence.supported, finished=finished),
-        _source=LatentCounts(**settings)._source(releases),
+        _source=Source(
+            estimator=LatentCounts(**settings),
+            releases=tuple(releases) if isinstance(releases, list | tuple) else (releases,),
+            population="one",
+        ),
     )

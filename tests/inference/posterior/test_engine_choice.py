@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from inference.conftest import noisy_release, specification
+from inference.posterior.drawn import formulation_on
 from repeats import few
 
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError, SamplingWarning
@@ -69,7 +70,7 @@ def test_whole_records_are_drawn_where_they_are_few_and_the_noise_is_of_about_on
         (100, 99.0, "hyper-Dirichlet"),
         (9000, 1.0, "hyper-Dirichlet"),
     ):
-        assert LatentCounts()._formulation(gather(noisy(size, scale)), 400).name == name
+        assert formulation_on(gather(noisy(size, scale)), 400).name == name
 
 
 def test_the_work_of_whole_records_grows_with_their_number_and_the_noise():
@@ -77,7 +78,7 @@ def test_the_work_of_whole_records_grows_with_their_number_and_the_noise():
 
     def work(formulation, size, scale):
         release = gather(noisy(size, scale, total=size))
-        return LatentCounts(formulation=formulation)._formulation(release, 400).work
+        return formulation_on(release, 400, formulation=formulation).work
 
     few_records, many, noisier = (
         work("exact", size, scale) for size, scale in ((10**3, 1.0), (10**5, 1.0), (10**5, 10.0))
