@@ -65,6 +65,8 @@ class Stamp:
         return {"guarantee": self.guarantee, "provenance": self.provenance}
 
 
+_INTERRUPTIONS = (KeyboardInterrupt, MemoryError, TimeoutError)
+
 _WARNINGS = (
     ConsistencyWarning,
     DeclarationWarning,
@@ -233,13 +235,15 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         with heard() as names:
             try:
                 made = self._called("_randomise", *given)
-            except (KeyboardInterrupt, MemoryError, TimeoutError):
+            except _INTERRUPTIONS:
                 if names or names.has_told:
                     raise
                 made = self._called("_randomise", *given)
         if names:
+            is_outside = names[0] in {each.__name__ for each in _INTERRUPTIONS}
+            what = f"{'was interrupted by' if is_outside else 'failed with'} a {names[0]}"
             warn_without_raising(
-                f"{type(self).__name__} was interrupted by a {names[0]} after its budget was spent: the release "
+                f"{type(self).__name__} {what} after its budget was spent: the release "
                 "holds what was computed until then, costs the whole promise, and has the status `stopped early`. "
                 "Fit its `statistics` with another estimator, which spends no budget.",
                 InterruptionWarning,
