@@ -75,7 +75,7 @@ def read_matrix(
     """
     refuse_masked(name, matrix)
     given = None if nodes is None else checked_nodes(nodes, None)
-    if sides_of(matrix) is not None:
+    if getattr(matrix, "ndim", 0) == 2 and sides_of(matrix) is not None:
         if hasattr(matrix, "set_axis"):  # names that are tuples are levels of pandas
             matrix = matrix.set_axis(matrix.index.to_flat_index(), axis=0)
             matrix = matrix.set_axis(matrix.columns.to_flat_index(), axis=1)

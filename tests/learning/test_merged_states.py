@@ -10,8 +10,9 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.rounds import MergeRule, Merging
+from bayesprivmrf.learning.rounds import MeasuredTable, MergeRule, Merging
 from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.noise import DiscreteLaplace
 
 SHARES = np.array([0.05, 0.05, 0.4, 0.43, 0.07])
 MISSING = 0.04
@@ -88,6 +89,17 @@ def test_merging_moves_with_noisy_counts_and_public_declarations_alone():
     for rule in (MergeRule(), MergeRule(is_ordered=True, apart=(3,))):
         same = [Merging.of([counts + shift], [4.0], [rule]).groups[0].tolist() for shift in (0.0, 0.4)]
         assert same[0] == same[1]
+
+
+def test_groups_of_one_size_are_told_apart_in_the_query_of_a_table():
+    domain = bpm.Domain.from_states({"a": ["k", "l", "m", "n"], "b": [0, 1]})
+    model = bpm.ModelSpecification(domain=domain, cliques=(("a", "b"),))
+    merging = Merging(groups=(np.array([0, 1, 0, 1]), np.array([0, 1])), shares=())
+    made = MeasuredTable(scope=(0, 1), values=np.arange(4), law=DiscreteLaplace(1.0)).measurement(
+        domain, merging
+    )
+    counts = np.arange(8.0)
+    np.testing.assert_array_equal(made.query.bind(model).answers(counts), [0 + 4, 1 + 5, 2 + 6, 3 + 7])
 
 
 def test_merged_states_are_named_in_details_print_graph_and_every_row_they_touch(tmp_path):

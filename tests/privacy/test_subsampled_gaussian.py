@@ -209,3 +209,8 @@ def test_a_lattice_that_would_cost_more_than_the_slack_is_refused():
         require_fine_lattice(1, 0.5, 1.0, 1e-6)
     assert math.exp(2.0**-10) * (1 - subsampled_gaussian.DELTA_SLACK + 1 / 512) < 1
     assert subsampled_gaussian.SLACK < 1e-3
+
+
+def test_a_budget_beyond_the_accountants_range_is_refused():
+    with pytest.raises(ArgumentError, match="`epsilon` must be at most"):
+        calibrated_noise((Schedule(steps=10, sampling_rate=0.1),), 2.0**31, 1e-6)

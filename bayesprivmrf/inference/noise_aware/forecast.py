@@ -62,7 +62,7 @@ def warn_if_slow(objective: Objective) -> None:
         The function that the search minimizes.
     """
     least, most = _forecast(objective)
-    if least + most <= 2 * PATIENCE:
+    if math.sqrt(least * most) <= PATIENCE:  # the middle of a range of several times
         return
     few, many = (f"{math.ceil(seconds / 60):,}" for seconds in (least, most))
     minutes = f"{f'about {many}' if few == many else f'from {few} to {many}'} minutes on one ordinary core"

@@ -297,7 +297,7 @@ def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Labe
     for number in range(int(group.max()) + 1):
         held = [state for state, g in zip(states, group.tolist(), strict=True) if g == number]
         label = held[0] if len(held) == 1 else f"{len(held)} rare states"
-        while len(held) > 1 and label in states:
+        while len(held) > 1 and (label in states or label in found):  # several groups may be of one size
             label = f"({label})"
         found[label] = held
     return found

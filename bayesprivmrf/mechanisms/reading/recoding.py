@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError
+from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.mechanisms.reading.coding import BREAKS, distinct_values
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, in_memory, repeated_error
 from bayesprivmrf.model.declaration_file import Declaration, RecodingRule
@@ -57,6 +57,11 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     they are recoded, and a mechanism's guarantee for the recoded records is one for the records. `distinct_values`
     says why looking up each distinct value once does not break this.
     """
+    if not isinstance(declaration, Declaration):
+        raise ArgumentError(
+            f"`declaration` must be the declaration of a model file, got a {type(declaration).__name__}; read one by "
+            "read_declaration."
+        )
     frame = frame_of(data, declaration.rules)
     return guarded(
         "recoding",

@@ -104,6 +104,7 @@ def test_shares_of_the_latent_counts_are_no_interval_for_the_population(model, r
     require_too_short(truths["marginals"], draws["counts"] / draws["total"])
 
 
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # the stated noise is wrong
 def test_half_the_noise_scale_gives_intervals_that_are_too_short():
     truths, draws = simulate(CHAIN, Gaussian(20.0), 1_000, (500.0, 2_000.0), Gaussian(10.0), 43, 30)
     require_too_short(truths["counts"], np.rint(draws["counts"]))
