@@ -66,7 +66,7 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
 def opened(data: Any) -> Any:
     """Return the Arrow data set behind a path to Parquet, a file or a folder of files; other data as they are."""
     is_path = isinstance(data, str | os.PathLike)
-    if not is_path or not (".parquet" in Path(data).suffixes or Path(data).is_dir()):
+    if not is_path or not (".parquet" in Path(data).suffixes or os.path.isdir(data)):
         return data
     import pyarrow.dataset
 
