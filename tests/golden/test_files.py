@@ -58,6 +58,8 @@ def test_the_files_are_of_every_kind_and_format_version():
         (5, "noisy-measurements"),
         (5, "noisy-statistics"),
         (6, "released-graph"),
+        (7, "network-estimate"),
+        (7, "noisy-statistics"),
     }
 
 
