@@ -110,8 +110,10 @@ def _keep_own_warnings() -> None:
         DeclarationWarning,
         ForecastWarning,
         GuaranteeWarning,
+        InterruptionWarning,
         NoiseWarning,
         SamplingWarning,
+        UnfinishedSaveWarning,
     )
 
     warnings.simplefilter("ignore", DeprecationWarning)
@@ -121,8 +123,10 @@ def _keep_own_warnings() -> None:
         DeclarationWarning,
         ForecastWarning,
         GuaranteeWarning,
+        InterruptionWarning,
         NoiseWarning,
         SamplingWarning,
+        UnfinishedSaveWarning,
     ):
         warnings.simplefilter("always", category)
 
