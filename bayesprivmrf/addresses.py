@@ -9,8 +9,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-__all__ = ["carray", "pointer", "table_at", "vector_at"]
-
 carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
 
 

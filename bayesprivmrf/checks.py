@@ -14,27 +14,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 
-__all__ = [
-    "at_least",
-    "bare_array",
-    "file_path",
-    "finite",
-    "finite_pair",
-    "generator",
-    "is_labeled",
-    "nearest",
-    "number_array",
-    "one_of",
-    "positive_finite",
-    "probability",
-    "refuse_masked",
-    "require_memory",
-    "same_labels",
-    "sides_of",
-    "truth",
-    "whole_number",
-]
-
 _TRUTHS = {"bool", "bool_"}
 _MOST = 10**12  # of anything: no memory holds as many, and NumPy fails in its own way at more
 _SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"

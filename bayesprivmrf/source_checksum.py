@@ -9,8 +9,6 @@ from __future__ import annotations
 import zlib
 from pathlib import Path
 
-__all__ = ["checksum"]
-
 
 def checksum(*files: str, start: int = 0) -> int:
     """CRC-32 of the files' bytes, going on from `start`; a file that is not there counts as empty."""

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.model import ModelSpecification
     from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["ENGINES", "build_engines", "compile_log_linear", "engine_of", "fit_small"]
-
 type EngineName = Literal["log-linear", "hyper-dirichlet"]
 
 ENGINES: tuple[EngineName, ...] = ("log-linear", "hyper-dirichlet")

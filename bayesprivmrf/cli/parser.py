@@ -10,8 +10,6 @@ from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.reproduce.registry import ALL, FIGURES
 
-__all__ = ["command_parser"]
-
 _DATA_HELP = "records, .csv or .parquet, one column a variable"
 _MODEL_HELP = "TOML file that declares variables, states and cliques"
 _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learned, cliques"

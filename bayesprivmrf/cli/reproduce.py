@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.reproduce import Made
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Make the figures asked for, or list them where none is named."""

@@ -25,8 +25,6 @@ from bayesprivmrf.addresses import carray, pointer
 from bayesprivmrf.marginals import kernels, tangents
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["CHECKSUM", "build", "collect", "distribute", "prepare", "tangent"]
-
 _prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
 _tangent = tangents.tangent
 _SIGNATURE = types.void(types.intp)

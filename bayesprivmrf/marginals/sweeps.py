@@ -15,8 +15,6 @@ from numba import njit
 
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["finish", "sweep"]
-
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 

@@ -22,8 +22,6 @@ from bayesprivmrf.privacy import CalibratedNoise, calibrated_noise, promised_eps
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["DPSGDSearch"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,6 @@ from bayesprivmrf.mechanisms.rounds_plan import STEPS
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["expected_counts", "independent_misfits", "misfit", "pair_misfits"]
-
 
 def expected_counts(table: FloatArray, total: float) -> IntArray:
     """Return a model's mean counts in whole steps of 1/M record, flat."""

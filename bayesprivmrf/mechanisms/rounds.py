@@ -99,9 +99,6 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.filter import PrivacyFilter
 
-__all__ = ["Rounds"]
-
-
 STANDS_OUT = (3.0, 1.0)
 """Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
 

@@ -26,8 +26,6 @@ from numba import njit
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["basis_scores", "ends_across", "parts_of", "without_subsets"]
-
 
 def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
     """Return the independent part of each variable in a model of these scopes: its smallest variable, shape (p,)."""

@@ -30,8 +30,6 @@ from bayesprivmrf.mechanisms.rounds_plan import (
 )
 from bayesprivmrf.planning import Outlay
 
-__all__ = ["Forecast", "forecast_rounds", "require_room", "round_outlays"]
-
 _PAIR_RECORD = 0.4e-9  # seconds: one record counted into one table
 _PAIR = 2e-5  # one pair scored against independence, counted in a basis, and looked at by choices
 _NEAR = 3e-5  # one near pair: the model's table, and its comparison

@@ -44,27 +44,6 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 if TYPE_CHECKING:
     from bayesprivmrf.mechanisms.select_measure import SelectMeasure
 
-__all__ = [
-    "MAXIMUM_CELLS",
-    "MOST_VARIABLES",
-    "ROOM_SHARES",
-    "ROUND_SHARES",
-    "SINGLES_SHARE",
-    "STEPS",
-    "RoundsPlan",
-    "SelectRoundsPlan",
-    "Spending",
-    "allowance",
-    "choice_scale",
-    "counting_law",
-    "no_pair",
-    "numbers_of_tables",
-    "require_noise",
-    "rounds_plan",
-    "singles_law",
-    "tables_law",
-]
-
 SINGLES_SHARE = 0.08
 """Share of the budget for single variables."""
 

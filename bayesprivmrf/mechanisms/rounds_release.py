@@ -24,8 +24,6 @@ from bayesprivmrf.release.measured import of_measurements
 if TYPE_CHECKING:
     from bayesprivmrf.mechanisms.rounds import Rounds
 
-__all__ = ["release_of", "said_of"]
-
 
 def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     """Return the release: the fitted model on the declared states, and all measured tables."""

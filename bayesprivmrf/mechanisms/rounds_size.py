@@ -24,8 +24,6 @@ from bayesprivmrf.model import Domain
 if TYPE_CHECKING:
     from bayesprivmrf.mechanisms.rounds_plan import RoundsPlan
 
-__all__ = ["Size", "require_tables_fit"]
-
 
 class Size:
     """What exact inference bears: cells of all cliques of merged states, and memory of declared states.

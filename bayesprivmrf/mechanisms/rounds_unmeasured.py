@@ -25,8 +25,6 @@ from bayesprivmrf.mechanisms.rounds_plan import (
 )
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Asked", "bound_by_choice", "bound_by_count"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:

@@ -67,8 +67,6 @@ from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import selection_scale
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
-__all__ = ["SelectMeasure"]
-
 ONE_WAY_SHARE, SELECTION_SHARE = 0.1, 0.4
 """Shares of the budget for learning; the rest is for the chosen pairs."""
 

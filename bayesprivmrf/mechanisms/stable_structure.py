@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["StableStructure"]
-
 _MOST_BLOCKS = 10_000
 _MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
 _CHOOSING = 0.25

@@ -32,8 +32,6 @@ from bayesprivmrf.mechanisms.rounds_plan import STEPS, Spending, allowance, tabl
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
 
-__all__ = ["WideRounds"]
-
 NEAR = 64
 """A pair within a part may add this share of the most cells, one in so many."""
 

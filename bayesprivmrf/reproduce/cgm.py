@@ -31,8 +31,6 @@ from bayesprivmrf.reproduce.graphs import Graph, GraphKind
 from bayesprivmrf.reproduce.panels import SimulatedPanel
 from bayesprivmrf.reproduce.registry import FIGURES, DataName
 
-__all__ = ["FULL", "QUICK", "Scale", "cells_of"]
-
 GRAPHS: tuple[GraphKind, ...] = ("third-order chain", "Erdős-Rényi")
 
 

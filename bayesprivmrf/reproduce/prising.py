@@ -17,8 +17,6 @@ from bayesprivmrf.reproduce.experiments import CostCell, LayoutCell, SimulationC
 from bayesprivmrf.reproduce.registry import FIGURES, DataName, NetworkName
 from bayesprivmrf.reproduce.sources import ErdosRenyi, Source
 
-__all__ = ["FULL", "QUICK", "Scale", "cells_of"]
-
 THIRD = 1 / 3
 LOW, HIGH = 0.5, 1.5
 """The paper's beta on either side of the phase change."""

@@ -24,8 +24,6 @@ from bayesprivmrf.reproduce.zhang_cells import (
 )
 from bayesprivmrf.reproduce.zhang_learners import EXACT, TOLD
 
-__all__ = ["FULL", "QUICK", "Scale", "cells_of"]
-
 METHODS = (EXACT, "ParityQueries", "SelectMeasure", "PrivateFrankWolfe")
 
 

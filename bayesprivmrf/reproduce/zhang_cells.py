@@ -20,16 +20,6 @@ from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 from bayesprivmrf.reproduce.cells import Cell, Row, generator_of
 from bayesprivmrf.reproduce.zhang_learners import REPLACE_ONE, learned_couplings, released
 
-__all__ = [
-    "ALGORITHMS",
-    "CERTIFICATES",
-    "SIZE",
-    "AlgorithmCell",
-    "GraphSearchCell",
-    "MatchingCell",
-    "StructureCell",
-]
-
 SIZE = 0.5
 """Couplings of the models of Table 1, nats, and their width: each variable has one."""
 

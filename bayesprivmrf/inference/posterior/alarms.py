@@ -55,8 +55,6 @@ from bayesprivmrf.inference.posterior.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Alarms", "raise_alarms"]
-
 LARGEST_SCORE = 3.3
 """Standard normal score beyond which posterior and release contradict each other."""
 SMALLEST_PRIOR_TAIL = 1e-3

@@ -21,8 +21,6 @@ from numba import njit
 
 from bayesprivmrf.marginals.products import INNER
 
-__all__ = ["change", "excess", "log_step", "move_by_answers", "weigh_answers"]
-
 
 @njit(nogil=True, inline="always")
 def log_step(gap, by, width, is_absolute):

@@ -11,8 +11,6 @@ from numba import types
 from numba.experimental import structref
 from numba.extending import overload
 
-__all__ = ["by_reference"]
-
 
 @structref.register
 class _Structure(types.StructRef):

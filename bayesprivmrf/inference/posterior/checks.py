@@ -30,8 +30,6 @@ from bayesprivmrf.model.tables import FloatArray, project
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["edge_presence", "effect_cells", "predictive_check"]
-
 _PREDICTED = 400
 """Number of draws whose predictions are compared: the standard error of a p-value is at most 0.025."""
 _HELD = 10_000_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.inference.posterior.record_chains import RecordSampler
@@ -17,8 +17,6 @@ from bayesprivmrf.inference.posterior.room import require_records, require_room
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
-
-__all__ = ["Choice"]
 
 _NO_NUTS = (
     "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave out "

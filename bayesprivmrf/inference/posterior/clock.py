@@ -6,8 +6,6 @@ import math
 import time
 from dataclasses import dataclass, field
 
-__all__ = ["Clock"]
-
 
 @dataclass(frozen=True, slots=True)
 class Clock:

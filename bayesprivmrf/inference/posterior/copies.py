@@ -10,8 +10,6 @@ from numba import njit
 
 from bayesprivmrf.marginals.products import INNER
 
-__all__ = ["put"]
-
 
 @njit(nogil=True, **INNER)
 def put(out, values):

@@ -31,8 +31,6 @@ from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["FIRST", "FORWARD", "POSTERIOR", "PULLBACK", "Density", "compiled_visit", "finished"]
-
 FORWARD, POSTERIOR, PULLBACK = range(3)
 FIRST = 2
 """Arrays among those given that come before the data: the latent numbers, and the derivatives by them."""

@@ -27,20 +27,6 @@ from bayesprivmrf.inference.posterior.sampled import Mixing, Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = [
-    "LONGEST",
-    "SMALLEST_BFMI",
-    "SMALLEST_ESS",
-    "Diagnosis",
-    "diagnose",
-    "diverges",
-    "is_mixed",
-    "mixing_of",
-    "saturates",
-    "times_longer",
-    "warn_of",
-]
-
 LARGEST_R_HAT = 1.01
 SMALLEST_ESS = 100
 """Effective draws a chain, in the bulk and in the tails."""

@@ -30,8 +30,6 @@ from bayesprivmrf.model.tables import FloatArray, parent
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Draws"]
-
 _SMALLEST = 1e-300
 """Probability below which a possible cell's logarithm is not taken: it would be minus infinity by underflow."""
 

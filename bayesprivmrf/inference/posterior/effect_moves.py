@@ -37,8 +37,6 @@ from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["advance_effects"]
-
 _log_partition = effects_engine._log_partition
 _TRAJECTORIES = 2
 _SCALE_MOVES = 4

@@ -22,8 +22,6 @@ from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 
-__all__ = ["EffectTape", "bag_evidence", "bag_forest", "effect_tape"]
-
 _PRESENT = 0.5
 """Least share of the information of whole records that noisy tables have where records alone are moved."""
 

@@ -31,8 +31,6 @@ from bayesprivmrf.inference.posterior.stretch import stretch, stretch_pullback
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["KINDS", "visit_effects"]
-
 KINDS = (
     "f2 f1 f2 f1 f2 f1 f1 i1 f1 f1 f1 f2 f1 i1 f1 i1 h1 i1 i1 i1 i1 b1 f1 i1 i1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 )

@@ -32,8 +32,6 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition"]
-
 CHECKSUM = checksum(__file__, copies.__file__, start=compiled.CHECKSUM)
 """Checksum of all sources of the compiled functions: numba itself sees only changes of a function's own file."""
 compiled.build("prepare", "collect", "distribute", "tangent")

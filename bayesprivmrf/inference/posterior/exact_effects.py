@@ -33,8 +33,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["ExactEffects"]
-
 _FARTHEST = 2000
 """Records by which N is moved at once at most."""
 _STEP = 0.5

@@ -23,8 +23,6 @@ from bayesprivmrf.inference.posterior.record_moves import advance
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape, record_tape
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["ExactRecords"]
-
 _ENOUGH = 100
 """Effective draws of a chain over which the work of its initial records is spread."""
 

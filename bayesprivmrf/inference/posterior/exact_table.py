@@ -32,8 +32,6 @@ from bayesprivmrf.inference.posterior.table_moves import (
 )
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["ExactTable"]
-
 _OPERATIONS = 90.0
 """Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell."""
 

@@ -35,8 +35,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["ExactTransitions"]
-
 _MOVES = 500
 """Records that one sweep visits."""
 _SCALES = 10

@@ -30,8 +30,6 @@ from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import draw_record, weigh_all
 from bayesprivmrf.marginals.products import INNER
 
-__all__ = ["FAR", "condition", "move_together", "move_total_far", "scale_density"]
-
 _forward = effects_engine._forward
 _FOLLOWED = 0.3
 """Acceptance for which the size of moves that all records follow is tuned."""

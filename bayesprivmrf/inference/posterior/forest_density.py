@@ -44,8 +44,6 @@ from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["KINDS", "RowData", "visit_forest"]
-
 KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 """The arrays of `RowData` and of the noise, as `Density` checks them."""
 _SOURCES = (

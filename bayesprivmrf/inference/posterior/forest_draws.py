@@ -14,8 +14,6 @@ from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["draw_log_rows", "draw_tables", "effects_of", "marginals_of"]
-
 
 def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:
     """Logarithms of Dirichlet rows with the given parameters, shape (cells, draws).

@@ -9,8 +9,6 @@ from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["rough_counts"]
-
 
 def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tuple[FloatArray, FloatArray]:
     """Mean noisy count of each cell, and its precision, in the order of ``forest.cells``.

@@ -14,8 +14,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["Finished", "Formulation"]
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Finished:

@@ -9,8 +9,6 @@ from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.nested_sums import Bounded, CrossingError
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["bounded_sums", "half_widths", "held_numbers"]
-
 
 def half_widths(evidence: Evidence) -> FloatArray:
     """Half the distance of each number's bounds, 0 for an exact one and -1 for noisy ones, shape (numbers,)."""

@@ -32,8 +32,6 @@ from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["HeldTape", "move_held"]
-
 _MOST_NATS = 300.0
 """Bound of the log factor of a cell."""
 _TRIES = 64

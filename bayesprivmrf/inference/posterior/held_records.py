@@ -35,8 +35,6 @@ from bayesprivmrf.inference.posterior.transition_moves import advance_transition
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
 
-__all__ = ["HeldEffects", "HeldRecords", "HeldTransitions"]
-
 _NEAR = 1.0
 """Standard deviation by which a preliminary estimate takes exact numbers, records; it scales steps alone."""
 

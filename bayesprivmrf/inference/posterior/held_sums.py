@@ -45,8 +45,6 @@ from bayesprivmrf.inference.posterior.nested_sums import CONTRADICTION, Bounded,
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.tables import parent as home_of
 
-__all__ = ["Group", "HeldSums"]
-
 _ROUNDING = 1e-6
 
 

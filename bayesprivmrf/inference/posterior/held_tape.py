@@ -14,8 +14,6 @@ from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.record_tape import RecordTape, grouped, record_tape
 from bayesprivmrf.model.tables import IntArray, cells_within
 
-__all__ = ["held_tape", "noisy_tape"]
-
 _STRENGTH, _ALL = 30.0, 200.0
 """L, and the most that it may be for all sets of a cell together."""
 

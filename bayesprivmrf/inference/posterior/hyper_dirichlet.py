@@ -58,8 +58,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["HyperDirichlet"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HyperDirichlet:

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["THINNED", "PosteriorIntervals", "prior_mark", "refuse_sums_alone"]
-
 type Whose = Literal["population", "records"]
 
 THINNED = 1000

@@ -38,8 +38,6 @@ import numpy as np
 from bayesprivmrf.inference.posterior.clique_trees import rooted, spanning_forest
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
-__all__ = ["JunctionForest", "RowTable", "junction_forest"]
-
 _FEWEST_STATES = 3
 """States from which staying and going are two steps: of two states the second step has nothing to choose."""
 

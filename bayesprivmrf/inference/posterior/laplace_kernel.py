@@ -29,8 +29,6 @@ from numba import njit
 
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["ACCEPTANCE", "force_width", "laplace_kernel", "lattice_mass"]
-
 _VARIANCE = 0.25
 """Variance of the difference of the two potentials, by which acceptance falls to about eight in ten. It gave the most
 effective draws a gradient, twice those at a tenth of it, with a step tuned for `ACCEPTANCE`."""

@@ -37,8 +37,6 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["LatentCounts", "refuse_total_outside"]
-
 FEW_RECORDS = 0.04
 """Half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`)."""
 

@@ -17,8 +17,6 @@ from pytensor.link.numba.dispatch.basic import generate_fallback_impl, numba_fun
 
 from bayesprivmrf.inference.posterior.density import Density
 
-__all__ = ["declare_latent"]
-
 
 def declare_latent(density: Density, draw: Callable[..., Any] | None = None) -> dict[str, Any]:
     """Declare the variable ``position`` inside a PyMC model, with its prior; the latent numbers that follow, by name.

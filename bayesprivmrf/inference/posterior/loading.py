@@ -31,8 +31,6 @@ from bayesprivmrf.release.file import checked_path
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["load_posterior"]
-
 LARGEST = 8 * 2**30
 """Largest size of a file's variables in memory, bytes, unless the caller allows more."""
 

@@ -44,8 +44,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pymc as pm
 
-__all__ = ["LogLinear"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogLinear:

@@ -10,8 +10,6 @@ from numba import njit
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["draw_totals", "log_uniform"]
-
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_uniform(place, low, high):

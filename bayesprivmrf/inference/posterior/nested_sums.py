@@ -21,8 +21,6 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["CONTRADICTION", "Bounded", "CrossingError", "NestedSums"]
-
 CONTRADICTION = (
     "bounds and numbers without noise must leave some table, but contradict each other; correct one."
 )

@@ -30,8 +30,6 @@ from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["NoiseData", "log_likelihood", "observe_noisy_counts", "target_acceptance"]
-
 
 class NoiseData(NamedTuple):
     """What `log_likelihood` needs of a release, in the order in which it takes it.

@@ -12,8 +12,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.step_progress import StepProgress
 
-__all__ = ["Chains", "NutpieRun", "gradients_of", "steps_made"]
-
 _NAMES = {
     "diverging": "diverging",
     "depth": "tree_depth",

@@ -26,8 +26,6 @@ from bayesprivmrf.inference.posterior.nutpie_run import Chains, NutpieRun, gradi
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.step_progress import step_progress
 
-__all__ = ["reason_to_go_on", "refuse_unknown_of_nutpie", "sample_with_nutpie"]
-
 
 def sample_with_nutpie(
     formulation: Formulation,

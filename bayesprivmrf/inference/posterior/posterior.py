@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Posterior"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Posterior(Card):

@@ -11,8 +11,6 @@ from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["log_predictive"]
-
 _HELD = 4_000_000
 """Log probabilities held at once."""
 

@@ -15,8 +15,6 @@ from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, is_watched
 
-__all__ = ["refuse_unknown_of_pymc", "sample_with_pymc"]
-
 _SETTINGS = (
     *(
         "target_accept",

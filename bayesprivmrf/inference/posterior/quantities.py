@@ -18,8 +18,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["Quantity", "interval_of_draws", "quantity_from", "quantity_of"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Quantity:

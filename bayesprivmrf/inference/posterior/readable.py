@@ -10,8 +10,6 @@ import pymc as pm
 from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
 from bayesprivmrf.model import ModelSpecification
 
-__all__ = ["declare_tables"]
-
 
 def declare_tables(model: ModelSpecification, flat: Any) -> None:
     """Add ``counts[a,b]`` for every clique to the model in whose context this is called.

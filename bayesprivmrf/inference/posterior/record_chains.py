@@ -25,8 +25,6 @@ from bayesprivmrf.inference.posterior.step_progress import StepProgress, step_pr
 from bayesprivmrf.inference.posterior.table_moves import TableState
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Kept", "RecordChain", "RecordSampler"]
-
 MOVES = 2000
 """Records that one sweep visits."""
 _BIRTHS = (20, 1000)

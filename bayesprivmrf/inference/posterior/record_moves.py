@@ -47,19 +47,6 @@ from bayesprivmrf.inference.posterior.shape_moves import move_shapes
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = [
-    "advance",
-    "collect",
-    "count",
-    "draw_new",
-    "draw_record",
-    "draw_rows",
-    "log_sum",
-    "move_records",
-    "move_total",
-    "weigh_all",
-]
-
 _BLOCK = 40
 """Records that share one sweep of sums; an eighth of few."""
 

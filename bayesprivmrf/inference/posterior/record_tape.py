@@ -12,8 +12,6 @@ from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["ChainState", "RecordTape", "grouped", "record_tape"]
-
 _MOST_NATS = 300.0
 """Bound of what one more record in a cell changes; its exponential and that of twice as many are finite."""
 _MOST_TABLES = 10

@@ -8,8 +8,6 @@ from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 
-__all__ = ["MEMORY", "require_records", "require_room"]
-
 MEMORY = 4 * 2**30
 """Bytes that the draws may take."""
 _TABLES_A_DRAW = 10

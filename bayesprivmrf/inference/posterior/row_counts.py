@@ -35,8 +35,6 @@ from numba import njit
 
 from bayesprivmrf.marginals.products import INNER
 
-__all__ = ["row_counts", "row_counts_pullback"]
-
 _SOFTNESS = 0.17
 """Records: how softly a row's spread goes to zero with its total."""
 

@@ -42,18 +42,6 @@ from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = [
-    "digamma",
-    "inverse_softened",
-    "log_gamma",
-    "row_coordinates",
-    "row_coordinates_pullback",
-    "row_weights",
-    "row_weights_data",
-    "softened",
-    "trigamma",
-]
-
 _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 _FIRST_NODE, _LAST_NODE, _STEP = -30.0, 2.0, 0.125
 _NODES = 257

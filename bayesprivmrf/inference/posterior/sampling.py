@@ -27,8 +27,6 @@ from bayesprivmrf.inference.posterior.record_chains import RecordSampler
 from bayesprivmrf.inference.posterior.room import MEMORY
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
 
-__all__ = ["check_settings", "draw_posterior", "prior_as_sampled"]
-
 _OWN = (
     "draws",
     "tune",

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.posterior.posterior import Posterior
 
-__all__ = ["ARRAYS", "BY_NAME", "FORMAT", "GROUP", "VERSION", "checksum_of", "save_posterior"]
-
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
 """Name and version of the format; any change of its meaning needs a new version."""
 GROUP = "bayesprivmrf"

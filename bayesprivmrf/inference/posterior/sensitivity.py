@@ -27,8 +27,6 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["is_decided_by_prior", "prior_sensitivity"]
-
 LARGEST_SENSITIVITY = 1.0
 """Standard deviations by log λ from which a quantity is the prior's."""
 _ERRORS = 3.0

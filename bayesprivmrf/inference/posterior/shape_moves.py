@@ -27,8 +27,6 @@ from bayesprivmrf.inference.posterior.shape_prior import (
 )
 from bayesprivmrf.marginals.products import INNER
 
-__all__ = ["MANY", "growth", "move_shapes"]
-
 _FEW = 8
 MANY = 64  # states of a margin from which a position moves together with the level: the work of a pass is then linear
 

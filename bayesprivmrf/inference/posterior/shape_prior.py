@@ -58,16 +58,6 @@ from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = [
-    "ShapePrior",
-    "ShapeTape",
-    "clique_shapes",
-    "log_whole",
-    "row_shapes",
-    "row_shapes_pullback",
-    "turned",
-]
-
 FLOOR = 0.1
 """α_0 of a short row, prior counts a cell."""
 FLOOR_OF_ROW = 2.0

@@ -9,8 +9,6 @@ from typing import Any, Protocol
 
 from bayesprivmrf.inference.posterior.sampled import is_watched
 
-__all__ = ["StepProgress", "step_progress"]
-
 
 class StepProgress(Protocol):
     """The progress that a sampler reports."""

@@ -23,8 +23,6 @@ from bayesprivmrf.inference.posterior.log_uniform import log_uniform
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["StretchData", "stretch", "stretch_pullback"]
-
 
 class StretchData(NamedTuple):
     """What `stretch` needs, in the order in which it takes it.

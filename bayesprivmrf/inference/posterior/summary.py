@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.posterior.posterior import Posterior
 
-__all__ = ["PosteriorSummary", "sampled_numbers", "summary_of"]
-
 _IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
 
 

@@ -31,8 +31,6 @@ from bayesprivmrf.inference.posterior.effects_engine import CHECKSUM, Plan
 from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["draw_potentials", "spread", "target", "trajectory"]
-
 _evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
 _TRAJECTORIES, _MANY, _FEWER = 8, 150, 4
 """Trajectories a draw; fewer where there are many coordinates, each of which then has many records or little skew."""

@@ -46,8 +46,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["CombinedEstimate", "combine_estimates", "records_of"]
-
 _POINTS = 500
 """Quantiles of B over which the mixture is averaged."""
 

@@ -46,8 +46,6 @@ from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["TableState", "TableTape", "advance_table", "log_within", "move_between", "rounds_of"]
-
 _SWEEPS_BETWEEN_SHAPES = 4
 _FORBIDDEN = -1e9
 _MOVES = 1000

@@ -41,8 +41,6 @@ from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["SharedRows", "SharedTape", "advance_transitions"]
-
 _EXCHANGES = 200
 _FIRST = 1000
 """Sums made for the first records, which are no draw yet."""

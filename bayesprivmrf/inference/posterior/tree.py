@@ -31,8 +31,6 @@ from bayesprivmrf.model.ties import coordinates_of
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["build_tree", "write_tree"]
-
 _DRAWN = ("chain", "draw")
 _EFFECTS = 6
 """Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree."""

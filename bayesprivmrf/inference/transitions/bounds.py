@@ -18,8 +18,6 @@ from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Bounds", "bounded"]
-
 type Bounds = tuple[FloatArray, FloatArray, FloatArray, tuple[Mark, ...]]
 """Estimates, lower and upper bounds, and marks for some of them."""
 _MOST_OF_A_ROW = 0.4

@@ -46,8 +46,6 @@ from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.privacy.guarantee import round_up
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["PaperIsing", "PaperPairs", "PaperRegressions"]
-
 _LIPSCHITZ = 2.0  # the paper's L_1
 
 

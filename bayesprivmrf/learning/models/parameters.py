@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.solution import LearnedSolution
     from bayesprivmrf.release.base import Provenance
 
-__all__ = ["Coordinates", "LearnedParameters", "LearningMap", "declared_index"]
-
 _SECOND = 1.0  # about what linearised intervals of measured pairs take
 _NOT_VARIABLES = (
     "`interval` of a learned model is for all its couplings, and takes no variables or `given`; probabilities of "

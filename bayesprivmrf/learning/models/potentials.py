@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     import networkx as nx
     import xarray as xr
 
-__all__ = ["LearnedPotentials", "Trials"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedPotentials(LearnedNetwork):

@@ -36,8 +36,6 @@ from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["SingleNoise"]
-
 WORTH = 1.5
 """Deviations that the noise on a variable's states has at least, by the one that it would have if repeated."""
 

@@ -32,16 +32,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = [
-    "Grouped",
-    "all_groups",
-    "coupling_table",
-    "log_members",
-    "packing",
-    "random_means",
-    "random_member",
-]
-
 type Groups = tuple[tuple[int, ...], ...]
 
 

@@ -52,17 +52,6 @@ from bayesprivmrf.learning.sample_size.instances import log_members
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
-__all__ = [
-    "SUCCESS",
-    "divergences",
-    "fano_nats",
-    "fingerprinting_error",
-    "fingerprinting_records",
-    "for_replacing",
-    "packing_records",
-    "variation",
-]
-
 SUCCESS = 2 / 3
 """The probability of success that the paper asks of a learner."""
 

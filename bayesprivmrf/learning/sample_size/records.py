@@ -22,8 +22,6 @@ from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["records_needed"]
-
 type Row = dict[str, Any]
 
 

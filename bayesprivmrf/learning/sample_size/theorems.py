@@ -17,8 +17,6 @@ from bayesprivmrf.learning.sample_size.table_1 import Privacy
 from bayesprivmrf.learning.sample_size.task import Goal, Task
 from bayesprivmrf.privacy import PrivacyGuarantee
 
-__all__ = ["UPPER_BOUNDS", "Slopes", "UpperBound", "for_algorithm", "rho_within"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slopes:

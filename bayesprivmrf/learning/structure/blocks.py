@@ -33,8 +33,6 @@ import numpy as np
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace
 
-__all__ = ["answers_of_blocks", "enough_blocks", "most_frequent"]
-
 type Pairs = tuple[tuple[int, int], ...] | None
 
 
