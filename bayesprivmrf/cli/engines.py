@@ -10,13 +10,13 @@ import os
 import subprocess
 import sys
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import bayesprivmrf
 from bayesprivmrf.cli.output import remark
-from bayesprivmrf.source_checksum import checksum
 
 if TYPE_CHECKING:
     from bayesprivmrf.model import ModelSpecification
@@ -128,6 +128,6 @@ def mark_file(what: str) -> Path | None:
     folder = compiled.collect.stats.cache_path
     if folder is None:
         return None
-    sources = sorted(str(path) for path in Path(bayesprivmrf.__file__).parent.rglob("*.py"))
+    sources = b"".join(path.read_bytes() for path in sorted(Path(bayesprivmrf.__file__).parent.rglob("*.py")))
     made_for = f"{numba.__version__}-{llvmlite.binding.get_host_cpu_name()}"
-    return Path(folder) / f"{what}-{checksum(*sources):08x}-{made_for}.built"
+    return Path(folder) / f"{what}-{zlib.crc32(sources):08x}-{made_for}.built"

@@ -19,7 +19,7 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.marginals.products import INNER
+from bayesprivmrf.compiled import INNER
 
 
 @njit(nogil=True, inline="always")

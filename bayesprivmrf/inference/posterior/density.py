@@ -24,11 +24,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numba import cfunc, njit, types
+from numba import njit, types
 
-from bayesprivmrf.addresses import carray, pointer
-from bayesprivmrf.inference.posterior.copies import put
-from bayesprivmrf.marginals.products import INNER
+from bayesprivmrf.compiled import INNER, carray, kept_c_function, pointer, put
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 FORWARD, POSTERIOR, PULLBACK = range(3)
@@ -39,9 +37,9 @@ _REAL = types.CPointer(types.double)
 _SIGNATURE = types.int64(types.uint64, _REAL, _REAL, _REAL, types.voidptr)
 
 
-def compiled_visit(make: Callable[[int], Callable[..., Any]], version: int) -> Any:
-    """The C function of a formulation, loaded or compiled; `make` closes it over its sources' checksum."""
-    return cfunc(_SIGNATURE, cache=True)(make(version))
+def compiled_visit(function: Callable[..., Any]) -> Any:
+    """Return the C function of a formulation, loaded from disk or compiled."""
+    return kept_c_function(_SIGNATURE)(function)
 
 
 @njit(nogil=True, **INNER)

@@ -10,15 +10,12 @@ first is fast, where they say little the second (interweaving, as in `followed_m
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.by_reference import by_reference
-from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.followed_moves import (
     condition,
     move_together,
@@ -34,8 +31,6 @@ from bayesprivmrf.inference.posterior.record_moves import (
     weigh_all,
 )
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
-from bayesprivmrf.marginals.products import INNER
-from bayesprivmrf.source_checksum import checksum
 
 _log_partition = effects_engine._log_partition
 _TRAJECTORIES = 2
@@ -138,76 +133,55 @@ def _first_records(records, total, state, tape, rng):
         count(records[k], 1, state, tape)
 
 
-def _entry_point(version: int) -> Any:
-    """The compiled sweeps, kept by numba between processes under a key that the checksum is part of."""
+@kept()
+def advance_effects(
+    total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, tape, effects, plan,
+    rng, thin, out,
+):  # fmt: skip
+    """Sweep records, their number, the potentials and their scales in place, and keep every `thin`-th sweep.
 
-    @njit(cache=True, nogil=True)
-    def advance(
-        total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, tape, effects, plan,
-        rng, thin, out,
-    ):  # fmt: skip
-        assert version >= 0
-        state, tape, effects = by_reference(state), by_reference(tape), by_reference(effects)
-        counts, totals, betas, scales = out
-        condition(beta, state.shapes, state.values, tape, effects, plan)
-        weigh_all(state, tape)
-        trial = np.empty_like(records) if effects.basis.size else records[:0]
-        if not state.counts.any():
-            _first_records(records, total, state, tape, rng)
-        for draw in range(totals.size):
-            for _ in range(thin):
-                move_records(moves, records, total, state, tape, rng)
-                total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
-                if reach:
-                    total = move_total_far(reach, bounds, records, total, state, tape, rng)
-                _, statistics = _tables(state.counts, effects, plan)
-                put(
-                    beta,
-                    _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng),
-                )
-                if effects.hyper.size:
-                    _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
-                condition(beta, state.shapes, state.values, tape, effects, plan)
-                weigh_all(state, tape)
-                if effects.basis.size:
-                    for _ in range(max(1, min(_TRIES, _VISITS // max(total, 1)))):
-                        move_together(
-                            beta,
-                            log_scales,
-                            records,
-                            trial,
-                            total,
-                            step,
-                            is_tuning,
-                            state,
-                            tape,
-                            effects,
-                            plan,
-                            rng,
-                        )
-            put(counts[draw], _tables(state.counts, effects, plan)[0])
-            put(betas[draw], beta)
-            put(scales[draw], log_scales)
-            totals[draw] = total
-        return total
-
-    return advance
-
-
-_SOURCES = (
-    "answer_moves",
-    "by_reference",
-    "effect_moves",
-    "followed_moves",
-    "record_moves",
-    "superpopulation",
-)
-advance_effects = _entry_point(
-    checksum(
-        *(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES), start=effects_engine.CHECKSUM
-    )
-)
-"""Sweeps of records, their number, the potentials and their scales; all change in place, see `record_moves.advance`.
-
-`out` are arrays of tables, totals, potentials and log scales, a draw in each row.
-"""
+    `out` holds arrays of tables, totals, potentials and log scales, one draw a row. See also `record_moves.advance`.
+    """
+    state, tape, effects = by_reference(state), by_reference(tape), by_reference(effects)
+    counts, totals, betas, scales = out
+    condition(beta, state.shapes, state.values, tape, effects, plan)
+    weigh_all(state, tape)
+    trial = np.empty_like(records) if effects.basis.size else records[:0]
+    if not state.counts.any():
+        _first_records(records, total, state, tape, rng)
+    for draw in range(totals.size):
+        for _ in range(thin):
+            move_records(moves, records, total, state, tape, rng)
+            total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
+            if reach:
+                total = move_total_far(reach, bounds, records, total, state, tape, rng)
+            _, statistics = _tables(state.counts, effects, plan)
+            put(
+                beta,
+                _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng),
+            )
+            if effects.hyper.size:
+                _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
+            condition(beta, state.shapes, state.values, tape, effects, plan)
+            weigh_all(state, tape)
+            if effects.basis.size:
+                for _ in range(max(1, min(_TRIES, _VISITS // max(total, 1)))):
+                    move_together(
+                        beta,
+                        log_scales,
+                        records,
+                        trial,
+                        total,
+                        step,
+                        is_tuning,
+                        state,
+                        tape,
+                        effects,
+                        plan,
+                        rng,
+                    )
+        put(counts[draw], _tables(state.counts, effects, plan)[0])
+        put(betas[draw], beta)
+        put(scales[draw], log_scales)
+        totals[draw] = total
+    return total

@@ -25,10 +25,9 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER, put
 from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import draw_record, weigh_all
-from bayesprivmrf.marginals.products import INNER
 
 _forward = effects_engine._forward
 _FOLLOWED = 0.3

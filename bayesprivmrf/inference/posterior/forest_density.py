@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
 
-from bayesprivmrf import addresses
-from bayesprivmrf.addresses import carray, pointer, vector_at
-from bayesprivmrf.inference.posterior.copies import put
+from bayesprivmrf.compiled import INNER, carray, pointer, put, vector_at
 from bayesprivmrf.inference.posterior.density import (
     FIRST,
     FORWARD,
@@ -40,25 +37,10 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     row_shapes_pullback,
     turned,
 )
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.source_checksum import checksum
 
 KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 """The arrays of `RowData` and of the noise, as `Density` checks them."""
-_SOURCES = (
-    *(
-        "copies",
-        "density",
-        "forest_density",
-        "laplace_kernel",
-        "log_uniform",
-        "noisy_tables",
-        "row_counts",
-        "shape_prior",
-    ),
-    "row_weights",
-)
 
 
 class RowData(NamedTuple):
@@ -89,6 +71,9 @@ class RowData(NamedTuple):
     freedom: FloatArray
     centre: FloatArray
     total: FloatArray
+
+
+_REAL, _WHOLE = types.float64, types.int64
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
@@ -143,38 +128,31 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     return latent, prior, likelihood, gradient
 
 
-def _c_function(version: int) -> Any:
-    """The C function: see `density`."""
-    real, whole = types.float64, types.int64
-
-    def visit(size, position, gradient, value, where):
-        assert version >= 0
-        given = carray(where, (1 + 3 * (FIRST + 26),), whole)
-        task, own = given[0], given[1:]
-        point = carray(position, (size,), real)
-        prior = ShapeTape(
-            vector_at(own, 6, real), vector_at(own, 7, whole), vector_at(own, 8, whole), vector_at(own, 9, whole),
-            vector_at(own, 10, whole), vector_at(own, 11, whole), vector_at(own, 12, real), vector_at(own, 13, whole),
-        )  # fmt: skip
-        rows = (
-            vector_at(own, 2, whole), vector_at(own, 3, whole), vector_at(own, 4, whole), vector_at(own, 5, whole),
-            prior, vector_at(own, 14, real), vector_at(own, 15, real), vector_at(own, 16, real),
-            vector_at(own, 17, real), vector_at(own, 18, real), vector_at(own, 19, real),
-        )  # fmt: skip
-        noise = (
-            vector_at(own, 20, whole), vector_at(own, 21, whole), vector_at(own, 22, real), vector_at(own, 23, real),
-            vector_at(own, 24, real), vector_at(own, 25, real), vector_at(own, 26, real), vector_at(own, 27, real),
-        )  # fmt: skip
-        out = carray(value, (1,), real)
-        by_latent = carray(pointer(own[3]), (2 * rows[3].size + 1,), real)
-        found = _visit(task, point, by_latent, out[0] if task == PULLBACK else 1.0, rows, noise)
-        return finished(found, task, given, carray(gradient, (size,), real), out)
-
-    return visit
+def _visit_from_c(size, position, gradient, value, where):
+    """Evaluate the density for the task at an address: see `density`."""
+    given = carray(where, (1 + 3 * (FIRST + 26),), _WHOLE)
+    task, own = given[0], given[1:]
+    point = carray(position, (size,), _REAL)
+    prior = ShapeTape(
+        vector_at(own, 6, _REAL), vector_at(own, 7, _WHOLE), vector_at(own, 8, _WHOLE), vector_at(own, 9, _WHOLE),
+        vector_at(own, 10, _WHOLE), vector_at(own, 11, _WHOLE), vector_at(own, 12, _REAL), vector_at(own, 13, _WHOLE),
+    )  # fmt: skip
+    rows = (
+        vector_at(own, 2, _WHOLE), vector_at(own, 3, _WHOLE), vector_at(own, 4, _WHOLE), vector_at(own, 5, _WHOLE),
+        prior, vector_at(own, 14, _REAL), vector_at(own, 15, _REAL), vector_at(own, 16, _REAL),
+        vector_at(own, 17, _REAL), vector_at(own, 18, _REAL), vector_at(own, 19, _REAL),
+    )  # fmt: skip
+    noise = (
+        vector_at(own, 20, _WHOLE), vector_at(own, 21, _WHOLE), vector_at(own, 22, _REAL), vector_at(own, 23, _REAL),
+        vector_at(own, 24, _REAL), vector_at(own, 25, _REAL), vector_at(own, 26, _REAL), vector_at(own, 27, _REAL),
+    )  # fmt: skip
+    out = carray(value, (1,), _REAL)
+    by_latent = carray(pointer(own[3]), (2 * rows[3].size + 1,), _REAL)
+    found = _visit(task, point, by_latent, out[0] if task == PULLBACK else 1.0, rows, noise)
+    return finished(found, task, given, carray(gradient, (size,), _REAL), out)
 
 
 @cache
 def visit_forest() -> Any:
-    """The compiled density, loaded from disk or compiled."""
-    sources = (str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)
-    return compiled_visit(_c_function, checksum(*sources, addresses.__file__))
+    """Return the compiled density, loaded from disk or compiled."""
+    return compiled_visit(_visit_from_c)

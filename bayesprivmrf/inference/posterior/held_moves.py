@@ -23,14 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.posterior import answer_moves, copies, record_moves, table_moves
+from bayesprivmrf.compiled import INNER, kept, put
 from bayesprivmrf.inference.posterior.answer_moves import log_step
-from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import collect, draw_new
 from bayesprivmrf.inference.posterior.table_moves import log_within
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.source_checksum import checksum
 
 _MOST_NATS = 300.0
 """Bound of the log factor of a cell."""
@@ -306,8 +303,13 @@ def _fill(wanted, records, cells, state, inside, tape, held, rng):
         _add(records[r], 1, state, inside, tape, held)
 
 
-@njit(**_INNER)
-def _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
+@kept()
+def move_held(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
+    """Sweep records and their number once, in place, together with `inside`, the sums of the sets.
+
+    `wanted` holds the groups' cells of the first records; it has no rows once there are records. Returns the number
+    of records.
+    """
     state.wholes[:] = 0.0
     state.block[:] = 0
     cells = np.arange(state.weights.size)
@@ -325,23 +327,3 @@ def _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, h
             a = visit if total <= moves else int(rng.random() * total)
             _exchange(turn, a, records, total, others, state, inside, tape, held, rng)
     return total
-
-
-def _entry_point(version: int) -> Any:
-    """The function above, kept by numba between processes under a key that the checksum is part of."""
-
-    @njit(cache=True, nogil=True)
-    def run(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
-        assert version >= 0
-        return _sweep(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng)
-
-    return run
-
-
-move_held = _entry_point(
-    checksum(__file__, answer_moves.__file__, copies.__file__, record_moves.__file__, table_moves.__file__)
-)
-"""One sweep of records and their number; records, tables and `inside`, the sums of the sets, change in place.
-
-`wanted` are the groups' cells of the first records, and has no rows once there are records. Returns their number.
-"""

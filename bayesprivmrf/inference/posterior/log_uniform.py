@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.marginals.products import INNER
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.model.tables import IntArray
 
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.laplace_kernel import (
     ACCEPTANCE,
@@ -27,7 +28,6 @@ from bayesprivmrf.inference.posterior.laplace_kernel import (
     lattice_mass,
 )
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 

@@ -29,23 +29,18 @@ Ju, Awan, Gong, Rao (2022). Data augmentation MCMC for Bayesian inference from p
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.answer_moves import (
     change,
     excess,
     move_by_answers,
     weigh_answers,
 )
-from bayesprivmrf.inference.posterior.by_reference import by_reference
-from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
-from bayesprivmrf.marginals.products import INNER
-from bayesprivmrf.source_checksum import checksum
 
 _BLOCK = 40
 """Records that share one sweep of sums; an eighth of few."""
@@ -329,40 +324,30 @@ def draw_rows(log_rows, state, tape, rng):
             log_rows[i] -= top + math.log(total)
 
 
-def _entry_point(version: int) -> Any:
-    """The compiled sweeps, kept by numba between processes under a key that the checksum is part of."""
+@kept()
+def advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
+    """Sweep records, their number and the rows' shapes in place, and keep every `thin`-th sweep.
 
-    @njit(cache=True, nogil=True)
-    def advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
-        assert version >= 0
-        state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
-        counts, rows, totals, positions = out
-        weigh_all(state, tape)
-        if not state.counts.any():  # the first records, one after the other, each given those before it
-            for k in range(total):
-                log_sum(state, tape)
-                draw_new(records[k], state, tape, rng)
-                count(records[k], 1, state, tape)
-        for draw in range(totals.size):
-            for _ in range(thin):
-                move_records(moves, records, total, state, tape, rng)
-                total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
-                if position.size:
-                    move_shapes(position, state, tape, prior, rng)
-                    weigh_all(state, tape)
-            draw_rows(rows[draw], state, tape, rng)
-            put(counts[draw], state.counts)
-            put(positions[draw], position)
-            totals[draw] = total
-        return total
-
-    return advance
-
-
-_SOURCES = ("answer_moves", "by_reference", "copies", "record_moves", "shape_moves", "shape_prior")
-advance = _entry_point(checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)))
-"""Sweeps of records, their number and the rows' shapes; the state changes in place, every `thin`-th sweep is kept.
-
-`out` are arrays of counts, log rows, totals and positions, a draw in each row. Returns the number of records;
-`records` must have room for `births` more a sweep.
-"""
+    `out` holds arrays of counts, log rows, totals and positions, one draw a row. `records` has space for `births`
+    more records a sweep. Returns the number of records.
+    """
+    state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
+    counts, rows, totals, positions = out
+    weigh_all(state, tape)
+    if not state.counts.any():  # the first records, one after the other, each given those before it
+        for k in range(total):
+            log_sum(state, tape)
+            draw_new(records[k], state, tape, rng)
+            count(records[k], 1, state, tape)
+    for draw in range(totals.size):
+        for _ in range(thin):
+            move_records(moves, records, total, state, tape, rng)
+            total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
+            if position.size:
+                move_shapes(position, state, tape, prior, rng)
+                weigh_all(state, tape)
+        draw_rows(rows[draw], state, tape, rng)
+        put(counts[draw], state.counts)
+        put(positions[draw], position)
+        totals[draw] = total
+    return total

@@ -33,7 +33,7 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.marginals.products import INNER
+from bayesprivmrf.compiled import INNER
 
 _SOFTNESS = 0.17
 """Records: how softly a row's spread goes to zero with its total."""

@@ -38,8 +38,8 @@ import numpy as np
 from numba import njit
 from scipy.special import erfcx, ndtr
 
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray
 
 _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)

@@ -17,6 +17,7 @@ import math
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.posterior.shape_prior import (
     LARGEST,
     SPREAD_BETWEEN_TABLES,
@@ -25,7 +26,6 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     log_whole,
     spread_of,
 )
-from bayesprivmrf.marginals.products import INNER
 
 _FEW = 8
 MANY = 64  # states of a margin from which a position moves together with the level: the work of a pass is then linear

@@ -53,9 +53,9 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, RowTable
 from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 FLOOR = 0.1

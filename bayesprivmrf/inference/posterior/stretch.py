@@ -18,9 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.posterior.copies import put
+from bayesprivmrf.compiled import INNER, put
 from bayesprivmrf.inference.posterior.log_uniform import log_uniform
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 

@@ -32,19 +32,15 @@ A move costs what two cells are measured by, not what the table holds.
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from bayesprivmrf.inference.posterior.by_reference import by_reference
-from bayesprivmrf.inference.posterior.copies import put
+from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.source_checksum import checksum
 
 _SWEEPS_BETWEEN_SHAPES = 4
 _FORBIDDEN = -1e9
@@ -283,36 +279,26 @@ def rounds_of(cells):
     return min(1 + _MOVES // max(cells, 1), _ROUNDS)
 
 
-def _entry_point(version: int) -> Any:
-    """The compiled sweeps, kept by numba between processes under a key that the checksum is part of."""
+@kept()
+def advance_table(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
+    """Sweep one table in place, keep every `thin`-th sweep, and return the number of records.
 
-    @njit(cache=True, nogil=True)
-    def advance(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
-        assert version >= 0
-        state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
-        counts, rows, totals, positions = out
-        rounds = thin * rounds_of(counts.shape[1])
-        for draw in range(totals.size):
-            for sweep in range(rounds):
-                if not is_fixed:
-                    whole = state.shapes.sum()
-                    total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
-                for turn in range(2 * counts.shape[1]):
-                    move_between(turn, state, tape, rng)
-                if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
-                    move_shapes(position, state, tape, prior, rng)
-            _draw_row(rows[draw], state, rng)
-            put(counts[draw], state.counts)
-            put(positions[draw], position)
-            totals[draw] = total
-        return total
-
-    return advance
-
-
-_SOURCES = ("by_reference", "copies", "shape_moves", "shape_prior", "table_moves")
-advance_table = _entry_point(checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES)))
-"""Sweeps of one table; the state changes in place, every `thin`-th sweep is kept.
-
-`out` are arrays of counts, log rows, totals and positions, a draw in each row. Returns the number of records.
-"""
+    `out` holds arrays of counts, log rows, totals and positions, one draw a row.
+    """
+    state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
+    counts, rows, totals, positions = out
+    rounds = thin * rounds_of(counts.shape[1])
+    for draw in range(totals.size):
+        for sweep in range(rounds):
+            if not is_fixed:
+                whole = state.shapes.sum()
+                total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
+            for turn in range(2 * counts.shape[1]):
+                move_between(turn, state, tape, rng)
+            if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
+                move_shapes(position, state, tape, prior, rng)
+        _draw_row(rows[draw], state, rng)
+        put(counts[draw], state.counts)
+        put(positions[draw], position)
+        totals[draw] = total
+    return total

@@ -18,15 +18,13 @@ shapes and rows given the records.
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.answer_moves import excess, log_step
-from bayesprivmrf.inference.posterior.by_reference import by_reference
-from bayesprivmrf.inference.posterior.copies import put
 from bayesprivmrf.inference.posterior.record_moves import (
     count,
     draw_new,
@@ -37,9 +35,7 @@ from bayesprivmrf.inference.posterior.record_moves import (
     weigh_all,
 )
 from bayesprivmrf.inference.posterior.shape_moves import move_shapes
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.source_checksum import checksum
 
 _EXCHANGES = 200
 _FIRST = 1000
@@ -208,66 +204,46 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
                 _step(windows[steps[n], new[i]], -1, state, tape)
 
 
-def _entry_point(version: int) -> Any:
-    """The compiled sweeps, kept by numba between processes under a key that the checksum is part of."""
+@kept()
+def advance_transitions(
+    total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
+):
+    """Sweep records, their number, the shapes and the rows in place, and keep every `thin`-th sweep.
 
-    @njit(cache=True, nogil=True)
-    def advance(
-        total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
-    ):
-        assert version >= 0
-        rows, state, tape, shared, prior = (
-            by_reference(rows),
-            by_reference(state),
-            by_reference(tape),
-            by_reference(shared),
-            by_reference(prior),
-        )
-        counts, log_rows, totals, positions = out
-        _spread_out(rows.log_rows, state, shared)
-        weigh_all(state, tape)
-        if not state.counts.any():
-            for k in range(total):
-                if k % (1 + total // _FIRST) == 0:
-                    log_sum(state, tape)
-                draw_new(records[0], state, tape, rng)
-                count(records[0], 1, state, tape)
-        for draw in range(totals.size):
-            for _ in range(thin):
-                visited = records[: min(moves, total)]
-                _take(visited, state, tape, rng)
-                move_records(moves, visited, visited.shape[0], state, tape, rng)
-                total = _move_total(births, bounds[0], bounds[1], total, records[:1], state, tape, rng)
-                _add_up(state, rows, shared)
-                _exchange_tails(_EXCHANGES + 4 * shared.windows.shape[1], rows, state, tape, shared, rng)
-                if position.size:
-                    move_shapes(position, rows, shared, prior, rng)
-                draw_rows(rows.log_rows, rows, shared, rng)
-                _spread_out(rows.log_rows, state, shared)
-                weigh_all(state, tape)
-            put(counts[draw], state.counts)
-            put(log_rows[draw], rows.log_rows)
-            put(positions[draw], position)
-            totals[draw] = total
-        return total
-
-    return advance
-
-
-_SOURCES = (
-    "transition_moves",
-    "answer_moves",
-    "by_reference",
-    "copies",
-    "record_moves",
-    "shape_moves",
-    "shape_prior",
-)
-advance_transitions = _entry_point(
-    checksum(*(str(Path(__file__).with_name(f"{name}.py")) for name in _SOURCES))
-)
-"""Sweeps of records, their number, the shapes and the rows; the state changes in place, every `thin`-th is kept.
-
-`out` are arrays of counts, log rows, totals and positions, a draw in each row; `records` is room for `moves` records.
-Returns the number of records.
-"""
+    `out` holds arrays of counts, log rows, totals and positions, one draw a row; `records` has space for `moves`
+    records. Returns the number of records.
+    """
+    rows, state, tape, shared, prior = (
+        by_reference(rows),
+        by_reference(state),
+        by_reference(tape),
+        by_reference(shared),
+        by_reference(prior),
+    )
+    counts, log_rows, totals, positions = out
+    _spread_out(rows.log_rows, state, shared)
+    weigh_all(state, tape)
+    if not state.counts.any():
+        for k in range(total):
+            if k % (1 + total // _FIRST) == 0:
+                log_sum(state, tape)
+            draw_new(records[0], state, tape, rng)
+            count(records[0], 1, state, tape)
+    for draw in range(totals.size):
+        for _ in range(thin):
+            visited = records[: min(moves, total)]
+            _take(visited, state, tape, rng)
+            move_records(moves, visited, visited.shape[0], state, tape, rng)
+            total = _move_total(births, bounds[0], bounds[1], total, records[:1], state, tape, rng)
+            _add_up(state, rows, shared)
+            _exchange_tails(_EXCHANGES + 4 * shared.windows.shape[1], rows, state, tape, shared, rng)
+            if position.size:
+                move_shapes(position, rows, shared, prior, rng)
+            draw_rows(rows.log_rows, rows, shared, rng)
+            _spread_out(rows.log_rows, state, shared)
+            weigh_all(state, tape)
+        put(counts[draw], state.counts)
+        put(log_rows[draw], rows.log_rows)
+        put(positions[draw], position)
+        totals[draw] = total
+    return total
