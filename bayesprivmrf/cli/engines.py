@@ -43,7 +43,7 @@ POSTERIORS = {
 
 def engine_of(model: ModelSpecification) -> EngineName:
     """Name the engine that a posterior of this model takes, unless whole records serve it better."""
-    from bayesprivmrf.inference.posterior.junction_forest import junction_forest
+    from bayesprivmrf.inference.posterior.forest import junction_forest
 
     forest = junction_forest(model.cardinalities, model.scopes, model.possible)
     return "log-linear" if forest is None else "hyper-dirichlet"
@@ -93,7 +93,7 @@ def compile_log_linear(part: Literal["density", "population"]) -> None:
     import numpy as np
 
     from bayesprivmrf.inference.evidence import gather
-    from bayesprivmrf.inference.posterior.log_linear import LogLinear
+    from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
     formulation = LogLinear(evidence=gather(_small()))
     density = formulation.density

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.least_squares import least_squares
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.density import Density
+from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
-from bayesprivmrf.inference.posterior.stretch import StretchData
+from bayesprivmrf.inference.posterior.relaxed.coordinates import StretchData
 from bayesprivmrf.inference.posterior.whitening import Whitening
 from bayesprivmrf.model.tables import FloatArray
 

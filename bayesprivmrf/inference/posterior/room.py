@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.record_chains import RecordSampler
+from bayesprivmrf.inference.posterior.records.chains import RecordSampler
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 

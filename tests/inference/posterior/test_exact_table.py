@@ -13,8 +13,8 @@ from scipy.stats import chisquare, ks_2samp
 from bayesprivmrf import queries as q
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.exact_table import ExactTable
-from bayesprivmrf.inference.posterior.table_moves import move_between
+from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.table_moves import move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
