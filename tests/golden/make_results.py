@@ -308,6 +308,13 @@ SLOW: dict[str, Callable[[], dict[str, Any]]] = {
 }
 
 
+def processor() -> str:
+    """What numba compiles for: another one may round otherwise."""
+    import llvmlite.binding
+
+    return llvmlite.binding.get_host_cpu_name()
+
+
 def rounded(value: Any) -> Any:
     """A result with numbers of ten digits, far beyond what is compared."""
     if isinstance(value, dict):
@@ -319,7 +326,11 @@ def rounded(value: Any) -> Any:
 
 def text_of(made: dict[str, Any]) -> str:
     """JSON with one line for each list of numbers."""
-    text = json.dumps({"made on": machine(), "found": rounded(made)}, indent=1, ensure_ascii=False)
+    text = json.dumps(
+        {"made on": machine() | {"processor": processor()}, "found": rounded(made)},
+        indent=1,
+        ensure_ascii=False,
+    )
     return re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda found: f"[{re.sub(r',\s+', ', ', found[1])}]", text) + "\n"
 
 

@@ -8,7 +8,7 @@ import json
 import warnings
 
 import pytest
-from golden.make_results import EXPECTED, GROUPS, SLOW
+from golden.make_results import EXPECTED, GROUPS, SLOW, processor
 from golden.noted import as_written, differences, machine
 
 KEPT = json.loads(EXPECTED.read_text(encoding="utf-8"))
@@ -20,16 +20,6 @@ def kept_of(name):
     return KEPT["found"][whole if part else name]
 
 
-def without_draws(results):
-    """Results in which a posterior over relaxed counts is its density alone."""
-    return {
-        case: {part: each[part] for part in ("parameters", "log density", "gradient")}
-        if isinstance(each, dict) and "log density" in each
-        else each
-        for case, each in results.items()
-    }
-
-
 def compare(name, group):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of short chains
@@ -37,13 +27,27 @@ def compare(name, group):
     kept = kept_of(name)
     if name.endswith(", a few"):
         kept = {case: kept[case] for case in now}
-    if machine() != KEPT["made on"]:
-        # a chain of NUTS magnifies the last digit of a number: elsewhere its density alone is compared
-        kept, now = without_draws(kept), without_draws(now)
+    if name.startswith("posteriors") and machine() | {"processor": processor()} != KEPT["made on"]:
+        without_chains_that_parted(kept, now)
     found = list(differences(kept, now))
     if found:
         more = f"\n... and {len(found) - 20} more" if len(found) > 20 else ""
         pytest.fail("\n".join(found[:20]) + more, pytrace=False)
+
+
+def without_chains_that_parted(kept, now):
+    """Leave out what is drawn in a few cases: on another machine, a rounding may decide an acceptance.
+
+    Compiled for a processor without vector instructions, one case of thirty over whole records differed.
+    """
+    drawn = [case for case in kept.keys() & now.keys() if isinstance(kept[case], dict)]
+    parted = {case for case in drawn if list(differences(kept[case], now[case]))}
+    # relaxed counts: each step of NUTS has hundreds of roundings, whole records have few that matter
+    assert len(parted) <= len(kept) / (2 if any("log density" in each for each in kept.values()) else 5)
+    for case in parted:
+        for results in (kept, now):
+            found = results[case] if isinstance(results[case], dict) else {"formulation": results[case]}
+            results[case] = {part: found.get(part) for part in ("formulation", "log density", "gradient")}
 
 
 @pytest.mark.parametrize("name", GROUPS)
