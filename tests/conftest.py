@@ -10,9 +10,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 def pytest_configure(config):
-    """Before the workers of a whole run: engines that each of them would compile are built, all at a time."""
+    """Build the engines before the workers of a whole run start, since each of them would compile all of them.
+
+    A run that only lists the tests calls no engine, and builds none.
+    """
     is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if is_whole and "PYTEST_XDIST_WORKER" not in os.environ:
+    runs_tests = not (config.option.collectonly or config.option.setuponly or config.option.help)
+    if is_whole and runs_tests and "PYTEST_XDIST_WORKER" not in os.environ:
         from built_engines import build
 
         from bayesprivmrf.cli.engines import build_engines

@@ -11,6 +11,7 @@ import pytest
 from golden.make_results import EXPECTED, GROUPS, SLOW, processor
 from golden.noted import as_written, differences, machine
 
+SURE = ("formulation", "parameters", "log density", "slope")  # the same on every machine, whatever is drawn
 KEPT = json.loads(EXPECTED.read_text(encoding="utf-8"))
 
 
@@ -38,16 +39,16 @@ def compare(name, group):
 def without_chains_that_parted(kept, now):
     """Leave out what is drawn in a few cases: on another machine, a rounding may decide an acceptance.
 
-    Compiled for a processor without vector instructions, one case of thirty over whole records differed.
+    Compiled for a processor without vector instructions, 1 case of 30 over whole records differed, and 7 of 81 over
+    relaxed counts.
     """
     drawn = [case for case in kept.keys() & now.keys() if isinstance(kept[case], dict)]
     parted = {case for case in drawn if list(differences(kept[case], now[case]))}
-    # relaxed counts: each step of NUTS has hundreds of roundings, whole records have few that matter
-    assert len(parted) <= len(kept) / (2 if any("log density" in each for each in kept.values()) else 5)
+    assert len(parted) <= len(kept) / 5
     for case in parted:
         for results in (kept, now):
             found = results[case] if isinstance(results[case], dict) else {"formulation": results[case]}
-            results[case] = {part: found.get(part) for part in ("formulation", "log density", "gradient")}
+            results[case] = {part: found.get(part) for part in SURE}
 
 
 @pytest.mark.parametrize("name", GROUPS)
