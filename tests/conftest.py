@@ -12,11 +12,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_configure(config):
     """Build the engines before the workers of a whole run start, since each of them would compile all of them.
 
-    A run that only lists the tests calls no engine, and builds none.
+    A run that only lists the tests calls no engine, and builds none: neither here, nor where modules that tests
+    import would compile the sweeps of the marginals.
     """
     is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    runs_tests = not (config.option.collectonly or config.option.setuponly or config.option.help)
-    if is_whole and runs_tests and "PYTEST_XDIST_WORKER" not in os.environ:
+    if config.option.collectonly:
+        from bayesprivmrf.marginals import compiled
+
+        compiled.build = lambda *names: None
+    elif is_whole and "PYTEST_XDIST_WORKER" not in os.environ:
         from built_engines import build
 
         from bayesprivmrf.cli.engines import build_engines
