@@ -1,7 +1,7 @@
 """The compiled density of the log-linear formulation: see `density`.
 
-Positions: z, with that of a private N last, then v of log τ where it is learned (`coordinates`). Latent numbers: counts
-of the model's possible cells, N, θ' and log τ.
+Positions: z, with that of a private N last, then v of log τ where it is learned (`coordinates`). Latent numbers:
+counts of the model's possible cells, N, θ' and log τ.
 """
 
 from __future__ import annotations
