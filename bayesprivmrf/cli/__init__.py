@@ -30,7 +30,7 @@ _REMEDIES = {
     " `posterior.stats` has the numbers.": "",
     "use NaiveMLE": "use `--method naive-mle`",
     "use LatentCounts": "use `--method posterior`",
-    "its name as `count=` to `release` or `reference`": "its name to `release` as `--count`",
+    "its name as `count=` here": "its name as `--count`",
 }
 """Remedies in the library's words, and in those of the command line."""
 
