@@ -218,25 +218,13 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         workload=_positions(model, mechanism.workload),
         maximum_cells=_cells(mechanism.maximum_cells, variables),
         memory=_MEMORY,
-        rules=_merge_rules(plan),
+        rules=plan.merge_rules,
     )
     if not rounds.most_tables:
         raise no_pair()
     require_tables_fit(rounds, model.domain)
     require_noise(rounds)
     return plan.extended(SelectRoundsPlan, rounds=rounds)
-
-
-def _merge_rules(plan: LearningPlan) -> tuple[MergeRule, ...]:
-    """Return the declared rules for merging states: their order, and the states for missing and undeclared values."""
-    redirected = (plan.missing, plan.other)
-    return tuple(
-        MergeRule(
-            is_ordered=v in plan.ordered,
-            apart=tuple(sorted({codes[v] for codes in redirected if v in codes})),
-        )
-        for v in plan.specification.domain.variables
-    )
 
 
 def _cells(maximum: int, variables: int) -> int:

@@ -69,9 +69,9 @@ def dearer_than_promised(
     :math:`\sum \Delta_2^2 / 2 s^2` under zero-concentrated privacy, which discrete noise attains at whole orders. A
     release costs no less, unless its records were sampled in secret; a person has at least one record.
 
-    With `queries`, the same holds with the sensitivity :math:`\sum_q \lVert \Delta_q \rVert_1 / b_q` or :math:`\sum_q
-    \lVert \Delta_q \rVert_2^2 / 2 s_q^2` of the stacked answers, where neighbors are known to attain it. Where cells are
-    impossible, the neighbors that attain it may be, so the cost is unknown.
+    With `queries`, the same holds with the sensitivity :math:`\sum_q \lVert \Delta_q \rVert_1 / b_q` or
+    :math:`\sum_q \lVert \Delta_q \rVert_2^2 / 2 s_q^2` of the stacked answers, where neighbors are known to attain
+    it. Where cells are impossible, the neighbors that attain it may be, so the cost is unknown.
     """
     if guarantee is None or guarantee.delta > 0 or guarantee.unit not in ("record", "person"):
         return None
