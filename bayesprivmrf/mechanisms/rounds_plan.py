@@ -309,7 +309,10 @@ def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
 
 
 def allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray:
-    """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record."""
+    """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record.
+
+    It is held to 2^50 steps, 10^12 records, so that it fits in 64 bits; no score is as large, so nothing stands out.
+    """
     error = NOISE_WEIGHT * weight * math.sqrt(2 / math.pi) * law.standard_deviation
     return np.minimum(np.rint(STEPS * error * cells), 2.0**50).astype(np.int64)
 

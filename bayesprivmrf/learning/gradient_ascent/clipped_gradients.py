@@ -366,6 +366,7 @@ class Ascent:
                     mean, averaged = mean + theta[free] / kept, averaged + 1
         except BaseException as error:
             remember(error)  # the current point of the ascent is a result as well
+            is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
             np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
         if averaged:
             theta[free] = mean if averaged == kept else mean * (kept / averaged)
