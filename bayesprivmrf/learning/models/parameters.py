@@ -167,18 +167,18 @@ class LearnedParameters(ABC):
         size = self.vector().size
         return Coordinates(groups=np.arange(size), kinds=np.zeros(size, dtype=np.int64))
 
-    def widths(self) -> FloatArray:
+    def _widths(self) -> FloatArray:
         """Return the size of each variable's couplings and field together, nats, shape (p,)."""
         return np.zeros(len(self.domain.variables))
 
-    def belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
+    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
         """Return the entries that belong to some of the variables, given as a mask of shape (p,)."""
         return np.zeros(self.vector().size, dtype=bool)
 
     def _held(self) -> np.ndarray:
         """Return the entries of variables whose size comes near the declared bound, which would hide a larger one."""
         bound = self.map.bound if isinstance(self.map, SavedMap) else None
-        return self.belong_to(self.widths() >= _HELD * (np.inf if bound is None else bound))
+        return self._belong_to(self._widths() >= _HELD * (np.inf if bound is None else bound))
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the entries that no released number determines, and the other entries that move with them.
