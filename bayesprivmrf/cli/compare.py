@@ -187,7 +187,7 @@ def evaluate(
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
     units = _units(specification, data, count)
     train, test = _split(data, units, count, np.random.default_rng(split))
-    sizes = [len(part) if count is None else int(part[count].sum()) for part in (train, test)]
+    sizes = [len(part) if count is None else int(part[count].to_numpy().sum()) for part in (train, test)]
     methods = in_order(methods, inference)
     estimators = [name for name in methods if name in estimator_names()]
     tables: list[pd.DataFrame] = []

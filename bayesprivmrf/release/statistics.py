@@ -129,8 +129,8 @@ class NoisyStatistics(Released):
             The declared model; each table lies inside one of its cliques, and each variable in a table.
         tables
             Noisy counts by scope: arrays whose axes are the variables of the key, in its order; or labeled tables, as
-            ``pandas.crosstab`` and ``solution.marginal`` give them, which are aligned by names and labels, an axis
-            without a name standing in the key's order. Tables may nest and overlap. A list of pairs
+            ``pandas.crosstab`` gives them, which are aligned by names and labels, an axis without a name standing in
+            the key's order; not proportions, as ``solution.marginal`` gives them, which are refused. Tables may nest and overlap. A list of pairs
             ``(scope, table)`` may have a scope several times, for tables measured separately.
         noise
             The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
