@@ -20,6 +20,7 @@ __all__ = [
     "by_law",
     "law_of_variance",
     "measurements_of_tables",
+    "refuse_proportions",
 ]
 
 _ROUNDED = 0.02
@@ -43,7 +44,7 @@ def measurements_of_tables(model: ModelSpecification, tables: Any, noise: Any) -
     for (scope, values), (key, law) in zip(pairs, _laws(noise, scopes), strict=True):
         array = aligned(f"the table of {scope!r}", values, scope, _states(model, scope))
         parts.append((scope, array, _cell_laws(model, scope, key, law)))
-    _refuse_proportions([array for _, array, _ in parts])
+    refuse_proportions([array for _, array, _ in parts])
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
     is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
     if isinstance(tables, Mapping) and is_one_each and all(isinstance(law, NoiseLaw) for *_, law in parts):
@@ -52,21 +53,19 @@ def measurements_of_tables(model: ModelSpecification, tables: Any, noise: Any) -
     return [one for scope, array, law in parts for one in by_law(model, table(*scope), array.ravel(), law)]
 
 
-def _refuse_proportions(tables: Sequence[np.ndarray]) -> None:
+def refuse_proportions(tables: Sequence[np.ndarray]) -> None:
     """Raise if the tables are proportions of the records: each has several cells from 0 to 1 that add up to one.
 
-    Counts are so only of a single record under noise far below 1, and then not all of them are fractions.
+    Noisy counts look like that only by chance, and only where there is about one record.
     """
-    if tables and all(
-        table.size > 1
-        and ((table >= 0) & (table <= 1)).all()
-        and (table % 1 != 0).any()
-        and abs(table.sum() - 1) <= _ROUNDED
-        for table in tables
+    several = [table for table in tables if table.size > 1]
+    if several and all(
+        ((table >= 0) & (table <= 1)).all() and (table % 1 != 0).any() and abs(table.sum() - 1) <= _ROUNDED
+        for table in several
     ):
         raise ModelError(
-            "`tables` must hold counts, got proportions, which add up to one in each table; multiply the tables, and "
-            "the scales of the noise, by the number of records."
+            "the tables must hold counts, got proportions, which add up to one in each table; multiply the tables, "
+            "and the scales of the noise, by the number of records."
         )
 
 
