@@ -18,11 +18,11 @@ import numpy as np
 from bayesprivmrf.cli.engines import build_engines, engine_of
 from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark
+from bayesprivmrf.cli.records import recoded_records, training_and_test
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
     ConsistencyWarning,
-    DataError,
     ForecastWarning,
     ModelError,
     ModelTooLargeError,
@@ -50,9 +50,6 @@ COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seco
 SAMPLING = {"chains": 2, "progress_bar": False}
 """Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored."""
 TOO_LARGE, FAILED = "too large", "failed"
-_TRAINING_SHARE = 0.75
-_MOST_SPLIT = 2**27
-"""Largest number of records of a frequency table, that of mechanisms which use whole records."""
 _SAID = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
 _FIRST_GUESS = {True: 10.0, False: 0.3}
 """Seconds that a method is forecast to take before it was seen to; True for one that samples."""
@@ -185,8 +182,7 @@ def evaluate(
 
     mechanisms = [LaplaceStatistics(epsilon=epsilon, adjacency=adjacency) for epsilon in epsilons]
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
-    units = _units(specification, data, count)
-    train, test = _split(data, units, count, np.random.default_rng(split))
+    train, test = training_and_test(specification, data, count, np.random.default_rng(split))
     sizes = [len(part) if count is None else int(part[count].to_numpy().sum()) for part in (train, test)]
     methods = in_order(methods, inference)
     estimators = [name for name in methods if name in estimator_names()]
@@ -203,7 +199,9 @@ def evaluate(
     guarantees: list[dict[str, Any]] = []
     with _bars(estimators, len(mechanisms)) as advance:
         uniform = uniform_solution(specification)
-        compare({"uniform": uniform}, holdout=test, count=count)  # first: what it prepares is in nobody's seconds
+        compare(
+            {"uniform": uniform}, holdout=test, count=count
+        )  # first: what it prepares is in nobody's seconds
         if "uniform" in methods:
             score(None, "uniform", uniform)
         exact = ExactStatistics().release(specification, train, count=count)
@@ -295,37 +293,12 @@ def _warnings_of(where: str) -> Iterator[None]:
             warnings.warn(f"{where}: {text}", category, stacklevel=2)
 
 
-def _units(specification: ModelSpecification, data: pd.DataFrame, count: str | None) -> np.ndarray:
-    """Return how many records each row stands for."""
-    from bayesprivmrf.mechanisms.reading.frame import frame_of
-    from bayesprivmrf.mechanisms.reading.row_counts import Counts
-
-    column = Counts.of(count, specification.domain.variables, _MOST_SPLIT)
-    return np.ones(len(data), dtype=np.int64) if column is None else column.units(data, frame_of(data))
-
-
-def _split(
-    data: pd.DataFrame, units: np.ndarray, count: str | None, generator: np.random.Generator
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Split the records at random, each with equal probability, whether a row is one record or several."""
-    records = int(units.sum())
-    train = int(_TRAINING_SHARE * records)
-    if not 0 < train < records:
-        raise DataError("`compare` needs at least 2 records, to hold some out.")
-    if count is None:
-        order = generator.permutation(len(data))
-        return data.iloc[order[:train]], data.iloc[order[train:]]
-    taken = generator.multivariate_hypergeometric(units, train, method="marginals")
-    return data.assign(**{count: taken}), data.assign(**{count: units - taken})
-
-
 def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.DataFrame]:
     if options.data is None:
         from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records
 
         declaration = fair_survey_declaration()
         return declaration.title, declaration.specification, fair_survey_records()
-    from bayesprivmrf.cli.records import recoded_records
     from bayesprivmrf.model.declaration_file import read_declaration
 
     declaration = read_declaration(options.model)
