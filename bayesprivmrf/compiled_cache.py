@@ -6,16 +6,26 @@ to a private temporary folder for as long as the process runs.
 
 numba executes the files of this folder. Other users who can write to it could run code in this process. The temporary
 folder therefore belongs to the user alone, and a folder named by ``NUMBA_CACHE_DIR`` should too.
+
+A file that was cut short, by a full disk or a killed process, makes numba fail with an error of `pickle` that names
+no file. `mend_damaged_cache` makes numba forget such files of this package and compile anew.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import warnings
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import Any
+
+from bayesprivmrf.errors import BayesPrivMRFError
 
 _VARIABLE = "NUMBA_CACHE_DIR"
+_CACHING = "numba.core.caching"
 
 
 def ensure_cache_folder() -> None:
@@ -54,14 +64,56 @@ def ensure_cache_folder() -> None:
     )
 
 
-def cache_folders() -> list[str]:
-    """Return the folders where numba may keep this package's compiled code."""
-    named = os.environ.get(_VARIABLE)
-    return (
-        [named]
-        if named
-        else [str(Path(__file__).parent / "**" / "__pycache__"), str(_user_cache() / "numba")]
-    )
+def mend_damaged_cache() -> None:
+    """Let this package's functions be compiled anew where their kept code cannot be read.
+
+    numba is changed when it is imported, because its import takes longer than that of this package. Functions of
+    other packages are loaded as before.
+    """
+    if _CACHING in sys.modules:
+        _mend(sys.modules[_CACHING])
+    else:
+        sys.meta_path.insert(0, _WhenImported())
+
+
+class _WhenImported(MetaPathFinder):
+    """A finder that waits for numba's module of caches and changes it."""
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        if fullname != _CACHING:
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_mend(module: Any) -> None:
+                execute(module)
+                _mend(module)
+
+            spec.loader.exec_module = execute_and_mend
+        return spec
+
+
+def _mend(caching: Any) -> None:
+    load = caching.Cache._load_overload
+
+    def load_or_forget(self: Any, *given: Any) -> Any:
+        try:
+            return load(self, *given)
+        except Exception as error:
+            if isinstance(error, MemoryError) or not self._py_func.__module__.startswith(f"{__package__}."):
+                raise
+            try:
+                self.flush()
+            except OSError:
+                raise BayesPrivMRFError(
+                    f"compiled code that is kept in {self.cache_path!r} is damaged and cannot be replaced; delete "
+                    f"the folder, or set {_VARIABLE} to a private one that you can write."
+                ) from error
+            return None  # as if nothing were kept: numba compiles the function and keeps it
+
+    caching.Cache._load_overload = load_or_forget
 
 
 def _user_cache() -> Path:

@@ -1,10 +1,14 @@
 """Compiled code is kept in a folder that the user can write and that nobody else can."""
 
+import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 
 import pytest
+
+from bayesprivmrf.errors import BayesPrivMRFError
 
 PROGRAM = """
 import os, stat, warnings
@@ -42,7 +46,7 @@ def test_without_a_folder_to_write_compiled_code_goes_to_a_private_temporary_one
     from bayesprivmrf import compiled_cache
 
     (tmp_path / "file").write_text("no folder can be made here")
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # as if unset, and restored afterwards
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(compiled_cache.os, "access", lambda *_: False)
     import numba
@@ -54,3 +58,48 @@ def test_without_a_folder_to_write_compiled_code_goes_to_a_private_temporary_one
     assert folder == numba.config.CACHE_DIR
     assert os.stat(folder).st_mode & 0o077 == 0
     os.rmdir(folder)
+
+
+@pytest.fixture
+def doubled(tmp_path, monkeypatch):
+    """Call a kept function of a module of this package, or of another one, as a new process would."""
+    import numba
+
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
+    source = tmp_path / "tiny.py"
+    source.write_text("from numba import njit\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
+
+    def call(name="bayesprivmrf.tiny"):
+        spec = importlib.util.spec_from_file_location(name, source)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.twice(21), module.twice.stats
+
+    call.folder = folder
+    return call
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_kept_code_that_was_cut_short_is_compiled_again_and_kept(doubled, kind, share):
+    assert doubled()[0] == 42
+    (kept,) = doubled.folder.rglob(f"*.{kind}")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises((EOFError, pickle.UnpicklingError)):
+        doubled("another_package.tiny")
+    assert doubled()[0] == 42
+    answer, stats = doubled()
+    assert (answer, len(stats.cache_hits)) == (42, 1)
+
+
+def test_damaged_code_that_cannot_be_replaced_names_the_folder_and_the_remedy(doubled):
+    doubled()
+    (index,) = doubled.folder.rglob("*.nbi")
+    index.unlink()
+    index.mkdir()
+    with pytest.raises(BayesPrivMRFError, match=f"{index.parent}.*delete the folder, or set NUMBA_CACHE_DIR"):
+        doubled()

@@ -13,13 +13,11 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from pickle import UnpicklingError
 
 from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.cli.settle import settle
-from bayesprivmrf.compiled_cache import cache_folders
 from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
 
 __all__ = ["main"]
@@ -30,7 +28,7 @@ _REMEDIES = {
     " `posterior.stats` has the numbers.": "",
     "use NaiveMLE": "use `--method naive-mle`",
     "use LatentCounts": "use `--method posterior`",
-    "its name as `count=` to `release` or `reference`": "its name to `release` as `--count`",
+    "its name as `count=` here": "its name as `--count`",
 }
 """Remedies in the library's words, and in those of the command line."""
 
@@ -81,13 +79,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         except (SystemExit, GeneratorExit):
             raise
-        except UnpicklingError:  # this package writes and reads no pickle, but numba's cache is one
-            print(
-                "bayesprivmrf: error: the cache of compiled code is damaged; delete it, and it is compiled again: "
-                f"{', '.join(cache_folders())}.",
-                file=sys.stderr,
-            )
-            return 1
         except BaseException as error:
             # no traceback and no message: either may quote the data, and standard error is often logged
             print(

@@ -80,6 +80,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--methods", choices=known_methods(), nargs="+", action="extend", help="which methods, by default all"
     )
+    _add_count(command)
     add("--quick", action="store_true", help="all methods but the posterior: the command takes seconds")
     add(
         "--draws",
@@ -185,7 +186,7 @@ def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--model", required=True, help=_VARIABLES_HELP)
     add("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
     add("--force", action="store_true", help="replace an existing file")
-    add("--count", metavar="COLUMN", help="column of a frequency table: how many records each row stands for")
+    _add_count(command)
     _add_budget(command)
     _add_json(command)
 
@@ -330,6 +331,12 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         "adjacency are options of their own)",
     )
     add("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="which data sets are neighbours")
+
+
+def _add_count(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--count", metavar="COLUMN", help="column of a frequency table: how many records each row stands for"
+    )
 
 
 def _add_inference(command: argparse.ArgumentParser) -> None:

@@ -253,8 +253,6 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             raise ArgumentError(
                 f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
             )
-        if not isinstance(count, Hashable):
-            raise ArgumentError(f"`count` must be the name of a column, got a {type(count).__name__}.")
         return count
 
     def _called(self, hook: str, *given: Any) -> Any:

@@ -30,6 +30,7 @@ import numpy as np
 from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
+from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
@@ -93,6 +94,18 @@ class LearningPlan:
     def knows_total(self) -> bool:
         """Whether there is a number of records, public or noisy."""
         return self.is_total_public or self.budget.total is not None
+
+    @property
+    def merge_rules(self) -> tuple[MergeRule, ...]:
+        """Declared rules for merging states: their order, and the states for missing and undeclared values."""
+        redirected = (self.missing, self.other)
+        return tuple(
+            MergeRule(
+                is_ordered=v in self.ordered,
+                apart=tuple(sorted({codes[v] for codes in redirected if v in codes})),
+            )
+            for v in self.specification.domain.variables
+        )
 
     def extended[PlanT: LearningPlan](self, kind: type[PlanT], **more: Any) -> PlanT:
         """Return a mechanism's own plan: this one, and what it adds."""

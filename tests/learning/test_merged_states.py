@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.rounds import MeasuredTable, MergeRule, Merging
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.noise import DiscreteLaplace
@@ -130,6 +129,7 @@ def test_scores_restrict_nothing_but_what_is_merged():
     assert same.tables.flat.tolist() == release.tables.flat.tolist()
 
 
-def test_one_choice_of_pairs_has_no_use_for_scores():
-    with pytest.raises(ModelError, match="scores"):
-        learned(degree=2)
+def test_one_choice_of_pairs_takes_scores_and_uses_them_for_merges_alone():
+    with_order, without = (learned(ordinal, rho=3.0, degree=2) for ordinal in (ITEMS, ()))
+    assert "fallen_back" not in with_order.details
+    np.testing.assert_array_equal(with_order.coupling_matrix, without.coupling_matrix)

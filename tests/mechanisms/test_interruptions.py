@@ -142,6 +142,20 @@ def test_an_interrupted_learner_stops_early_says_by_what_and_warns(monkeypatch, 
         assert release.fit().status == "stopped early"
 
 
+@pytest.mark.parametrize("taken", [0, 2])
+def test_an_interrupted_ascent_states_the_steps_it_took(taken):
+    mechanism, network = LEARNERS["gradient ascent"]
+    words = Interrupting(())
+    planned = released(mechanism, network, data(), words).details["steps"]
+    before = (
+        1 + (words.calls - 1) // planned * taken
+    )  # one draw for the number of records, then those of each step
+    with pytest.warns(InterruptionWarning):
+        details = released(mechanism, network, data(), Interrupting((before + 1,))).details
+    assert (details["steps"], planned > 2) == (taken, True)
+    assert ("learning_rate" in details) == (taken > 0)
+
+
 def interrupt_once(kind):
     """Stand in for a function: its first call is interrupted, by whatever name it is reached."""
     real, calls = importlib.import_module(FITTING).closed_form, []

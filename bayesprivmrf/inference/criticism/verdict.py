@@ -53,7 +53,8 @@ def verdict(
     if not evidence.has_total:
         problems = (
             *problems,
-            "the number of records may be zero: its standard error is larger; spend more",
+            "the number of records may be zero: its standard error is larger; spend more, or, where tables were "
+            "given, check that they hold counts, not proportions",
         )
     if inference == "loopy" and status in _ENDED_WELL:
         status = Status.APPROXIMATE

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesprivmrf.checks import probability
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
 from bayesprivmrf.inference.limits import limits_of_draws
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
@@ -67,7 +67,7 @@ def bounded(
         errors = of_sampling = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
     else:
         nothing = np.full(values.shape, np.nan)
-        return values, nothing, nothing, (Mark(RowStatus.OK, "a point estimate, which has no interval"),)
+        return values, nothing, nothing, (POINT,)
     return values, *_by_delta(values, errors, of_sampling, prob, is_share)
 
 

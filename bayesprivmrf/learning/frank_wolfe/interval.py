@@ -60,7 +60,9 @@ _REPLICATES = 8  # releases that tell what the path leaves out of the mean
 _PRIOR = 0.5  # nats
 _LARGEST_STEP = 0.5  # nats, of a coupling in one round
 _CLOSE, _UNSETTLED = 0.1, 0.5  # root mean square of a round's steps, in the couplings' deviations
-_FARTHEST = 5.0  # of a released coupling from its mean, in its deviations
+_FARTHEST = (
+    5.0  # of a released coupling from its mean, in its deviations: beyond, there are no linearised limits
+)
 _JITTER = 1e-12
 _HALF = 0.5  # records
 

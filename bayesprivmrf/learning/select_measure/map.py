@@ -312,7 +312,9 @@ def _left_out(model: _Model, tail: float) -> Limits:
         return low, high
     i, j = (np.arange(len(model.cards)).repeat(model.cards)[side] for side in (rows, columns))
     states, total = np.array(model.cards), model.total
-    share = np.clip(model.shares, 0.5 / total, 1 - 0.5 / total)
+    share = np.clip(
+        model.shares, 0.5 / total, 1 - 0.5 / total
+    )  # a state that nobody has is one of half a record
     variance, mean = share * (1 - share), share - 1 / states.repeat(states)
     size = 1 - 1 / states  # squared length of an indicator among contrasts
     noise = size[i] * size[j] * model.pair_noise
@@ -331,6 +333,7 @@ def _left_out(model: _Model, tail: float) -> Limits:
     threshold = np.sqrt(least * (noise + sampling))
     largest = _largest(threshold, noise, sampling, *_chosen_above(model, i, j), tail)
     limit = np.sqrt(both)
+    # a covariance at its limit, that of copies, is taken as just below it, where the logarithm is finite
     around = np.arctanh(np.clip(_covariances(model, rows, columns) / limit, -1 + 1e-9, 1 - 1e-9))
     with np.errstate(divide="ignore"):
         reach = np.arctanh(np.minimum(largest / limit, 1.0))

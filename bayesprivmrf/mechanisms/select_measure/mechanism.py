@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, ClassVar, Literal, final
@@ -103,7 +103,8 @@ class SelectMeasure(
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
     `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
     likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
-    allows; a smaller model stands in for a fit that fails, and the release says which. Where measuring all pairs
+    allows; a smaller model stands in for a fit that fails, and the release says which. If rare states are merged in
+    it, the same holds for scores and missing values as in rounds. Where measuring all pairs
     would have no more noise, because no budget goes to a choice, the mechanism measures all.
 
     Parameters
@@ -181,7 +182,7 @@ class SelectMeasure(
 
     @property
     def _knows_order(self) -> bool:
-        return self.degree is None
+        return True
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text: those of the form alone that was asked for."""
@@ -215,6 +216,7 @@ class SelectMeasure(
         form: Measure = self.measure or ("moments" if is_binary else "tables")
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
+        measured = replace(measured, rules=plan.merge_rules)
         fitted = CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
         return plan.extended(SelectMeasurePlan, map=fitted)
 
