@@ -42,6 +42,7 @@ from bayesprivmrf.learning.rounds.fit import (
     distance_in_noise,
     number_of_records,
     pooled_means,
+    prior_deviations,
 )
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
@@ -77,8 +78,7 @@ class _Prior(EffectsPrior):
     @property
     def first(self) -> FloatArray:
         """Log scales of the search before."""
-        kinds = np.minimum(np.array(self.orders, dtype=int), len(PRIOR_DEVIATIONS)) - 1
-        return np.log(np.array(PRIOR_DEVIATIONS))[kinds]
+        return np.log(prior_deviations(np.array(self.orders, dtype=int)))
 
 
 def has_scales(effects: Effects) -> bool:
