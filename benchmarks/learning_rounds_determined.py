@@ -1,6 +1,7 @@
 """Errors and interval coverage of `SelectMeasure(rho)` for nearly deterministic columns.
 
-    OMP_NUM_THREADS=1 uv run python benchmarks/learning_rounds_determined.py [--seeds 8] [--first 0] [--rho 0.1 1] [--mode]
+    OMP_NUM_THREADS=1 uv run python benchmarks/learning_rounds_determined.py \\
+        [--seeds 8] [--first 0] [--rho 0.1 1] [--mode]
 
 Five populations, from which 1,500 records are drawn; add-or-remove-one neighbors, fresh seeds:
 
