@@ -101,13 +101,15 @@ def test_groups_of_one_size_are_told_apart_in_the_query_of_a_table():
     np.testing.assert_array_equal(made.query.bind(model).answers(counts), [0 + 4, 1 + 5, 2 + 6, 3 + 7])
 
 
-def test_merged_states_are_named_in_details_print_graph_and_every_row_they_touch(tmp_path):
+def test_merged_states_are_named_in_details_print_graph_assumptions_and_every_row_they_touch(tmp_path):
     release = learned()
     variable, parts = next(iter(release.merged_states.items()))
     first = list(map(str, parts[0]))
     assert release.details["merged"][variable][0] == first
     assert " = ".join(first) in str(release)
     assert release.graph().nodes[variable]["merged"] == parts
+    said = f"{variable}: {', '.join(first)} are merged in the fit, and depend on other variables alike."
+    assert said in release.assumptions
     other = next(item for item in ITEMS if item != variable)
     frame = release.solution.interval([variable, other])
     rows = frame.index.get_level_values(variable).isin(first)
