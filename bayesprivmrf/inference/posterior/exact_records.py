@@ -25,6 +25,8 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["ExactRecords"]
 
+_A_SHAPE = 1600.0
+"""Operations of the moves of one learned number of the rows' prior (benchmark *Choice of the engine*)."""
 _ENOUGH = 100
 """Effective draws of a chain over which the work of its initial records is spread."""
 
@@ -66,11 +68,18 @@ class ExactRecords(HyperDirichlet, RecordSampler):
         return "hyper-dirichlet"
 
     @property
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain: of the records, and of the learned shapes (`effort`)."""
+        return super().operations_a_sweep + _A_SHAPE * self.prior.size
+
+    @property
     def work(self) -> float:
         """Operations per effective draw, including those of the initial records (`effort`)."""
         error = 0.0 if self.total is not None else self.evidence.total_standard_error
         spread = CellSpread.of(self.evidence, self._measured, self.first_total)
-        sweeps = sweeps_of_records(spread, self.first_total, MOVES, self.births, error)
+        sweeps = sweeps_of_records(
+            spread, self.first_total, MOVES, self.births, error, len(self.forest.order)
+        )
         return self.operations_a_sweep * sweeps + self.operations_a_visit * self.first_total / _ENOUGH
 
     def chain(self, rng: np.random.Generator) -> RecordChain:

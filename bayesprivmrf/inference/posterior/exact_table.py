@@ -34,7 +34,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["ExactTable"]
 
-_OPERATIONS = 90.0
+_OPERATIONS = 115.0
 """Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell."""
 
 _SURE = 2.0
@@ -86,9 +86,7 @@ class ExactTable(ExactRecords):
     def work(self) -> float:
         """Operations per effective draw (`effort`)."""
         spread = CellSpread.of(self.evidence, self._measured, self.first_total)
-        return self.operations_a_sweep * sweeps_of_table(
-            spread, self.first_total, rounds_of(self.forest.cells.size)
-        )
+        return self.operations_a_sweep * sweeps_of_table(spread, rounds_of(self.forest.cells.size))
 
     @property
     def bytes_a_record(self) -> int:

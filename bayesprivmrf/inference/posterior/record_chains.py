@@ -34,8 +34,8 @@ _STRETCH = 50
 """Sweeps between two looks at the room for births, and at whether to stop."""
 _LOOK = 0.1
 """Seconds between two checks of the chains, for the progress bar and for a limit in seconds."""
-_A_CELL, _A_CLIQUE = 2.5, 100.0
-"""Operations of a visit for each cell that it reads, and for each clique (benchmark *Choice of the engine*)."""
+_A_CELL, _A_TABLE = 2.2, 90.0
+"""Operations of a visit for each cell that it reads, and for each table of rows that the record has a cell of."""
 
 type Kept = dict[str, np.ndarray]
 """Draws of one chain by name, the draw first."""
@@ -157,9 +157,9 @@ class RecordSampler:
 
     @property
     def bytes_a_record(self) -> int:
-        """Memory of one record of one chain: its cell of each clique."""
+        """Memory of one record of one chain: its cell of each table of rows."""
         assert self._forest is not None
-        return len(self._forest.order) * np.dtype(np.int32).itemsize
+        return len(self._forest.tables) * np.dtype(np.int32).itemsize
 
     @property
     def other(self) -> str | None:
@@ -171,7 +171,7 @@ class RecordSampler:
         """Operations of one move of a record, or of one proposed birth or death."""
         forest = self._forest
         assert forest is not None
-        return _A_CELL * (forest.cells.size + forest.sources.size) + _A_CLIQUE * len(forest.order)
+        return _A_CELL * (forest.cells.size + forest.sources.size) + _A_TABLE * len(forest.tables)
 
     @property
     def operations_a_sweep(self) -> float:
