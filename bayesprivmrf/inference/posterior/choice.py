@@ -74,6 +74,19 @@ class Choice:
             require_records(chosen, self.chains)
         return chosen
 
+    def other(self, chosen: Formulation) -> str | None:
+        """Name a formulation that may mix where the chosen one does not: relaxed counts, or whole records if few."""
+        if isinstance(chosen, RecordSampler):
+            return chosen.other
+        try:
+            exact = replace(
+                self, asked=replace(self.asked, formulation="exact", smoothing=0.0), is_plain=True
+            ).formulation()
+        except PrivacyError:
+            return None
+        assert isinstance(exact, RecordSampler)
+        return "exact" if SMALLEST_ESS * self.chains * exact.work <= WORK else None
+
     def _fitting(self) -> Formulation:
         """Return the requested formulation, or the one with the least work."""
         model = self.evidence.specification
