@@ -4,11 +4,11 @@
 
 Each model has records from Dirichlet rows, N private, and continuous Laplace noise. The constants of `effort` were
 fitted with seed 20261126 to pairs (2x3, 3x2), a table (3x4), chains of five variables of four states and of six of
-three ("path"), a star and two triples. The chain "line" and the "tree" were not used there. Two chains of 300 draws after 200 of tuning,
-seed 1. Processor seconds of all threads, and in parentheses operations in units of 10^9 (`effort`), are scaled to 400
-effective draws in the bulk and in the tails of the worst count; constant counts are taken as mixed. An engine whose
-forecast is more than twelve times the other's is not run ("-"). The last two columns are the seconds and operations of
-the engine that `auto` takes, over those of the better one.
+three ("path"), a star and two triples. The chain "line" and the "tree" were not used there. Two chains of 300 draws
+after 200 of tuning, seed 1. Processor seconds of all threads, and in parentheses operations in units of 10^9
+(`effort`), are scaled to 400 effective draws in the bulk and in the tails of the worst count; constant counts are
+taken as mixed. An engine whose forecast is more than twelve times the other's is not run ("-"). The last two columns
+are the seconds and operations of the engine that `auto` takes, over those of the better one.
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def main() -> None:
                 ratios = [efforts[taken][k] / min(each[k] for each in efforts.values()) for k in (0, 1)]
                 shown = " | ".join(f"{t:.2f} ({w:.1f})" if t < math.inf else "-" for t, w in efforts.values())
                 print(
-                    f"| {model} | {records:.0e} | {scale:g} | {shown} | {taken} | {ratios[0]:.1f} | {ratios[1]:.1f} |",
+                    f"| {model} | {records:.0e} | {scale:g} | {shown} | {taken} "
+                    f"| {ratios[0]:.1f} | {ratios[1]:.1f} |",
                     flush=True,
                 )
 

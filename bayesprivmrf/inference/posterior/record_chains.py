@@ -16,7 +16,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
-from bayesprivmrf.inference.posterior.effort import WORK
+from bayesprivmrf.inference.posterior.effort import WORK, CellSpread, sweeps_of_records
 from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.record_tape import ChainState, RecordTape
@@ -34,6 +34,8 @@ _STRETCH = 50
 """Sweeps between two looks at the room for births, and at whether to stop."""
 _LOOK = 0.1
 """Seconds between two checks of the chains, for the progress bar and for a limit in seconds."""
+_ENOUGH = 100
+"""Effective draws of a chain over which the work of its initial records is spread."""
 _A_CELL, _A_TABLE = 2.2, 90.0
 """Operations of a visit for each cell that it reads, and for each table of rows that the record has a cell of."""
 
@@ -177,6 +179,17 @@ class RecordSampler:
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain (`effort`)."""
         return self.operations_a_visit * (min(self.first_total, MOVES) + self.births)
+
+    @property
+    def work(self) -> float:
+        """Operations per effective draw, including those of the initial records (`effort`)."""
+        assert self._forest is not None
+        error = 0.0 if self.total is not None else self.evidence.total_standard_error
+        spread = CellSpread.of(self.evidence, self._measured, self.first_total)
+        sweeps = sweeps_of_records(
+            spread, self.first_total, MOVES, self.births, error, len(self._forest.order)
+        )
+        return self.operations_a_sweep * sweeps + self.operations_a_visit * self.first_total / _ENOUGH
 
     def sample(
         self,

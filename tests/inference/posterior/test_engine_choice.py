@@ -143,3 +143,26 @@ def test_many_states_whose_positions_move_with_the_level_keep_their_law():
             rows.append([level, table[0], table.max(), (table**2).sum()])
     for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
         assert ks_2samp(before, after).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("formulation", ["hyper-dirichlet", "log-linear"])
+def test_a_warning_of_slow_mixing_names_whole_records_where_they_would_mix(formulation):
+    short = {"rng": 1, "draws": 50, "tune": 50, "chains": 2, "progress_bar": False}
+    with pytest.warns(SamplingWarning, match=r"have not mixed.*LatentCounts\(formulation='exact'\)"):
+        LatentCounts(formulation=formulation).fit(noisy(60, 1.0), **short)
+    with pytest.warns(SamplingWarning, match="have not mixed") as found:
+        LatentCounts(formulation=formulation).fit(noisy(10**6, 10.0), **short)
+    assert "formulation=" not in str(found[0].message)
+
+
+def test_an_explicit_exact_formulation_converges_whatever_the_number_of_records():
+    """Chains of one table start within the noise of the release, however many records there are."""
+    table = specification({"a": [0, 1, 2], "b": [0, 1, 2, 3]}, [("a", "b")])
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(10**11, rng.dirichlet(np.ones(12))).reshape(3, 4)
+    values = counts + rng.laplace(0, 1.0, counts.shape)
+    release = NoisyStatistics.from_tables(table, {("a", "b"): values}, noise=Laplace(1.0))
+    posterior = LatentCounts(formulation="exact").fit(release, rng=1, **SHORT)
+    assert posterior.status is Status.CONVERGED
+    frame = posterior.interval(["a", "b"], of="records", prob=0.999)
+    assert ((frame["lower"] <= counts.ravel()) & (counts.ravel() <= frame["upper"])).all()
