@@ -12,10 +12,15 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 _VARIABLE = "NUMBA_CACHE_DIR"
+_SILENT = 1.0
+"""Seconds of compiling after which a person who waits is told the reason."""
 
 
 def ensure_cache_folder() -> None:
@@ -52,6 +57,40 @@ def ensure_cache_folder() -> None:
         RuntimeWarning,
         stacklevel=3,
     )
+
+
+def building(seconds: int) -> str:
+    """Return the remark that something is compiled, and how long it takes."""
+    return f"building the engines once (about {seconds} s on two free cores) ..."
+
+
+@cache
+def announce_compiling() -> None:
+    """Let numba's compiling of this package be announced on standard error, once a process, where somebody watches.
+
+    What numba loads from its cache is not compiled, and is not announced.
+    """
+    from numba.core import event
+
+    class Listener(event.Listener):
+        begin = spent = 0.0
+        is_told = False
+
+        def on_start(self, event: Any) -> None:
+            self.begin = time.perf_counter()
+
+        def on_end(self, event: Any) -> None:
+            from bayesprivmrf.inference.posterior.sampled import is_watched
+
+            if self.is_told or not event.data["module"].startswith("bayesprivmrf."):
+                return
+            self.spent += time.perf_counter() - self.begin
+            if self.spent > _SILENT:
+                self.is_told = True
+                if is_watched():
+                    print(building(30), file=sys.stderr)
+
+    event.register("numba:run_pass", Listener())
 
 
 def cache_folders() -> list[str]:

@@ -1,8 +1,10 @@
 """Compiled code is kept in a folder that the user can write and that nobody else can."""
 
+import importlib.util
 import os
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 
@@ -54,3 +56,36 @@ def test_without_a_folder_to_write_compiled_code_goes_to_a_private_temporary_one
     assert folder == numba.config.CACHE_DIR
     assert os.stat(folder).st_mode & 0o077 == 0
     os.rmdir(folder)
+
+
+def compiled_in(module, function, tmp_path, monkeypatch):
+    """Compile a function in a module of the given name."""
+    import numba
+
+    path = tmp_path / "kernels.py"
+    path.write_text(function)
+    loader = importlib.util.spec_from_file_location(module, path)
+    kernels = importlib.util.module_from_spec(loader)
+    monkeypatch.setitem(sys.modules, module, kernels)
+    loader.loader.exec_module(kernels)
+    numba.njit(kernels.added)(1)
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
+    is_watched, monkeypatch, capsys, tmp_path
+):
+    from numba.core import event
+
+    from bayesprivmrf import compiled_cache
+    from bayesprivmrf.inference.posterior import sampled
+
+    monkeypatch.setattr(compiled_cache, "_SILENT", 0.0)
+    monkeypatch.setattr(sampled, "is_watched", lambda: is_watched)
+    monkeypatch.setattr(event, "_registered", defaultdict(list))
+    compiled_cache.announce_compiling.__wrapped__()
+    compiled_in("elsewhere", "def added(x): return x + 1", tmp_path, monkeypatch)
+    assert not capsys.readouterr().err
+    for number in (2, 3):
+        compiled_in(f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch)
+    assert capsys.readouterr().err.count("building the engines once") == is_watched

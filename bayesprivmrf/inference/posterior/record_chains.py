@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.clock import Clock
 from bayesprivmrf.inference.posterior.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
@@ -38,6 +39,8 @@ _ENOUGH = 100
 """Effective draws of a chain over which the work of its initial records is spread."""
 _A_CELL, _A_TABLE = 2.2, 90.0
 """Operations of a visit for each cell that it reads, and for each table of rows that the record has a cell of."""
+
+announce_compiling()  # the modules imported above compile at their first call
 
 type Kept = dict[str, np.ndarray]
 """Draws of one chain by name, the draw first."""
