@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Choice"]
 
 _MOST_SWEEPS = 100
-"""Sweeps that visit all records once, beyond which forecasts of whole records are far too low (docs/benchmarks.md)."""
+"""Sweeps that visit all records once, beyond which forecasts of whole records are far too low (docs/benchmarks.md,
+*Choice of the engine*)."""
 _NO_NUTS = (
     "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave out "
     "`sampler` and all settings except `cores` and `progress_bar`, or ask for formulation='{other}'."

@@ -9,21 +9,23 @@ whose stationary variance is s² then has an autocorrelation time of s² / (p (1
 takes twice that. With n = pN, C cliques, and a factor for moves that are rejected at a kink of Laplace noise of scale
 b, the number of sweeps is
 
-.. math:: \frac{3}{2} + 2 \frac{N}{V} \max_i \frac{s_i^2}{n_i} \Bigl(1 + \frac{1}{b}\Bigr) \Bigl(\frac{C}{2}\Bigr)^2,
+.. math:: \frac{3}{2} + 2 \frac{N}{V} \max_i \frac{s_i^2}{n_i} \Bigl(1 + \frac{1}{b}\Bigr) \Bigl(\frac{C}{2}\Bigr)^3,
 
-where 1/b is capped at 5. A separator's state can only change in all cliques that share it at once. The factor of C
-that comes from this is fitted: one chain of five cliques took ten times the sweeps of one of two cliques. The last
-ratio is about b where a cell is nearly empty, and grows as N where a cell is measured only as a part of a sum. Beyond
-V records the work therefore grows in proportion to N b, without a bound.
+where 1/b is capped at 5. The factor of C is fitted: the state of a separator changes in all cliques that share it
+at once, so that kinks of several tables reject a move. The ratio s²/n is about b where a cell is nearly empty, and
+grows as N where a cell is measured only as a part of a sum. Beyond V records the work therefore grows in proportion
+to N b, without a bound. It is then far too low, by a factor of 100 for a million records, but relaxed counts are
+faster there by more than that.
 
-A count that narrow noise leaves two values, s² < 1, flips between them instead of walking: the less likely value is
-left at nearly every proposal, so that 1 / n replaces the terms in s² if it is larger, and C plays no part. Births
-and deaths, at most 1,000 per sweep, move a private N, whose variance is e², by a random walk of one record per step.
+A count that narrow noise fixes at k but for a small probability, s² < 0.05, flips between k and a neighbor instead of
+walking. From k - 1 it returns at nearly every proposal, for the noise pulls records in. From k + 1 it returns when one
+of the k + 1 records is visited, so that 1 / (k + 1) replaces the terms in s². Births and deaths, at most 1,000 per
+sweep, move a private N, whose variance is e², by a random walk of one record per step.
 
 **One table.** Each move changes a count by up to two standard deviations of the noise, and chains start within the
 noise. The work therefore does not depend on N. Cells whose noise exceeds their count, and parts of sums, take longer.
 
-**Relaxed counts.** NUTS needs about 90 gradients per effective draw. Kinks of Laplace noise need shorter steps; the
+**Relaxed counts.** NUTS needs about 100 gradients per effective draw. Kinks of Laplace noise need shorter steps; the
 more kinks there are and the narrower they are, the shorter.
 
 The constants are fitted to the benchmark *Choice of the engine*, which checks that the chosen engine takes at most
@@ -56,7 +58,7 @@ WORK = 1.2e11
 
 _STEP, _NUMBER = 2500.0, 170.0
 """Operations of one gradient: of the sampler itself, and for each latent number."""
-_GRADIENTS = 90.0
+_GRADIENTS = 105.0
 """Gradients per effective draw where the density is smooth, those of tuning included."""
 _KINK = 0.012
 """Growth of the number of gradients per latent number, for noise whose scale is one record."""
@@ -68,6 +70,8 @@ _BIRTH = 6.0
 """Births and deaths per effective draw of N and unit of its variance; some of them are rejected."""
 _RARE = 1e-3
 """Variance of a count below which it hardly changes in thousands of draws."""
+_FLIPS = 0.05
+"""Variance of a count below which one value is so likely that the count leaves it alone and returns at once."""
 _WIDE, _REACH = 2.0, 40
 """Noise scale from which integrals replace sums over whole numbers, to 4 %; and the range of the sums."""
 _PARTED = 2.0
@@ -151,11 +155,12 @@ def sweeps_of_records(
     spread: CellSpread, total: float, visits: int, births: int, error: float, cliques: int
 ) -> float:
     """Return the sweeps of whole records per effective draw; `error` is the standard error of a private N."""
-    walk = np.where(spread.variances < 1.0, 1.0, (cliques / 2) ** 2) * spread.variances
-    walk *= 1.0 + 1.0 / max(spread.scale, _NARROWEST)
-    walk = np.where(spread.variances > _RARE, np.maximum(walk, 1.0), 0.0)
-    held = np.maximum(np.maximum(spread.means, np.sqrt(spread.variances)), 1.0)
-    slowest = 2.0 * float((walk / held).max(initial=0.0)) * total / max(min(total, visits), 1.0)
+    kinks = (1.0 + 1.0 / max(spread.scale, _NARROWEST)) * (cliques / 2) ** 3
+    walk = kinks * spread.variances / np.maximum(np.maximum(spread.means, np.sqrt(spread.variances)), 1.0)
+    likely = np.rint(spread.means)
+    flips = np.where((spread.variances > _RARE) & (spread.means >= likely), 1.0 / (likely + 1.0), 0.0)
+    walk = np.where(spread.variances < _FLIPS, flips, walk)
+    slowest = 2.0 * float(walk.max(initial=0.0)) * total / max(min(total, visits), 1.0)
     return _SWEEPS + slowest + _BIRTH * min(error, total) ** 2 / max(births, 1)
 
 

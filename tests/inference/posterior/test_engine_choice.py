@@ -120,6 +120,18 @@ def test_a_table_of_a_thousand_states_mixes_in_seconds():
 
 
 @pytest.mark.slow
+def test_the_posterior_of_a_table_of_many_states_converges():
+    """Before moves of one position read only their own cells, this fit ended unmixed after three times as long."""
+    rng = np.random.default_rng(1)
+    model = specification({"a": list(range(300)), "b": [0, 1]}, [("a", "b")])
+    counts = rng.multinomial(30_000, rng.dirichlet(np.full(600, 0.5)))
+    release = noisy_release(model, counts, DiscreteLaplace(2.0), rng)
+    posterior = LatentCounts().fit(release, rng=1, draws=1000, tune=300, chains=2, progress_bar=False)
+    assert posterior.stats["formulation"] == "exact"
+    assert posterior.status is Status.CONVERGED
+
+
+@pytest.mark.slow
 def test_many_states_whose_positions_move_with_the_level_keep_their_law():
     """Shapes, counts and noise from their joint law, which forty sweeps keep: means by the law's own errors."""
     from inference.posterior.drawn import formulation_on
