@@ -9,9 +9,9 @@ whose stationary variance is s² then has an autocorrelation time of s² / (p (1
 takes twice that. With n = pN, C cliques, and a factor for moves that are rejected at a kink of Laplace noise of scale
 b, the number of sweeps is
 
-.. math:: \frac{3}{2} + 2 \frac{N}{V} \max_i \frac{s_i^2}{n_i} \Bigl(1 + \frac{1}{b}\Bigr) \Bigl(\frac{C}{2}\Bigr)^3,
+.. math:: \frac{3}{2} + 2 \frac{N}{V} \max_i \frac{s_i^2}{n_i} \Bigl(1 + \frac{1}{b^2}\Bigr) \Bigl(\frac{C}{2}\Bigr)^3,
 
-where 1/b is capped at 5. The factor of C is fitted: the state of a separator changes in all cliques that share it
+where b is at least 0.3. The factors of b and C are fitted: the state of a separator changes in all cliques that share it
 at once, so that kinks of several tables reject a move. The ratio s²/n is about b where a cell is nearly empty, and
 grows as N where a cell is measured only as a part of a sum. Beyond V records the work therefore grows in proportion
 to N b, without a bound. It is then far too low, by a factor of 100 for a million records, but relaxed counts are
@@ -62,8 +62,8 @@ _GRADIENTS = 105.0
 """Gradients per effective draw where the density is smooth, those of tuning included."""
 _KINK = 0.012
 """Growth of the number of gradients per latent number, for noise whose scale is one record."""
-_NARROWEST = 0.2
-"""Noise scale, in records, below which gradients and rejections of whole records do not grow further."""
+_NARROWEST, _SHARPEST = 0.2, 0.3
+"""Noise scale, in records, below which gradients, and rejections of whole records, do not grow further."""
 _SWEEPS = 1.5
 """Sweeps per draw: half as many sweeps of tuning as of draws are the default."""
 _BIRTH = 6.0
@@ -155,7 +155,7 @@ def sweeps_of_records(
     spread: CellSpread, total: float, visits: int, births: int, error: float, cliques: int
 ) -> float:
     """Return the sweeps of whole records per effective draw; `error` is the standard error of a private N."""
-    kinks = (1.0 + 1.0 / max(spread.scale, _NARROWEST)) * (cliques / 2) ** 3
+    kinks = (1.0 + 1.0 / max(spread.scale, _SHARPEST) ** 2) * (cliques / 2) ** 3
     walk = kinks * spread.variances / np.maximum(np.maximum(spread.means, np.sqrt(spread.variances)), 1.0)
     likely = np.rint(spread.means)
     flips = np.where((spread.variances > _RARE) & (spread.means >= likely), 1.0 / (likely + 1.0), 0.0)

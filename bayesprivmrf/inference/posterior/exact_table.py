@@ -34,7 +34,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = ["ExactTable"]
 
-_OPERATIONS = 115.0
+_OPERATIONS = 130.0
 """Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell."""
 
 _SURE = 2.0
