@@ -4,10 +4,11 @@
 
 Each model has records from Dirichlet rows, N private, and continuous Laplace noise. The constants of `effort` were
 fitted with the seeds 20261126 and 77, at scales from 0.1 to 100, to all models except "steps", a chain of five
-variables of two to five states. Two chains of 300 draws after 200 of tuning, seed 1. Processor seconds of all threads, and in parentheses operations in units of 10^9
-(`effort`), are scaled to 400 effective draws in the bulk and in the tails of the worst count; constant counts are
-taken as mixed. An engine whose forecast is more than twelve times the other's is not run ("-"). The last two columns
-are the seconds and operations of the engine that `auto` takes, over those of the better one.
+variables of two to five states. Two chains of 300 draws after 200 of tuning, seed 1. Processor seconds of all
+threads, and in parentheses operations in units of 10^9 (`effort`), are scaled to 400 effective draws in the bulk and
+in the tails of the worst count; constant counts are taken as mixed. An engine whose forecast is more than twelve
+times the other's is not run ("-"). The last two columns are the seconds and operations of the engine that `auto`
+takes, over those of the better one.
 """
 
 from __future__ import annotations

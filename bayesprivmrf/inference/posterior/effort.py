@@ -4,23 +4,24 @@ An operation takes about a nanosecond on a core of 2026; only ratios matter. The
 of one draw times the number of draws per effective draw, those of tuning included.
 
 **Whole records.** A sweep visits V = min(N, 2000) records. A cell that holds the share p of the records loses or
-gains one at a visit with probability 2 p (1 - p), the variance of its random walk per visit. A random walk
-whose stationary variance is s² then has an autocorrelation time of s² / (p (1 - p)) visits, and an effective draw
-takes twice that. With n = pN, C cliques, and a factor for moves that are rejected at a kink of Laplace noise of scale
-b, the number of sweeps is
+gains one at a visit with probability 2 p (1 - p), the variance of its random walk per visit. A random walk whose
+stationary variance is s² then has an autocorrelation time of s² / (p (1 - p)) visits, and an effective draw takes
+twice that. With n = pN, C cliques, and a factor for moves that are rejected at a kink of Laplace noise of scale b,
+the number of sweeps is
 
-.. math:: \frac{3}{2} + 2 \frac{N}{V} \max_i \frac{s_i^2}{n_i} \Bigl(1 + \frac{1}{b^2}\Bigr) \Bigl(\frac{C}{2}\Bigr)^3,
+.. math:: \frac{3}{2} + 2 \frac{N}{V} \Bigl(1 + \frac{1}{b^2}\Bigr) \Bigl(\frac{C}{2}\Bigr)^3
+          \max_i \frac{s_i^2}{n_i},
 
-where b is at least 0.3. The factors of b and C are fitted: the state of a separator changes in all cliques that share it
-at once, so that kinks of several tables reject a move. The ratio s²/n is about b where a cell is nearly empty, and
+where b is at least 0.3. The factors of b and C are fitted: the state of a separator changes in all cliques that share
+it at once, so that kinks of several tables reject a move. The ratio s²/n is about b where a cell is nearly empty, and
 grows as N where a cell is measured only as a part of a sum. Beyond V records the work therefore grows in proportion
 to N b, without a bound. It is then far too low, by a factor of 100 for a million records, but relaxed counts are
 faster there by more than that.
 
 A count that narrow noise fixes at k but for a small probability, s² < 0.05, flips between k and a neighbor instead of
-walking. From k - 1 it returns at nearly every proposal, for the noise pulls records in. From k + 1 it returns when one
-of the k + 1 records is visited, so that 1 / (k + 1) replaces the terms in s². Births and deaths, at most 1,000 per
-sweep, move a private N, whose variance is e², by a random walk of one record per step.
+walking. From k - 1 it returns at nearly every proposal, for the noise pulls records in. From k + 1 it returns when
+one of the k + 1 records is visited, so that 1 / (k + 1) replaces the terms in s². Births and deaths, at most 1,000
+per sweep, move a private N, whose variance is e², by a random walk of one record per step.
 
 **One table.** Each move changes a count by up to two standard deviations of the noise, and chains start within the
 noise. The work therefore does not depend on N. Cells whose noise exceeds their count, and parts of sums, take longer.
