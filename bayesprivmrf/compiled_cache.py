@@ -64,6 +64,11 @@ def building(seconds: int) -> str:
     return f"building the engines once (about {seconds} s on two free cores) ..."
 
 
+def is_watched() -> bool:
+    """Return True if somebody could see remarks and progress bars: at a terminal, or in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 @cache
 def announce_compiling() -> None:
     """Let numba's compiling of this package be announced on standard error, once a process, where somebody watches.
@@ -80,8 +85,6 @@ def announce_compiling() -> None:
             self.begin = time.perf_counter()
 
         def on_end(self, event: Any) -> None:
-            from bayesprivmrf.inference.posterior.sampled import is_watched
-
             if self.is_told or not event.data["module"].startswith("bayesprivmrf."):
                 return
             self.spent += time.perf_counter() - self.begin

@@ -78,10 +78,9 @@ def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
     from numba.core import event
 
     from bayesprivmrf import compiled_cache
-    from bayesprivmrf.inference.posterior import sampled
 
     monkeypatch.setattr(compiled_cache, "_SILENT", 0.0)
-    monkeypatch.setattr(sampled, "is_watched", lambda: is_watched)
+    monkeypatch.setattr(compiled_cache, "is_watched", lambda: is_watched)
     monkeypatch.setattr(event, "_registered", defaultdict(list))
     compiled_cache.announce_compiling.__wrapped__()
     compiled_in("elsewhere", "def added(x): return x + 1", tmp_path, monkeypatch)
