@@ -107,7 +107,7 @@ def effort_of(formulation: ExactRecords | HyperDirichlet) -> tuple[float, float]
 
 def main() -> None:
     """Print a line for each model, number of records and scale of the noise."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", default=["pairs", "table", "steps"])
     parser.add_argument("--seed", type=int, default=91)
     parser.add_argument("--records", type=float, nargs="+", default=RECORDS)
