@@ -16,7 +16,9 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import time
 import warnings
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -26,6 +28,8 @@ from bayesprivmrf.errors import BayesPrivMRFError
 
 _VARIABLE = "NUMBA_CACHE_DIR"
 _CACHING = "numba.core.caching"
+_SILENT = 1.0
+"""Seconds of compiling after which a person who waits is told the reason."""
 
 
 def ensure_cache_folder() -> None:
@@ -114,6 +118,43 @@ def _mend(caching: Any) -> None:
             return None  # as if nothing were kept: numba compiles the function and keeps it
 
     caching.Cache._load_overload = load_or_forget
+
+
+def building(seconds: int) -> str:
+    """Return the remark that something is compiled, and how long it takes."""
+    return f"building the engines once (about {seconds} s on two free cores) ..."
+
+
+def is_watched() -> bool:
+    """Return True if somebody could see remarks and progress bars: at a terminal, or in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+@cache
+def announce_compiling() -> None:
+    """Let numba's compiling of this package be announced on standard error, once a process, where somebody watches.
+
+    What numba loads from its cache is not compiled, and is not announced.
+    """
+    from numba.core import event
+
+    class Listener(event.Listener):
+        begin = spent = 0.0
+        is_told = False
+
+        def on_start(self, event: Any) -> None:
+            self.begin = time.perf_counter()
+
+        def on_end(self, event: Any) -> None:
+            if self.is_told or not event.data["module"].startswith("bayesprivmrf."):
+                return
+            self.spent += time.perf_counter() - self.begin
+            if self.spent > _SILENT:
+                self.is_told = True
+                if is_watched():
+                    print(building(30), file=sys.stderr)
+
+    event.register("numba:run_pass", Listener())
 
 
 def _user_cache() -> Path:

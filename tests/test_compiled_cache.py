@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
 
@@ -103,3 +104,35 @@ def test_damaged_code_that_cannot_be_replaced_names_the_folder_and_the_remedy(do
     index.mkdir()
     with pytest.raises(BayesPrivMRFError, match=f"{index.parent}.*delete the folder, or set NUMBA_CACHE_DIR"):
         doubled()
+
+
+def compiled_in(module, function, tmp_path, monkeypatch):
+    """Compile a function in a module of the given name."""
+    import numba
+
+    path = tmp_path / "kernels.py"
+    path.write_text(function)
+    loader = importlib.util.spec_from_file_location(module, path)
+    kernels = importlib.util.module_from_spec(loader)
+    monkeypatch.setitem(sys.modules, module, kernels)
+    loader.loader.exec_module(kernels)
+    numba.njit(kernels.added)(1)
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
+    is_watched, monkeypatch, capsys, tmp_path
+):
+    from numba.core import event
+
+    from bayesprivmrf import compiled_cache
+
+    monkeypatch.setattr(compiled_cache, "_SILENT", 0.0)
+    monkeypatch.setattr(compiled_cache, "is_watched", lambda: is_watched)
+    monkeypatch.setattr(event, "_registered", defaultdict(list))
+    compiled_cache.announce_compiling.__wrapped__()
+    compiled_in("elsewhere", "def added(x): return x + 1", tmp_path, monkeypatch)
+    assert not capsys.readouterr().err
+    for number in (2, 3):
+        compiled_in(f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch)
+    assert capsys.readouterr().err.count("building the engines once") == is_watched

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.marginals import compiled, kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
@@ -18,6 +19,7 @@ from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.marginals.protocol import FloatArray
 
+announce_compiling()
 compiled.build("prepare", "collect", "distribute")
 
 EXPONENTIALS_IN_NUMPY = 2048

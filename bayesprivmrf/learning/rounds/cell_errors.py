@@ -65,15 +65,11 @@ from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-
 _UNMEASURED = 2.0
 """Assumed error of an effect that was not measured, in noise deviations of the last table; a rule of thumb."""
 
 _CONTRADICTED = 2.0
 """Standard deviations of d beyond which the numbers contradict the prior: one cell in twenty by chance."""
-
-_ONE_SIDED = 0.25
-"""Share of the distance at which an end is excluded over which a limit leaves the end; arbitrary, for continuity."""
 
 _LEAST_SPREAD = 1e-9
 _TAIL = 0.00135  # probability that a normal variable exceeds three standard deviations
@@ -217,23 +213,6 @@ class CellErrors:
             evaluations=0,
         )
         return Expansion(fit=fit, told=told, variances=variances)
-
-
-def excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return the degree to which the measured numbers exclude an end of the range without a prior, from 0 to 1.
-
-    A prior of finite effects excludes an empty cell, whatever was measured. A limit is therefore the end itself where
-    the noise reaches it, and moves away from the end over a quarter of that distance.
-
-    Parameters
-    ----------
-    distance
-        Distance from the estimate to the end.
-    reach
-        Half-width of the interval of a cell without a prior, at the same level.
-    """
-    beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
-    return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)
 
 
 def given_back(held: FloatArray) -> FloatArray:

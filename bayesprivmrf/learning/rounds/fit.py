@@ -51,7 +51,6 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
-
 PRIOR_DEVIATIONS = (10.0, 0.5, 0.15)
 """τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others.
 

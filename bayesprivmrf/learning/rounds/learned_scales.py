@@ -49,7 +49,6 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
-
 RENEWALS = 3
 """Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)."""
 

@@ -18,7 +18,7 @@ and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points
 
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
 the shares as independent ones; the interval is cut off at 0 and 1, and contains these ends unless the measured
-numbers exclude them without a prior (`excluded`). docs/benchmarks.md, "Learning in rounds", reports the coverage.
+numbers exclude them without a prior (`cut_limits`). docs/benchmarks.md, "Learning in rounds", reports the coverage.
 Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.unmeasured`), which
 their notes state.
 """
@@ -37,10 +37,10 @@ from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
-from bayesprivmrf.inference.limits import whole_limits
+from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded, given_back
+from bayesprivmrf.learning.rounds.cell_errors import CellErrors, given_back
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
@@ -168,12 +168,9 @@ class RoundsSolution(LearnedSolution):
             moved = moved * (self._number[1] / self.total) ** 2
             below, above = below + moved, above + moved
         axes = [scope.index(v) for v in query]
-        is_not_empty = excluded(estimate, z * np.sqrt(plain))
-        above = above + given_back(estimate * (1 - is_not_empty))
-        lower = np.maximum(estimate - z * np.sqrt(below), 0.0) * is_not_empty
-        upper = np.maximum(1 - estimate - z * np.sqrt(above), 0.0) * excluded(
-            1 - estimate, z * np.sqrt(plain)
-        )
+        held = estimate * (1 - excluded(estimate, z * np.sqrt(plain)))
+        above = above + given_back(held)
+        limits = cut_limits(estimate, np.sqrt(below), np.sqrt(above), prob, plain=np.sqrt(plain))
         domain = self.specification.domain
         marks = self._merged_marks(query) if len(query) > 1 else []
         for each in missing:
@@ -182,7 +179,7 @@ class RoundsSolution(LearnedSolution):
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not use
             marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
-        middle, least, most = (np.transpose(each, axes) for each in (estimate, lower, 1 - upper))
+        middle, least, most = (np.transpose(each, axes) for each in (estimate, *limits))
         if of == "records":
             middle, least, most = (self.total * each for each in (middle, least, most))
             least, most = whole_limits(middle, least, most)
