@@ -1,11 +1,12 @@
 from . import disagreement
-from .assumptions import model_assumptions, query_marks, variable_marks
+from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .verdict import Verdict, contradictions, verdict
 
 __all__ = [
     "Verdict",
     "contradictions",
     "disagreement",
+    "function_marks",
     "model_assumptions",
     "query_marks",
     "variable_marks",

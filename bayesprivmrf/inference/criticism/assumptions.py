@@ -23,7 +23,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.independences import declared_independences
 from bayesprivmrf.queries import BoundQuery
 
-__all__ = ["model_assumptions", "query_marks", "variable_marks"]
+__all__ = ["function_marks", "model_assumptions", "query_marks", "variable_marks"]
 
 _MOST_PAIRS = 10
 """Largest number of independent pairs that the assumptions of a model list; beyond it they state the number."""
@@ -83,6 +83,14 @@ def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
     if bound.query in asked or all(_is_measured(evidence, scope) for scope in bound.positions):
         return []
     return _marks(bound.model, bound.positions)
+
+
+def function_marks(evidence: Evidence) -> list[Mark]:
+    """Return marks for the rows of any function of the model; which variables it depends on is not known."""
+    everything = range(len(evidence.specification.cardinalities))
+    if _is_measured(evidence, everything):
+        return []
+    return [Mark(RowStatus.MODEL, "may rest on assumptions of the model")]
 
 
 def _marks(model: ModelSpecification, scopes: Sequence[Sequence[int]]) -> list[Mark]:

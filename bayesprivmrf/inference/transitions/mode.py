@@ -228,6 +228,9 @@ class _Fit:
             with np.errstate(divide="ignore"):
                 value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
             gradient[own] = count * (law @ basis)
-            curvature[own, own] = count * (basis.T @ (np.diag(law) - np.outer(law, law)) @ basis)
+            # the curvature of -α log p along log p; where the noise drives p towards 0, the curvature of the residuals
+            # takes away the rest, so that Newton's steps are nearly exact there
+            logs = basis[mask] - law @ basis  # derivative of the log probabilities
+            curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
             start = own.stop
         return value, gradient, curvature
