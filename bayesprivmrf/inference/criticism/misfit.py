@@ -1,4 +1,6 @@
-r"""Goodness of fit of a model that restricts its tables: ties, shared transitions, scores or waves.
+r"""Goodness of fit: a restricted model against noise and sampling, free potentials against the noise alone.
+
+**Restricted models** have ties, shared transitions, scores or waves.
 
 The m measured numbers are :math:`y = A n + η`: sums over N records, and noise. Under the model they have the mean
 :math:`N A μ(β)` and the covariance :math:`C = S + D`, where :math:`S = N A Σ A'`, Σ is the covariance of one
@@ -30,8 +32,16 @@ p-value again.
 **Many numbers.** The work is cubic in m. Above `_MOST_NUMBERS` the numbers of each measurement with the smallest
 expectations are added up, as rare cells are in Pearson's test. A sum is a measured number like any other.
 
-A model with free potentials has a parameter for each measured cell and allows all directions of tables, so that it is
-not tested.
+**Free potentials.** Such a model has a parameter for each measured cell, so that it can have the records' own tables.
+The noise alone must then explain what is left, :math:`r = y - N A μ`. The statistic is minus twice the logarithm of
+its density, :math:`T = \sum_i 2 |r_i| / b_i` of (discrete) Laplace noise and :math:`\sum_i r_i^2 / D_i` of normal
+noise. At the records' tables T has the χ² distribution with two or one degrees of freedom for each number, and the
+maximum likelihood estimate has no larger T. An estimate that is shrunk by a prior stays as near where the prior is not
+contradicted. So the p-value, again of the whole and of the worst measurement, is an upper bound. A small one means
+that no distribution has tables near the released ones, as where three variables would differ pairwise in 90 % of the
+records, or negative counts far beyond the noise; or, for an estimate, that it left them. To judge the *model* of an
+estimate that is farther from the release than its noise, the least T is searched for by L-BFGS. Noise below half a
+record counts as that much, because fits are not exact and counts are whole.
 
 References
 ----------
@@ -50,12 +60,13 @@ from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import chdtrc
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.transitions.covariance import NoisySums
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import coordinates_of
 
-__all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of"]
+__all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of", "misfit_of_tables"]
 
 SMALLEST_TAIL = 0.01
 """P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections."""
@@ -72,6 +83,12 @@ _RANK = 1e-8
 """Singular value, as a share of the largest, below which the measurements do not determine a direction."""
 _ROUNDING = 1 / 12
 """Variance of a count's fraction, records squared."""
+_LEAST_NOISE = 0.5
+"""Records: smallest noise scale that what is left of a free model is compared with."""
+_SEARCH = 500
+"""Most iterations of the search for the best fit of a free model; if it is not near the end, nothing is said."""
+_COLD = 10.0
+"""Inverse temperature at which log Z stands for the largest sum of slopes over all joint states, N records."""
 _LEAST = 1e-12
 """Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors."""
 
@@ -99,18 +116,28 @@ class Misfit:
         """Return True if noise and sampling do not explain the misfit."""
         return self.tail < SMALLEST_TAIL
 
+    @property
+    def stats(self) -> dict[str, float]:
+        """Entries of `Solution.stats`."""
+        return {"misfit": self.score, "misfit_tail": self.tail}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Restricted:
-    """Coordinates of a model with fewer parameters than its tables: maps to potentials and their derivatives."""
+    """Coordinates of a model with fewer parameters than its tables."""
 
-    size: int
     start: FloatArray
     potentials: Callable[[FloatArray], FloatArray]
-    slopes: Callable[[FloatArray], FloatArray]  # shape (size, model size)
+    jacobian: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+    """Derivative of the mean by (β, log N), shape (numbers, d + 1), and the mean."""
 
 
-def misfit_of(evidence: Evidence, potentials: FloatArray, inference: Inference = "exact") -> Misfit | None:
+def misfit_of(
+    evidence: Evidence,
+    potentials: FloatArray,
+    inference: Inference = "exact",
+    marginals: FloatArray | None = None,
+) -> Misfit | None:
     """Return the misfit of the model of an estimate; None where the release cannot contradict it.
 
     Parameters
@@ -118,76 +145,156 @@ def misfit_of(evidence: Evidence, potentials: FloatArray, inference: Inference =
     evidence
         The releases.
     potentials
-        The estimate's potentials, shape (model size,), nats; the search for the smallest Q begins there.
+        The estimate's potentials, shape (model size,), nats; the search for the smallest Q or T begins there.
     inference
         ``"exact"`` or ``"loopy"`` marginals.
+    marginals
+        The estimate's marginals, shape (model size,), if they are not those of the potentials.
     """
     if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
         return None
-    family = _family(evidence, potentials, inference)
-    if family is None:
-        return None
-    moments = _Moments(evidence, family, inference)
-    if len(moments.answers) > _MOST_GROUPS:
-        return None
     try:
         with np.errstate(all="ignore"):
+            family = _family(evidence, potentials, inference)
+            if family is None:
+                return _of_free(evidence, potentials, inference, marginals)
+            moments = _Moments(evidence, family, inference)
+            if len(moments.answers) > _MOST_GROUPS:
+                return None
             return _judged(moments, np.append(family.start, np.log(evidence.total)))
     except (LinAlgError, ValueError):  # an estimate without finite moments
         return None
 
 
+def misfit_of_tables(evidence: Evidence, mean: FloatArray, slack: float = 0.0) -> Misfit | None:
+    """Return the misfit between expected numbers and the released ones by the noise alone.
+
+    Parameters
+    ----------
+    evidence
+        The releases.
+    mean
+        N A μ of all numbers, shape (size,), records.
+    slack
+        What is subtracted from T.
+
+    Returns
+    -------
+    Misfit or None
+        None where no number has noise whose density is known.
+    """
+    is_absolute, width = evidence.is_absolute, np.maximum(evidence.noise_width, _LEAST_NOISE)
+    is_tested = evidence.possible & ~evidence.is_exact
+    is_tested &= evidence.spread([law.kernel in ("absolute", "square") for law in evidence.noise]) > 0
+    if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
+        return None
+    strain = np.abs(evidence.noisy_counts - mean) / width
+    values = np.where(is_tested, np.where(is_absolute, 2 * strain, strain**2), 0.0)
+    degrees = np.where(is_tested, 1.0 + is_absolute, 0.0)
+    owner = np.searchsorted(evidence.offsets, np.arange(len(values)), side="right") - 1
+    value, number = max(values.sum() - slack, 0.0), degrees.sum()
+    own, of_own = (np.bincount(owner, each) for each in (values, degrees))
+    own = np.maximum(own - slack, 0.0)
+    tails = np.where(of_own > 0, chdtrc(np.maximum(of_own, 1.0), own), np.inf)
+    tail = float(chdtrc(number, value))
+    if (tests := int((of_own > 0).sum())) > 1:
+        tail = min(1.0, 2 * min(tail, tests * float(tails.min())))
+    score = float((value - number) / np.sqrt(2 * number))
+    return Misfit(score=score, tail=tail, worst=int(tails.argmin()))
+
+
+def _of_free(
+    evidence: Evidence, potentials: FloatArray, inference: Inference, marginals: FloatArray | None
+) -> Misfit | None:
+    means = MeanCounts(evidence=evidence, inference=inference)
+    if marginals is None:
+        marginals = means.engine.marginals(potentials)[1]
+    found = misfit_of_tables(evidence, evidence.total * evidence.gathered(marginals))
+    if found is None or not found.is_real:
+        return found
+    seen, is_private = evidence.possible, evidence.total_standard_error > 0
+    answers, width = evidence.noisy_counts[seen], np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
+    is_square, kink = ~evidence.is_absolute[seen], 0.25  # |x| as a hyperbola, so that it has a derivative
+    nearest, pull = found, np.zeros(len(answers))
+
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal nearest, pull
+        linearized = means.at(point)
+        now = misfit_of_tables(evidence, _spread(seen, linearized.mean))
+        nearest = now if now is not None and now.tail > nearest.tail else nearest
+        strain = (linearized.mean - answers) / width
+        root = np.sqrt(strain**2 + kink**2)
+        value, pull = np.where(is_square, 0.5 * strain**2, root), np.where(is_square, strain, strain / root) / width
+        gradient = linearized.backward(pull)
+        gradient[-1] *= is_private
+        return float(value.sum()), gradient
+
+    ended = minimize(
+        objective,
+        np.append(np.zeros(means.effects.size), np.log(evidence.total)),
+        gradient_tolerance=_SETTLED,
+        iterations=_SEARCH,
+        is_enough=lambda *_: not nearest.is_real,
+    )
+    if not nearest.is_real:
+        return nearest
+    # T is convex in the mean: no tables have less than T at the end less twice the slope to the farthest record
+    objective(ended.point)
+    mean, slopes = means.at(ended.point).mean, evidence.scattered(_spread(seen, pull))
+    cold = -_COLD * np.exp(ended.point[-1])
+    farthest = means.engine.marginals(np.where(evidence.supported_cells, cold * slopes, -np.inf))[0]
+    slack = 2 * (float(pull @ mean) + farthest / _COLD)
+    surely = misfit_of_tables(evidence, _spread(seen, mean), slack)
+    return nearest if surely is not None and surely.is_real else None
+
+
+def _spread(mask: np.ndarray, values: FloatArray) -> FloatArray:
+    """Return an array with some values where the mask holds, and zeros."""
+    found = np.zeros(len(mask))
+    found[mask] = values
+    return found
+
+
 def _family(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted | None:
-    model = evidence.specification
-    if model.shares_transitions:
-        rows = TransitionRows(model=model)
+    if evidence.specification.shares_transitions:
+        sums = NoisySums.of(evidence)
+        rows = sums.rows
         first, steps = np.split(rows.sums(evidence.engine(inference).marginals(potentials)[1]), [rows.rows])
         tiny = np.finfo(float).tiny
         steps = steps.reshape(rows.rows, rows.states) + tiny
         start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
-        return _Restricted(
-            size=rows.size,
-            start=start,
-            potentials=rows.potentials,
-            slopes=lambda phi: rows.derivatives(phi).T,
-        )
-    effects = coordinates_of(model)
-    if isinstance(effects, Effects) or effects.size == effects.full.size:
+        return _Restricted(start=start, potentials=rows.potentials, jacobian=sums.jacobian)
+    means = MeanCounts(evidence=evidence, inference=inference)
+    if isinstance(means.effects, Effects) or means.effects.size == means.effects.full.size:
         return None
-    columns = effects.potentials(np.eye(effects.size))
 
-    def supported(beta: FloatArray) -> FloatArray:
-        return np.where(evidence.supported_cells, effects.potentials(beta), -np.inf)
+    def jacobian(point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        linearized = means.at(point)
+        return means.jacobian(linearized).T, linearized.mean
 
     return _Restricted(
-        size=effects.size,
-        start=effects.coordinates(np.where(np.isfinite(potentials), potentials, 0.0)),
-        potentials=supported,
-        slopes=lambda _: columns,
+        start=means.effects.coordinates(np.where(np.isfinite(potentials), potentials, 0.0)),
+        potentials=means.potentials,
+        jacobian=jacobian,
     )
 
 
 class _Moments:
-    """Mean, derivative and covariance of the measured numbers at a point (β, log N)."""
+    """Mean, derivative and covariance of the measured numbers, or of sums of them, at a point (β, log N)."""
 
     def __init__(self, evidence: Evidence, family: _Restricted, inference: Inference) -> None:
-        from scipy import sparse
-
-        seen = evidence.possible
+        seen, (matrix, answers, noise) = evidence.possible, evidence.possible_numbers
         self.evidence, self.family, self.engine = evidence, family, evidence.engine(inference)
-        matrix = evidence.possible_rows()
-        matrix = sparse.eye_array(evidence.specification.size, format="csr") if matrix is None else matrix
         expected = matrix @ self.engine.marginals(family.potentials(family.start))[1]
         self.owner = np.searchsorted(evidence.offsets, np.flatnonzero(seen), side="right") - 1
-        groups = _groups(expected, self.owner)
-        self.owner = self.owner[groups.argmax(axis=1)]
-        self.rows = (groups @ matrix).toarray().astype(float)
-        noise = evidence.spread([law.variance for law in evidence.noise])[seen]
+        self.groups = _groups(expected, self.owner)
+        self.owner = self.owner[self.groups.argmax(axis=1)]
+        self.rows = (self.groups @ matrix).toarray()
         is_normal = evidence.spread([law.kernel == "square" for law in evidence.noise])[seen] > 0
         # variances and fourth cumulants of independent noise add up
-        self.noise = groups @ noise
-        self.noise_cumulant = groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)
-        self.answers = groups @ evidence.noisy_counts[seen]
+        self.noise = self.groups @ noise
+        self.noise_cumulant = self.groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)
+        self.answers = self.groups @ answers
         self.is_private = evidence.total_standard_error > 0
 
     def residual(self, point: FloatArray) -> FloatArray:
@@ -196,12 +303,8 @@ class _Moments:
 
     def derivative(self, point: FloatArray) -> FloatArray:
         """J, shape (m, d), and d + 1 where N is private."""
-        total = np.exp(point[-1])
-        _, marginals, product = self.engine.linearize(self.family.potentials(point[:-1]))
-        changes = np.array([product(slope) for slope in self.family.slopes(point[:-1])])
-        by_coordinates = total * (self.rows @ changes.reshape(self.family.size, -1).T)
-        mean = total * (self.rows @ marginals)
-        return np.column_stack([by_coordinates, mean]) if self.is_private else by_coordinates
+        changes = self.groups @ self.family.jacobian(point)[0]
+        return changes if self.is_private else changes[:, :-1]
 
     def sampling(self, point: FloatArray) -> FloatArray:
         """S."""

@@ -30,7 +30,6 @@ from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.covariance import NoisySums, Whitening
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["TransitionMode", "transition_mode"]
@@ -123,22 +122,8 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
 
 class _Fit:
     def __init__(self, evidence: Evidence) -> None:
-        from scipy import sparse
-
-        model = evidence.specification
-        self.rows = TransitionRows(model=model)
-        matrix = evidence.possible_rows()
-        self.matrix = sparse.csr_array(
-            sparse.eye_array(model.size) if matrix is None else matrix, dtype=float
-        )
-        self.answers = evidence.noisy_counts[evidence.possible]
-        noise = evidence.spread([law.variance for law in evidence.noise])[evidence.possible]
-        self.sums = NoisySums(
-            rows=self.rows,
-            matrix=self.matrix,
-            noise=noise,
-            engine=marginal_engine(model.cardinalities, model.scopes),
-        )
+        self.sums = NoisySums.of(evidence)
+        self.rows, self.answers = self.sums.rows, evidence.possible_numbers[1]
         self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
 
     def without_noise(self) -> _Fit:
@@ -179,7 +164,7 @@ class _Fit:
 
     def covariance(self, point: FloatArray) -> FloatArray:
         """C at the estimate."""
-        whitened = self.whitening(point)(self._jacobian(point, linear=True)[0])
+        whitened = self.whitening(point)(self.sums.jacobian(point, linear=True)[0])
         information = whitened.T @ whitened
         # what no measurement tells is within 1 of the estimate
         information[:-1, :-1] += np.eye(self.rows.size)
@@ -197,17 +182,10 @@ class _Fit:
             return np.eye(self.rows.size)
         return covariance if np.isfinite(covariance).all() else np.eye(self.rows.size)
 
-    def _jacobian(self, point: FloatArray, *, linear: bool) -> tuple[FloatArray, FloatArray]:
-        """Return the derivative of the mean by φ, or by the linear coordinates, and by log N; and the mean."""
-        total = np.exp(point[-1])
-        mean = total * (self.matrix @ self.rows.tables(point[:-1]))
-        by_coordinates = total * (self.matrix @ self.rows.mean_derivatives(point[:-1], linear=linear))
-        return np.column_stack([by_coordinates, mean]), mean
-
     def _expanded(self, point: FloatArray, whiten: Whitening) -> tuple[float, FloatArray, FloatArray]:
         """Return the objective, its gradient and its Gauss-Newton curvature."""
         phi = point[:-1]
-        jacobian, mean = self._jacobian(point, linear=False)
+        jacobian, mean = self.sums.jacobian(point)
         whitened = whiten(np.column_stack([jacobian, self.answers - mean]))
         slopes, residual = whitened[:, :-1], whitened[:, -1]
         prior, pull, curvature = self._prior(phi)
@@ -228,8 +206,8 @@ class _Fit:
             with np.errstate(divide="ignore"):
                 value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
             gradient[own] = count * (law @ basis)
-            # the curvature of -α log p along log p; where the noise drives p towards 0, the curvature of the residuals
-            # takes away the rest, so that Newton's steps are nearly exact there
+            # curvature of -α log p along log p: where the noise drives p towards 0, the curvature of the residuals
+            # cancels the rest, so that the steps are nearly those of Newton
             logs = basis[mask] - law @ basis  # derivative of the log probabilities
             curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
             start = own.stop

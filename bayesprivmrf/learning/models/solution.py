@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
-from bayesprivmrf.errors import ModelTooLargeError, SamplingWarning
-from bayesprivmrf.inference.criticism.assumptions import model_assumptions
-from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.marginals import sample
+from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning
+from bayesprivmrf.inference.criticism import learned_contradictions, model_assumptions
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.marginals import marginal_engine, sample
+from bayesprivmrf.model.tables import FloatArray, parent
+from bayesprivmrf.release import NoisyStatistics
 
 __all__ = ["LearnedSolution", "warn_of_chains"]
 
@@ -27,7 +31,14 @@ class LearnedSolution(Solution):
 
     Marginals are exact, and refused with a `ModelTooLargeError` where the model is too wide. Records are drawn of any
     model; a `SamplingWarning` says if the chains did not mix.
+
+    Parameters
+    ----------
+    contradictions
+        Problems of the fit that its own measurements show; they are among `problems` as well.
     """
+
+    contradictions: tuple[str, ...] = ()
 
     _remedy_without_interval: ClassVar[str] = (
         "the learned model's `interval()` is for its couplings; those of tables are had by SelectMeasure(rho), or by "
@@ -38,6 +49,37 @@ class LearnedSolution(Solution):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions that answers rest on, one sentence each: the graph was learned, not declared."""
         return model_assumptions(self.specification, self.of_records, "Learned")
+
+    def judged(self, statistics: NoisyStatistics | None) -> Self:
+        """Return the same distribution, not trusted where the measurements that it was fitted to contradict it.
+
+        Models that take more memory than exact draws are not judged.
+        """
+        if statistics is None:
+            return self
+        try:
+            evidence = gather(statistics, needs_kernel=False)
+            marginal_engine(*self._narrowest, memory_limit=_MEMORY)
+            tables = [np.ravel(self._table_of(scope)) for scope in evidence.specification.scopes]
+        except (ModelError, ModelTooLargeError):  # measurements that no estimator reads
+            return self
+        problems, numbers = learned_contradictions(evidence, np.concatenate([np.zeros(0), *tables]))
+        status = Status.NOT_TRUSTED if problems else self.status
+        stats = {**self.stats, **numbers}
+        return replace(
+            self, status=status, stats=stats, problems=(*self.problems, *problems), contradictions=problems
+        )
+
+    @property
+    def _narrowest(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
+        """States and cliques of the smallest model that has the marginals."""
+        return self.specification.cardinalities, self.specification.scopes
+
+    def _table_of(self, scope: Sequence[int]) -> FloatArray:
+        model = self.specification
+        if parent(model.scopes, scope) is None:
+            return self._marginal_table(scope, {})
+        return model.project(self.marginals.flat, scope)
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Return records as states' codes, shape (size, p), and whether they can be trusted.
