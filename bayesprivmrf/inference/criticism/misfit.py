@@ -36,12 +36,15 @@ expectations are added up, as rare cells are in Pearson's test. A sum is a measu
 The noise alone must then explain what is left, :math:`r = y - N A μ`. The statistic is minus twice the logarithm of
 its density, :math:`T = \sum_i 2 |r_i| / b_i` of (discrete) Laplace noise and :math:`\sum_i r_i^2 / D_i` of normal
 noise. At the records' tables T has the χ² distribution with two or one degrees of freedom for each number, and the
-maximum likelihood estimate has no larger T. An estimate that is shrunk by a prior stays as near where the prior is not
-contradicted. So the p-value, again of the whole and of the worst measurement, is an upper bound. A small one means
-that no distribution has tables near the released ones, as where three variables would differ pairwise in 90 % of the
-records, or negative counts far beyond the noise; or, for an estimate, that it left them. To judge the *model* of an
-estimate that is farther from the release than its noise, the least T is searched for by L-BFGS. Noise below half a
-record counts as that much, because fits are not exact and counts are whole.
+maximum likelihood estimate has no larger T. So the p-value, again of the whole and of the worst measurement, is an
+upper bound. A small one means that no distribution has tables near the released ones, as where three variables with
+two states would differ pairwise in 90 % of the records. To judge the *model* of an estimate that is farther from the
+release than its noise, as a prior or an early end leaves it, T is minimized by L-BFGS until the noise explains it. T
+is convex in the mean, so that its slope at the end bounds the least T from below. Noise below half a record counts as
+that much, because fits are not exact and counts are whole.
+
+**Learned models** keep the measurements that they were fitted to, and their cliques are those that were measured.
+Their *estimate* is judged by T: it is meant to follow the records.
 
 References
 ----------
@@ -224,7 +227,10 @@ def _of_free(
         nearest = now if now is not None and now.tail > nearest.tail else nearest
         strain = (linearized.mean - answers) / width
         root = np.sqrt(strain**2 + kink**2)
-        value, pull = np.where(is_square, 0.5 * strain**2, root), np.where(is_square, strain, strain / root) / width
+        value, pull = (
+            np.where(is_square, 0.5 * strain**2, root),
+            np.where(is_square, strain, strain / root) / width,
+        )
         gradient = linearized.backward(pull)
         gradient[-1] *= is_private
         return float(value.sum()), gradient

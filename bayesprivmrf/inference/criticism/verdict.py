@@ -32,7 +32,8 @@ class Verdict:
     stats
         Numbers for `Solution.stats`. ``margin_tail`` is the p-value of the worst disagreement among numbers that
         were measured more than once. ``misfit`` is the distance of the model's misfit above its mean, in standard
-        deviations, and ``misfit_tail`` its p-value, an upper bound for free potentials. Each is present where a contradiction is possible.
+        deviations, and ``misfit_tail`` its p-value, which is an upper bound for free potentials. Each is present
+        where a contradiction is possible.
     """
 
     status: Status

@@ -282,7 +282,7 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def _stated_status(self) -> Status:
-        """How the fit ended by its details; an approximation where the mechanism, as Frank-Wolfe, checks no optimum."""
+        """How the fit ended by its details; approximate where the mechanism, as Frank-Wolfe, checks no optimum."""
         stated = self.details.get("status")
         return Status(stated) if stated in Status else Status.APPROXIMATE
 

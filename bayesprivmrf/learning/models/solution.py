@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
 from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning
-from bayesprivmrf.inference.criticism import learned_contradictions, model_assumptions
+from bayesprivmrf.inference.criticism import contradictions, learned_contradictions, model_assumptions
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, sample
@@ -22,6 +22,7 @@ from bayesprivmrf.release import NoisyStatistics
 __all__ = ["LearnedSolution", "warn_of_chains"]
 
 _MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
+_JUDGED = 1 << 24  # bytes of a model up to which it is compared with its measurements, within a second
 _LIBRARY = str(Path(__file__).parents[2])
 
 
@@ -50,20 +51,34 @@ class LearnedSolution(Solution):
         """Assumptions that answers rest on, one sentence each: the graph was learned, not declared."""
         return model_assumptions(self.specification, self.of_records, "Learned")
 
-    def judged(self, statistics: NoisyStatistics | None) -> Self:
+    def judged(self, statistics: NoisyStatistics | None, *, is_shrunk: bool = False) -> Self:
         """Return the same distribution, not trusted where the measurements that it was fitted to contradict it.
 
-        Models that take more memory than exact draws are not judged.
+        Parameters
+        ----------
+        statistics
+            The measurements.
+        is_shrunk
+            Whether the estimate counts sampling as noise, so that it may differ from the records by more than noise.
+            Its model is then judged: whether any of its distributions is near the measurements.
+
+        Notes
+        -----
+        Models that take more than 16 MiB are not judged.
         """
         if statistics is None:
             return self
         try:
             evidence = gather(statistics, needs_kernel=False)
-            marginal_engine(*self._narrowest, memory_limit=_MEMORY)
+            marginal_engine(*self._narrowest, memory_limit=_JUDGED)
             tables = [np.ravel(self._table_of(scope)) for scope in evidence.specification.scopes]
         except (ModelError, ModelTooLargeError):  # measurements that no estimator reads
             return self
-        problems, numbers = learned_contradictions(evidence, np.concatenate([np.zeros(0), *tables]))
+        marginals = np.concatenate([np.zeros(0), *tables])
+        if is_shrunk:
+            problems, numbers = contradictions(evidence, np.zeros(marginals.size), marginals=marginals)
+        else:
+            problems, numbers = learned_contradictions(evidence, marginals)
         status = Status.NOT_TRUSTED if problems else self.status
         stats = {**self.stats, **numbers}
         return replace(

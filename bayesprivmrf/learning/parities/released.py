@@ -203,7 +203,7 @@ class ReleasedParities(Released):
         )
         if order < self.sets.order:  # sums of more variables are no parameters of the model
             return learned
-        judged = learned.solution.judged(self.statistics)
+        judged = learned.solution.judged(self.statistics, is_shrunk=True)
         for problem in judged.contradictions:
             warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=2)
         return replace(learned, details={**judged.stats, "status": judged.status.value})
