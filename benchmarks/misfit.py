@@ -24,7 +24,7 @@ from scipy.optimize import brentq
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.inference.criticism.misfit import SMALLEST_TAIL
+from bayesprivmrf.inference.criticism.noise_misfit import SMALLEST_TAIL
 from bayesprivmrf.noise import Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

@@ -342,7 +342,9 @@ def test_learned_models_are_judged_by_what_was_measured(settings):
     moved = np.zeros(given[place].values.shape)
     moved[:2] = np.rint(12 * np.sqrt(given[place].noise.variance)) * np.array([1, -1])
     given[place] = replace(given[place], values=given[place].values + moved)
-    other = replace(learned.statistics, measurements=tuple(given))
+    other = NoisyStatistics.from_measurements(
+        learned.statistics.specification, given, total=learned.statistics.total
+    )
     contradicted = replace(learned, statistics=other)
     assert contradicted.status is Status.NOT_TRUSTED
     assert contradicted.solution.stats["misfit_tail"] < 1e-6

@@ -1,6 +1,4 @@
-r"""Goodness of fit: a restricted model against noise and sampling, free potentials against the noise alone.
-
-**Restricted models** have ties, shared transitions, scores or waves.
+r"""Goodness of fit of a model that restricts its tables: ties, shared transitions, scores or waves.
 
 The m measured numbers are :math:`y = A n + η`: sums over N records, and noise. Under the model they have the mean
 :math:`N A μ(β)` and the covariance :math:`C = S + D`, where :math:`S = N A Σ A'`, Σ is the covariance of one
@@ -32,19 +30,8 @@ p-value again.
 **Many numbers.** The work is cubic in m. Above `_MOST_NUMBERS` the numbers of each measurement with the smallest
 expectations are added up, as rare cells are in Pearson's test. A sum is a measured number like any other.
 
-**Free potentials.** Such a model has a parameter for each measured cell, so that it can have the records' own tables.
-The noise alone must then explain what is left, :math:`r = y - N A μ`. The statistic is minus twice the logarithm of
-its density, :math:`T = \sum_i 2 |r_i| / b_i` of (discrete) Laplace noise and :math:`\sum_i r_i^2 / D_i` of normal
-noise. At the records' tables T has the χ² distribution with two or one degrees of freedom for each number, and the
-maximum likelihood estimate has no larger T. So the p-value, again of the whole and of the worst measurement, is an
-upper bound. A small one means that no distribution has tables near the released ones, as where three variables with
-two states would differ pairwise in 90 % of the records. To judge the *model* of an estimate that is farther from the
-release than its noise, as a prior or an early end leaves it, T is minimized by L-BFGS until the noise explains it. T
-is convex in the mean, so that its slope at the end bounds the least T from below. Noise below half a record counts as
-that much, because fits are not exact and counts are whole.
-
-**Learned models** keep the measurements that they were fitted to, and their cliques are those that were measured.
-Their *estimate* is judged by T: it is meant to follow the records.
+Models with free potentials, and learned ones, are compared with the noise alone
+(`bayesprivmrf.inference.criticism.noise_misfit`).
 
 References
 ----------
@@ -62,67 +49,26 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import chdtrc
 
+from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.inference.transitions.covariance import NoisySums
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of", "misfit_of_tables"]
+__all__ = ["misfit_of"]
 
-SMALLEST_TAIL = 0.01
-"""P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections."""
 _MOST_NUMBERS, _MOST_GROUPS = 600, 1500
 """Largest number of measurements for which none are added up, and for which a misfit is computed within seconds."""
-_STEPS, _HALVINGS = 20, 6
 _FEWEST = 0.5
 """Degrees of freedom below which no misfit is tested: they come from cells with hardly any record."""
-_SETTLED = 0.01
-"""Fall of Q that another Gauss-Newton step must promise: a fraction of its standard deviation."""
-_FARTHEST = 2.0
-"""Largest change of a coordinate in one step, nats: beyond, the mean is far from linear."""
 _RANK = 1e-8
 """Singular value, as a share of the largest, below which the measurements do not determine a direction."""
 _ROUNDING = 1 / 12
 """Variance of a count's fraction, records squared."""
-_LEAST_NOISE = 0.5
-"""Records: smallest noise scale that what is left of a free model is compared with."""
-_SEARCH = 500
-"""Most iterations of the search for the best fit of a free model; if it is not near the end, nothing is said."""
-_COLD = 10.0
-"""Inverse temperature at which log Z stands for the largest sum of slopes over all joint states, N records."""
 _LEAST = 1e-12
 """Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
-    """Misfit between a model and the measured numbers.
-
-    Parameters
-    ----------
-    score
-        Excess of Q over its mean, in standard deviations of Q.
-    tail
-        P-value of Q and of the worst measurement together.
-    worst
-        Position of the measurement that fits worst.
-    """
-
-    score: float
-    tail: float
-    worst: int
-
-    @property
-    def is_real(self) -> bool:
-        """Return True if noise and sampling do not explain the misfit."""
-        return self.tail < SMALLEST_TAIL
-
-    @property
-    def stats(self) -> dict[str, float]:
-        """Entries of `Solution.stats`."""
-        return {"misfit": self.score, "misfit_tail": self.tail}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -160,105 +106,13 @@ def misfit_of(
         with np.errstate(all="ignore"):
             family = _family(evidence, potentials, inference)
             if family is None:
-                return _of_free(evidence, potentials, inference, marginals)
+                return misfit_of_free(evidence, potentials, inference, marginals)
             moments = _Moments(evidence, family, inference)
             if len(moments.answers) > _MOST_GROUPS:
                 return None
             return _judged(moments, np.append(family.start, np.log(evidence.total)))
     except (LinAlgError, ValueError):  # an estimate without finite moments
         return None
-
-
-def misfit_of_tables(evidence: Evidence, mean: FloatArray, slack: float = 0.0) -> Misfit | None:
-    """Return the misfit between expected numbers and the released ones by the noise alone.
-
-    Parameters
-    ----------
-    evidence
-        The releases.
-    mean
-        N A μ of all numbers, shape (size,), records.
-    slack
-        What is subtracted from T.
-
-    Returns
-    -------
-    Misfit or None
-        None where no number has noise whose density is known.
-    """
-    is_absolute, width = evidence.is_absolute, np.maximum(evidence.noise_width, _LEAST_NOISE)
-    is_tested = evidence.possible & ~evidence.is_exact
-    is_tested &= evidence.spread([law.kernel in ("absolute", "square") for law in evidence.noise]) > 0
-    if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
-        return None
-    strain = np.abs(evidence.noisy_counts - mean) / width
-    values = np.where(is_tested, np.where(is_absolute, 2 * strain, strain**2), 0.0)
-    degrees = np.where(is_tested, 1.0 + is_absolute, 0.0)
-    owner = np.searchsorted(evidence.offsets, np.arange(len(values)), side="right") - 1
-    value, number = max(values.sum() - slack, 0.0), degrees.sum()
-    own, of_own = (np.bincount(owner, each) for each in (values, degrees))
-    own = np.maximum(own - slack, 0.0)
-    tails = np.where(of_own > 0, chdtrc(np.maximum(of_own, 1.0), own), np.inf)
-    tail = float(chdtrc(number, value))
-    if (tests := int((of_own > 0).sum())) > 1:
-        tail = min(1.0, 2 * min(tail, tests * float(tails.min())))
-    score = float((value - number) / np.sqrt(2 * number))
-    return Misfit(score=score, tail=tail, worst=int(tails.argmin()))
-
-
-def _of_free(
-    evidence: Evidence, potentials: FloatArray, inference: Inference, marginals: FloatArray | None
-) -> Misfit | None:
-    means = MeanCounts(evidence=evidence, inference=inference)
-    if marginals is None:
-        marginals = means.engine.marginals(potentials)[1]
-    found = misfit_of_tables(evidence, evidence.total * evidence.gathered(marginals))
-    if found is None or not found.is_real:
-        return found
-    seen, is_private = evidence.possible, evidence.total_standard_error > 0
-    answers, width = evidence.noisy_counts[seen], np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
-    is_square, kink = ~evidence.is_absolute[seen], 0.25  # |x| as a hyperbola, so that it has a derivative
-    nearest, pull = found, np.zeros(len(answers))
-
-    def objective(point: FloatArray) -> tuple[float, FloatArray]:
-        nonlocal nearest, pull
-        linearized = means.at(point)
-        now = misfit_of_tables(evidence, _spread(seen, linearized.mean))
-        nearest = now if now is not None and now.tail > nearest.tail else nearest
-        strain = (linearized.mean - answers) / width
-        root = np.sqrt(strain**2 + kink**2)
-        value, pull = (
-            np.where(is_square, 0.5 * strain**2, root),
-            np.where(is_square, strain, strain / root) / width,
-        )
-        gradient = linearized.backward(pull)
-        gradient[-1] *= is_private
-        return float(value.sum()), gradient
-
-    ended = minimize(
-        objective,
-        np.append(np.zeros(means.effects.size), np.log(evidence.total)),
-        gradient_tolerance=_SETTLED,
-        iterations=_SEARCH,
-        is_enough=lambda *_: not nearest.is_real,
-    )
-    if not nearest.is_real:
-        return nearest
-    # T is convex in the mean: no tables have less than T at the end less twice the slope to the farthest record
-    objective(ended.point)
-    mean, slopes = means.at(ended.point).mean, evidence.scattered(_spread(seen, pull))
-    cold = -_COLD * np.exp(ended.point[-1])
-    farthest = means.engine.marginals(np.where(evidence.supported_cells, cold * slopes, -np.inf))[0]
-    slack = 2 * (float(pull @ mean) + farthest / _COLD)
-    surely = misfit_of_tables(evidence, _spread(seen, mean), slack)
-    return nearest if surely is not None and surely.is_real else None
-
-
-def _spread(mask: np.ndarray, values: FloatArray) -> FloatArray:
-    """Return an array with some values where the mask holds, and zeros."""
-    found = np.zeros(len(mask))
-    found[mask] = values
-    return found
 
 
 def _family(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted | None:
@@ -301,16 +155,12 @@ class _Moments:
         self.noise = self.groups @ noise
         self.noise_cumulant = self.groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)
         self.answers = self.groups @ answers
-        self.is_private = evidence.total_standard_error > 0
+        self.is_free = np.append(np.ones(len(family.start), bool), evidence.total_standard_error > 0)
 
-    def residual(self, point: FloatArray) -> FloatArray:
-        marginals = self.engine.marginals(self.family.potentials(point[:-1]))[1]
-        return self.answers - np.exp(point[-1]) * (self.rows @ marginals)
-
-    def derivative(self, point: FloatArray) -> FloatArray:
-        """J, shape (m, d), and d + 1 where N is private."""
-        changes = self.groups @ self.family.jacobian(point)[0]
-        return changes if self.is_private else changes[:, :-1]
+    def at(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the residual, and J, shape (m, d + 1)."""
+        jacobian, mean = self.family.jacobian(point)
+        return self.answers - self.groups @ mean, self.groups @ jacobian
 
     def sampling(self, point: FloatArray) -> FloatArray:
         """S."""
@@ -357,10 +207,10 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
     root = np.sqrt(np.maximum(single, _LEAST * single.max()))
     sizes, vectors = np.linalg.eigh(sampling / np.outer(root, root))
     tables = root[:, np.newaxis] * vectors[:, sizes > _RANK * sizes.max()]
-    if moments.is_private:
+    if moments.is_free[-1]:
         tables = np.column_stack([tables, moments.answers - residual])
     inverse = solve_triangular(found.factor, np.eye(len(residual)), lower=True)
-    whole = _basis(inverse @ tables)[0]
+    whole = _basis(inverse @ tables)
     weights = (inverse.T @ whole) @ (whole.T @ inverse) - (inverse.T @ allowed) @ (allowed.T @ inverse)  # M
     product = weights @ (sampling + np.diag(moments.noise))
     degrees = float(np.trace(product))
@@ -378,43 +228,37 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
     return Misfit(score=(value - degrees) / float(np.sqrt(variance)), tail=tail, worst=worst)
 
 
-def _basis(columns: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the singular value decomposition of columns, without directions that are due to rounding."""
-    left, sizes, right = np.linalg.svd(columns, full_matrices=False)
-    is_told = sizes > _RANK * sizes.max(initial=0.0)
-    return left[:, is_told], sizes[is_told], right[is_told]
+def _basis(columns: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of columns, without directions that are due to rounding."""
+    left, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    return left[:, sizes > _RANK * sizes.max(initial=0.0)]
 
 
 def _closest(moments: _Moments, point: FloatArray) -> _Closest:
-    """Take Gauss-Newton steps to the smallest squared residual, with V fixed at its value at the start."""
+    """Find the smallest squared residual, with V fixed at its value at the start."""
     sampling = moments.sampling(point)
     least = np.maximum(moments.noise + _ROUNDING, _LEAST * np.diag(sampling).max())
     factor = cholesky(sampling + np.diag(least), lower=True)
 
-    def whitened(values: FloatArray) -> FloatArray:
-        return solve_triangular(factor, values, lower=True)
+    def whitened(at: FloatArray) -> tuple[FloatArray, FloatArray]:
+        strain, slopes = (solve_triangular(factor, each, lower=True) for each in moments.at(at))
+        return strain, slopes[:, moments.is_free]
 
-    residual = moments.residual(point)
-    allowed, sizes, right = _basis(whitened(moments.derivative(point)))
-    for _ in range(_STEPS):
-        strain = whitened(residual)
-        along = allowed.T @ strain
-        if along @ along < _SETTLED:
-            break
-        step = right.T @ (along / sizes)
-        step *= min(1.0, _FARTHEST / np.abs(step).max())
-        step = step if moments.is_private else np.append(step, 0.0)
-        trials = (point + step / 2**halving for halving in range(_HALVINGS))
-        tried = ((trial, moments.residual(trial)) for trial in trials)
-        falls = ((*each, strain @ strain - np.square(whitened(each[1])).sum()) for each in tried)
-        better = next((each for each in falls if each[2] > 0), None)
-        if better is None:
-            break
-        point, residual, fall = better
-        allowed, sizes, right = _basis(whitened(moments.derivative(point)))
-        if fall < _SETTLED:
-            break
-    return _Closest(point=point, residual=residual, sampling=sampling, factor=factor, allowed=allowed)
+    def expanded(at: FloatArray) -> Expanded:
+        strain, slopes = whitened(at)
+        gradient, curvature = np.zeros(len(at)), np.zeros((len(at), len(at)))
+        gradient[moments.is_free] = -slopes.T @ strain
+        curvature[np.ix_(moments.is_free, moments.is_free)] = slopes.T @ slopes
+        return 0.5 * float(strain @ strain), gradient, curvature
+
+    point, _ = damped_steps(expanded, point, moments.is_free)
+    return _Closest(
+        point=point,
+        residual=moments.at(point)[0],
+        sampling=sampling,
+        factor=factor,
+        allowed=_basis(whitened(point)[1]),
+    )
 
 
 def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
-from bayesprivmrf.inference.criticism.misfit import Misfit, misfit_of, misfit_of_tables
+from bayesprivmrf.inference.criticism.misfit import misfit_of
+from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_tables
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.status import Status
 from bayesprivmrf.model import ModelSpecification

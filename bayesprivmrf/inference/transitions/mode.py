@@ -27,6 +27,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
+from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.covariance import NoisySums, Whitening
 from bayesprivmrf.inference.transitions.rows import TransitionRows
@@ -36,7 +37,6 @@ __all__ = ["TransitionMode", "transition_mode"]
 
 _PRIOR_COUNT = 0.25
 _RENEWALS = 50
-_STEPS = 60
 _NORMAL_90 = 1.645
 _SETTLED = 1e-3
 """Share of a standard deviation: the search has settled when all coordinates move by less."""
@@ -137,30 +137,8 @@ class _Fit:
         return self.sums.whitening(point[:-1], point[-1])
 
     def minimised(self, point: FloatArray, whiten: Whitening) -> tuple[FloatArray, FloatArray]:
-        """Gauss-Newton steps, damped where they would not descend (Levenberg and Marquardt); the information."""
-        value, gradient, information = self._expanded(point, whiten)
-        damping, growth = 1e-6, 2.0
-        for _ in range(_STEPS):
-            sizes = np.diag(information)  # next to nothing where a probability is 0 but for rounding
-            added = damping * np.maximum(sizes, 1e-9 * sizes.max())
-            scaled = information + np.diag(added)
-            step = np.zeros(len(point))
-            free = np.ix_(self.is_free, self.is_free)
-            step[self.is_free] = np.linalg.solve(scaled[free], gradient[self.is_free])
-            trial = self._expanded(point - step, whiten)
-            fall = value - trial[0]
-            if fall >= 0:
-                gain = fall / (0.5 * step @ (added * step + gradient))  # 1 where the model is exact
-                point = point - step
-                value, gradient, information = trial
-                damping, growth = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), 1e-9), 2.0
-                if fall < 1e-9 * (1 + abs(value)):
-                    break
-            else:
-                damping, growth = damping * growth, 2 * growth
-                if damping > 1e6:
-                    break
-        return point, information
+        """Return the minimum with V held, and the information there."""
+        return damped_steps(lambda at: self._expanded(at, whiten), point, self.is_free)
 
     def covariance(self, point: FloatArray) -> FloatArray:
         """C at the estimate."""
@@ -182,7 +160,7 @@ class _Fit:
             return np.eye(self.rows.size)
         return covariance if np.isfinite(covariance).all() else np.eye(self.rows.size)
 
-    def _expanded(self, point: FloatArray, whiten: Whitening) -> tuple[float, FloatArray, FloatArray]:
+    def _expanded(self, point: FloatArray, whiten: Whitening) -> Expanded:
         """Return the objective, its gradient and its Gauss-Newton curvature."""
         phi = point[:-1]
         jacobian, mean = self.sums.jacobian(point)

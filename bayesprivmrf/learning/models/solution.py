@@ -70,7 +70,8 @@ class LearnedSolution(Solution):
             return self
         try:
             evidence = gather(statistics, needs_kernel=False)
-            marginal_engine(*self._narrowest, memory_limit=_JUDGED)
+            model = self.specification
+            marginal_engine(model.cardinalities, model.scopes, memory_limit=_JUDGED)
             tables = [np.ravel(self._table_of(scope)) for scope in evidence.specification.scopes]
         except (ModelError, ModelTooLargeError):  # measurements that no estimator reads
             return self
@@ -84,11 +85,6 @@ class LearnedSolution(Solution):
         return replace(
             self, status=status, stats=stats, problems=(*self.problems, *problems), contradictions=problems
         )
-
-    @property
-    def _narrowest(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        """States and cliques of the smallest model that has the marginals."""
-        return self.specification.cardinalities, self.specification.scopes
 
     def _table_of(self, scope: Sequence[int]) -> FloatArray:
         model = self.specification

@@ -326,11 +326,6 @@ class RoundsSolution(LearnedSolution):
             status=self.status,
         )
 
-    @property
-    def _narrowest(self) -> tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]:
-        model = self._merged.specification
-        return model.cardinalities, model.scopes
-
     def _share_limits(self, variable: int, z: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return each state's share of its group, and the limits of that; a state alone is the whole of its group."""
         group, shares = self._merging.groups[variable], self._merging.shares[variable]
