@@ -1,8 +1,8 @@
 r"""Goodness of fit by the noise alone: models with free potentials, and learned models.
 
 **Free potentials.** A model with free potentials has a parameter for each measured cell, so that it can have the
-records' own tables. The noise alone must then explain what is left, :math:`r = y - N A μ`. The statistic is minus twice the logarithm of
-its density, :math:`T = \sum_i 2 |r_i| / b_i` of (discrete) Laplace noise and :math:`\sum_i r_i^2 / D_i` of normal
+records' own tables. The noise alone must then explain what is left,
+:math:`r = y - N A μ`. The statistic is minus twice the logarithm of its density, :math:`T = \sum_i 2 |r_i| / b_i` of (discrete) Laplace noise and :math:`\sum_i r_i^2 / D_i` of normal
 noise. At the records' tables T has the χ² distribution with two or one degrees of freedom for each number, and the
 maximum likelihood estimate has no larger T. So the p-value, again of the whole and of the worst measurement, is an
 upper bound. A small one means that no distribution has tables near the released ones, as where three variables with
