@@ -6,13 +6,13 @@ twice the logarithm of its density,
 
 .. math:: T = \sum_i 2 |r_i| / b_i \quad\text{or}\quad T = \sum_i r_i^2 / D_i ,
 
-of (discrete) Laplace and of normal noise. At the records' tables T has the χ² distribution with two degrees of freedom
-or one for each number, and the maximum likelihood estimate has no larger T. So the p-value, again of the whole and of
-the worst measurement, is an upper bound. A small one means that no distribution has tables near the released ones, as
-where three variables with two states would differ pairwise in 90 % of the records. To judge the *model* of an estimate
-that is farther from the release than its noise, as a prior or an early end leaves it, T is minimized by L-BFGS until
-the noise explains it. T is convex in the mean, so that its slope at the end bounds the least T from below. Noise below
-half a record counts as that much, because fits are not exact and counts are whole.
+of (discrete) Laplace and of normal noise. At the records' tables T has the χ² distribution with two or one degrees
+of freedom for each number, and the maximum likelihood estimate has no larger T. So the p-value, again of the whole
+and of the worst measurement, is an upper bound. A small one means that no distribution has tables near the
+released ones, as where three variables with two states would differ pairwise in 90 % of the records. To judge the
+*model* of an estimate that is farther from the release than its noise, as a prior or an early end leaves it, T is
+minimized by L-BFGS until the noise explains it. T is convex in the mean, so that its slope at the end bounds the
+least T from below. Noise below half a record counts as that much, because fits are not exact and counts are whole.
 
 **Learned models** keep the measurements that they were fitted to, and their cliques are those that were measured.
 Their *estimate* is judged by T: it is meant to follow the records.
