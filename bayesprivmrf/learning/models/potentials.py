@@ -93,10 +93,9 @@ class LearnedPotentials(LearnedNetwork):
         """Log potentials, nats, one table a clique."""
         return self.tables
 
-    @cached_property
-    def solution(self) -> LearnedSolution:
-        """The model as a `bayesprivmrf.Solution`; with intervals where it was learned in rounds."""
-        return with_intervals(super().solution, self.statistics, self.total, self.groups)
+    def _unjudged(self) -> LearnedSolution:
+        """Return the solution before it is judged; with intervals where it was learned in rounds."""
+        return with_intervals(super()._unjudged(), self.statistics, self.total, self.groups)
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:

@@ -53,7 +53,7 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
+from bayesprivmrf.mechanisms.noise_warning import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.select_measure.forecast import require_room, round_outlays
 from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
 from bayesprivmrf.mechanisms.select_measure.released import release_of, said_of
@@ -324,6 +324,7 @@ class SelectMeasure(
         message = self._warning(plan, fitted)
         if message is not None:
             warn_without_raising(message)
+        warn_of_contradiction(release)
         return release
 
     @staticmethod
@@ -339,6 +340,7 @@ class SelectMeasure(
         message = said_of(run, plan.specification.domain)
         if message is not None:
             warn_without_raising(message)
+        warn_of_contradiction(release)
         return release
 
 
