@@ -21,6 +21,7 @@ from bayesprivmrf.cli.parser import command_parser
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
 from bayesprivmrf.learning import LearnedIsing, LearnedNetwork
+from benchmarks.papers.command import papers_parser
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
@@ -47,9 +48,13 @@ def blocks(path: Path) -> list[Block]:
     ]
 
 
-def commands(block: Block) -> list[list[str]]:
+def commands(block: Block, program: str = "bayesprivmrf") -> list[list[str]]:
+    """Return the arguments of every command of a program."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("bayesprivmrf ")]
+    found = [
+        line.removeprefix(program) for line in lines if line == program or line.startswith(f"{program} ")
+    ]
+    return [shlex.split(line, comments=True) for line in found]
 
 
 def test_every_guide_is_found():
@@ -99,6 +104,8 @@ def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
                 command_parser().parse_args(command)
                 if path.name in RUN_SHELL:
                     assert main(command) == 0
+            for command in commands(block, "uv run python -m benchmarks.papers"):
+                papers_parser().parse_args(command)
 
 
 def test_links_between_guides_lead_somewhere():

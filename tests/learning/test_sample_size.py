@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from bayesprivmrf.reproduce import zhang_learners
 from scipy.stats import binom
 
 from bayesprivmrf import planning
@@ -38,7 +39,6 @@ from bayesprivmrf.learning.sample_size import (
 )
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
-from bayesprivmrf.reproduce import zhang_learners
 
 REPLACE = Adjacency.REPLACE_ONE
 SMALL = [(4, 2, 2), (5, 2, 2), (5, 2, 3), (6, 2, 3), (4, 3, 2), (4, 4, 2)]  # p, k, s

@@ -11,9 +11,10 @@ import numpy as np
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.noise.secure import noise_source
-from bayesprivmrf.reproduce.cells import Cell, Row, generator_of
-from bayesprivmrf.reproduce.estimators import PRIVATE, private_estimates, summary
-from bayesprivmrf.reproduce.sources import ErdosRenyi, Published, Source, network_of
+
+from .cells import Cell, Row, generator_of
+from .estimators import PRIVATE, private_estimates, summary
+from .sources import ErdosRenyi, Published, Source, network_of
 
 __all__ = ["BOUNDS", "COLUMNS", "CostCell", "LayoutCell", "SimulationCell"]
 

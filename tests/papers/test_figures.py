@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 from bayesprivmrf import chains
-from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, DataError
-from bayesprivmrf.reproduce import FIGURES, ErdosRenyi, SimulationCell, find_networks, prising, reproduce
-from bayesprivmrf.reproduce.cells import cell_path, compute, kept_rows
-from bayesprivmrf.reproduce.experiments import COLUMNS
-from bayesprivmrf.reproduce.run import NOTE_REAL, NOTE_SIMULATED
+from benchmarks.papers import FIGURES, ErdosRenyi, SimulationCell, find_networks, prising, reproduce
+from benchmarks.papers.cells import cell_path, compute, kept_rows
+from benchmarks.papers.command import main
+from benchmarks.papers.experiments import COLUMNS
+from benchmarks.papers.run import NOTE_REAL, NOTE_SIMULATED
 
 PRISING = {name for name in FIGURES if name.startswith("prising-")}
 KINDS = [f"prising-fig{number}" for number in (1, 3, 5, 6, 11, 12)]  # one of each kind of picture
@@ -60,7 +60,7 @@ def files(tmp_path):
 
 
 def run(capsys, *arguments: str) -> tuple[int, str, str]:
-    code = main(["reproduce", *arguments])
+    code = main([*arguments])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
 
@@ -266,7 +266,7 @@ def test_data_that_cannot_be_found_or_read_is_refused(tmp_path, capsys):
 )
 def test_wrong_usage_is_refused(arguments, message, capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["reproduce", *arguments])
+        main([*arguments])
     assert stopped.value.code == 2
     assert message in capsys.readouterr().err
 

@@ -17,8 +17,9 @@ from bayesprivmrf.learning.sample_size import (
     random_member,
 )
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
-from bayesprivmrf.reproduce.cells import Cell, Row, generator_of
-from bayesprivmrf.reproduce.zhang_learners import REPLACE_ONE, learned_couplings, released
+
+from .cells import Cell, Row, generator_of
+from .zhang_learners import REPLACE_ONE, learned_couplings, released
 
 __all__ = [
     "ALGORITHMS",

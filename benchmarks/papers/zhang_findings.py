@@ -9,9 +9,10 @@ import numpy as np
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.learning.sample_size.theorems import Slopes, for_algorithm
 from bayesprivmrf.plots.style import GREY, panels, tidy
-from bayesprivmrf.reproduce.drawing import marked, on_log_axes
-from bayesprivmrf.reproduce.zhang_cells import ALGORITHMS, CERTIFICATES, SIZE
-from bayesprivmrf.reproduce.zhang_learners import EXACT
+
+from .drawing import marked, on_log_axes
+from .zhang_cells import ALGORITHMS, CERTIFICATES, SIZE
+from .zhang_learners import EXACT
 
 if TYPE_CHECKING:
     import pandas as pd

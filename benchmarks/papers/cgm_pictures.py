@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.plots.accuracy import draw_edges
 from bayesprivmrf.plots.style import COLOURS, GREY, panels, tidy
-from bayesprivmrf.reproduce.cgm_cells import COMPARED, NON_PRIVATE, PSGD, PSGD_FREE, RANDOM, RAW
-from bayesprivmrf.reproduce.drawing import marked
+
+from .cgm_cells import COMPARED, NON_PRIVATE, PSGD, PSGD_FREE, RANDOM, RAW
+from .drawing import marked
 
 if TYPE_CHECKING:
     import pandas as pd

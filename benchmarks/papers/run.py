@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.reproduce import cgm, cgm_findings, cgm_pictures, drawing, prising, zhang, zhang_findings
-from bayesprivmrf.reproduce.cells import compute, kept_rows
-from bayesprivmrf.reproduce.experiments import COLUMNS
-from bayesprivmrf.reproduce.registry import FIGURES, DataName, paper_of
-from bayesprivmrf.reproduce.sources import FILES
+from . import cgm, cgm_findings, cgm_pictures, drawing, prising, zhang, zhang_findings
+from .cells import compute, kept_rows
+from .experiments import COLUMNS
+from .registry import FIGURES, DataName, paper_of
+from .sources import FILES
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.reproduce.cgm_cells import (
+from .cgm_cells import (
     CGM_PLAIN,
     COMPARED,
     FIXED,

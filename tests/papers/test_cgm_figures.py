@@ -12,10 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayesprivmrf.cli import main
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.inference import Status
-from bayesprivmrf.reproduce import (
+from benchmarks.papers import (
     FIGURES,
     GraphCell,
     SequenceCell,
@@ -26,8 +25,9 @@ from bayesprivmrf.reproduce import (
     reproduce,
     run,
 )
-from bayesprivmrf.reproduce.cgm_findings import finding
-from bayesprivmrf.reproduce.panels import SimulatedPanel
+from benchmarks.papers.cgm_findings import finding
+from benchmarks.papers.command import main
+from benchmarks.papers.panels import SimulatedPanel
 
 TINY = replace(
     cgm.QUICK,
@@ -77,7 +77,7 @@ def made_of(name, folder, published=None, scale=TINY, seed=1):
 def made(tmp_path_factory):
     """Every figure of one seed, made by the command: the folder, and what was printed."""
     folder, printed = tmp_path_factory.mktemp("cgm"), io.StringIO()
-    arguments = ["reproduce", "cgm-all", "--quick", "--out", str(folder), "--jobs", "1", "--json"]
+    arguments = ["cgm-all", "--quick", "--out", str(folder), "--jobs", "1", "--json"]
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         patch.setattr(cgm, "QUICK", TINY)
         assert main(arguments) == 0

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.reproduce.cells import Cell
-from bayesprivmrf.reproduce.registry import FIGURES, DataName
-from bayesprivmrf.reproduce.zhang_cells import (
+
+from .cells import Cell
+from .registry import FIGURES, DataName
+from .zhang_cells import (
     ALGORITHMS,
     CERTIFICATES,
     AlgorithmCell,
@@ -22,7 +23,7 @@ from bayesprivmrf.reproduce.zhang_cells import (
     MatchingCell,
     StructureCell,
 )
-from bayesprivmrf.reproduce.zhang_learners import EXACT, TOLD
+from .zhang_learners import EXACT, TOLD
 
 __all__ = ["FULL", "QUICK", "Scale", "cells_of"]
 

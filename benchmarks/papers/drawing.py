@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, new_figure, panels, tidy
-from bayesprivmrf.reproduce.estimators import PRIVATE
-from bayesprivmrf.reproduce.registry import DataName
-from bayesprivmrf.reproduce.sources import LABELS
+
+from .estimators import PRIVATE
+from .registry import DataName
+from .sources import LABELS
 
 if TYPE_CHECKING:
     import pandas as pd

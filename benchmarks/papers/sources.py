@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.reproduce.panels import PanelFile
-from bayesprivmrf.reproduce.registry import DataName, NetworkName
+
+from .panels import PanelFile
+from .registry import DataName, NetworkName
 
 if TYPE_CHECKING:
     from bayesprivmrf.chains.heat_bath import Moves

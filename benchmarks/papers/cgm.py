@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.reproduce.cells import Cell
-from bayesprivmrf.reproduce.cgm_cells import (
+
+from .cells import Cell
+from .cgm_cells import (
     COMPARED,
     FIXED,
     NO_PROJECTION,
@@ -27,9 +28,9 @@ from bayesprivmrf.reproduce.cgm_cells import (
     SequenceCell,
     with_ridge,
 )
-from bayesprivmrf.reproduce.graphs import Graph, GraphKind
-from bayesprivmrf.reproduce.panels import SimulatedPanel
-from bayesprivmrf.reproduce.registry import FIGURES, DataName
+from .graphs import Graph, GraphKind
+from .panels import SimulatedPanel
+from .registry import FIGURES, DataName
 
 __all__ = ["FULL", "QUICK", "Scale", "cells_of"]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.reproduce.cells import Cell, Row, generator_of
-from bayesprivmrf.reproduce.graphs import Graph, truth_of
-from bayesprivmrf.reproduce.panels import Panel
+from .cells import Cell, Row, generator_of
+from .graphs import Graph, truth_of
+from .panels import Panel
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.reproduce.cells import Cell
-from bayesprivmrf.reproduce.experiments import CostCell, LayoutCell, SimulationCell
-from bayesprivmrf.reproduce.registry import FIGURES, DataName, NetworkName
-from bayesprivmrf.reproduce.sources import ErdosRenyi, Source
+
+from .cells import Cell
+from .experiments import CostCell, LayoutCell, SimulationCell
+from .registry import FIGURES, DataName, NetworkName
+from .sources import ErdosRenyi, Source
 
 __all__ = ["FULL", "QUICK", "Scale", "cells_of"]
 

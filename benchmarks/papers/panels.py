@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import DataError
-from bayesprivmrf.reproduce.registry import DataName
+
+from .registry import DataName
 
 if TYPE_CHECKING:
     import pandas as pd

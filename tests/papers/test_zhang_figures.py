@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bayesprivmrf.cli import main
-from bayesprivmrf.reproduce import zhang, zhang_cells, zhang_findings, zhang_learners
+from benchmarks.papers import zhang, zhang_cells, zhang_findings, zhang_learners
+from benchmarks.papers.command import main
 
 TINY = replace(
     zhang.QUICK,
@@ -31,7 +31,7 @@ TINY = replace(
 def made_by_command(name, folder, monkeypatch, capsys):
     """Table, what was printed, and the command, of a tiny figure."""
     monkeypatch.setattr(zhang, "QUICK", TINY)
-    command = ["reproduce", name, "--quick", "--out", str(folder), "--jobs", "1", "--json"]
+    command = [name, "--quick", "--out", str(folder), "--jobs", "1", "--json"]
     assert main(command) == 0
     (printed,) = json.loads(capsys.readouterr().out)["figures"]
     assert printed["figure"] == name
