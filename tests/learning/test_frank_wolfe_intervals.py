@@ -121,7 +121,7 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
     [
         {"steps": 30},
         {"order": 3},
-        *again({"single_share": 0}, {"rho": 0.001}, {"calibration": "paper", "adjacency": "replace-one"}),
+        *again({"single_share": 0}, {"rho": 0.001}),
     ],
 )
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

@@ -117,8 +117,8 @@ class LearnedParameters(ABC):
         """Words of an error about intervals of couplings where the map is not known."""
         return (
             "an interval must simulate how the model was made, and this one does not know: it was fitted to parities "
-            "without a law of their noise (use method='gaussian' for them), comes from an older file, or was made by "
-            "hand."
+            "without a law of their noise (use method='gaussian' for them), was learned with the paper's constants "
+            "(import benchmarks.papers.frank_wolfe of the repository), comes from an older file, or was made by hand."
         )
 
     @property

@@ -22,33 +22,39 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import permutations
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 
-from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
-from bayesprivmrf.learning.frank_wolfe.node_regressions import (
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning.frank_wolfe import (
+    LARGEST_STEPS,
     UNIT,
+    Atoms,
     Design,
     LogisticRegressions,
     NodeRegressions,
+    PairwiseByRegressions,
 )
-from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByRegressions
-from bayesprivmrf.learning.frank_wolfe.search import LARGEST_STEPS
+from bayesprivmrf.mechanisms.frank_wolfe import FrankWolfePlan, PrivateFrankWolfe
+from bayesprivmrf.mechanisms.frank_wolfe_plan import choices_outlay
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import DiscreteLaplace
+from bayesprivmrf.planning import Outlay
+from bayesprivmrf.privacy import Adjacency, DiscreteLaplace
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.privacy.guarantee import round_up
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["PaperIsing", "PaperPairs", "PaperRegressions"]
+__all__ = ["PaperFrankWolfe", "PaperIsing", "PaperPairs", "PaperRegressions"]
 
-_LIPSCHITZ = 2.0  # the paper's L_1
+_LIPSCHITZ = 2.0
+"""The paper's :math:`L_1`, the Lipschitz constant of the logistic loss."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -218,3 +224,59 @@ class PaperPairs(PaperRegressions):
         return super()._run(
             regressions, steps, source, np.pad(by_state, ((0, 0), (0, 1)), constant_values=True)
         )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PaperFrankWolfe(PrivateFrankWolfe):
+    r"""Algorithms 2 and 3 as a mechanism: the paper's noise, steps and last iterate, for replace-one neighbors.
+
+    The guarantee of a release states what the noise costs, which is not `rho`. The parameters are those of
+    `PrivateFrankWolfe` without `order`, `target` and `single_share`, which the paper does not have.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is out of range, or one that the paper does not have.
+
+    Examples
+    --------
+    >>> PaperFrankWolfe(rho=1.0, width=1.0).adjacency.value
+    'replace-one'
+    """
+
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    single_share: float | None = 0.0
+    calibration: Literal["paper"] = "paper"  # type: ignore[assignment]
+    method: Literal["pairs"] = "pairs"  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        paper = {"adjacency": Adjacency.REPLACE_ONE, "single_share": 0.0, "method": "pairs", "order": 2}
+        for name, value in paper.items():
+            if (given := getattr(self, name)) != value:
+                raise ArgumentError(
+                    f"`{name}` must be {value!r} for the paper's algorithms, got {given!r}; leave it out, or use "
+                    "PrivateFrankWolfe."
+                )
+
+    def _require_calibration(self) -> None:
+        if self.calibration != "paper":
+            raise ArgumentError(
+                f"`calibration` must be 'paper', got {self.calibration!r}; use PrivateFrankWolfe."
+            )
+
+    def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
+        super()._map_of(specification)  # checks the variables and the memory
+        return PaperIsing if set(specification.cardinalities) == {2} else PaperPairs
+
+    def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
+        # an audit knows choices by the exponential mechanism, and not the largest of noisy scores
+        return [
+            *self._total_outlay(plan),
+            replace(choices_outlay(plan.map, self._cost(plan), total), draws=()),
+        ]
+
+    def _cost(self, plan: FrankWolfePlan) -> float:
+        assert isinstance(plan.map, PaperRegressions)
+        return plan.map.cost
