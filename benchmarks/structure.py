@@ -23,10 +23,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import networkx as nx
 import numpy as np
 import pandas as pd
+from papers.theorems import UPPER_BOUNDS
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.sample_size.task import Task
-from bayesprivmrf.learning.sample_size.theorems import UPPER_BOUNDS
+from bayesprivmrf.learning.sample_size import Task
 from bayesprivmrf.learning.structure.dependence_graph import graphs_to_choose, stable_graph
 from bayesprivmrf.mechanisms import StableStructure
 

@@ -138,7 +138,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="what a budget buys, before anything is spent",
         description="Print each table's noise and the records it needs, and what inference will cost; for a "
         "mechanism that learns couplings, its steps, their costs and noise. With --learn: how many records it takes "
-        "to learn a model, by the theorems and by what was measured. Reads no data.",
+        "to learn a model, by lower bounds and by what was measured. Reads no data.",
     )
     add = command.add_argument
     add("--model", help=_VARIABLES_HELP)

@@ -8,17 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.learning.sample_size import (
-    Grouped,
-    Task,
-    fingerprinting_error,
-    packing_records,
-    random_means,
-    random_member,
-)
+from bayesprivmrf.learning.sample_size import Task, packing_records
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 from .cells import Cell, Row, generator_of
+from .hard_instances import Grouped, fingerprinting_error, random_means, random_member
 from .zhang_learners import REPLACE_ONE, learned_couplings, released
 
 __all__ = [

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.learning.sample_size.task import Task
-from bayesprivmrf.learning.sample_size.theorems import Slopes, for_algorithm
+from bayesprivmrf.learning.sample_size import Task
 from bayesprivmrf.plots.style import GREY, panels, tidy
 
 from .drawing import marked, on_log_axes
+from .theorems import Slopes, for_algorithm
 from .zhang_cells import ALGORITHMS, CERTIFICATES, SIZE
 from .zhang_learners import EXACT
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.learning.sample_size import Grouped
 from bayesprivmrf.privacy import Adjacency
+
+from .hard_instances import Grouped
 
 if TYPE_CHECKING:
     import pandas as pd

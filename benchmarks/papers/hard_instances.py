@@ -27,7 +27,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning.sample_size.lower_bounds import reach
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import PrivacyGuarantee
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -36,7 +38,7 @@ __all__ = [
     "Grouped",
     "all_groups",
     "coupling_table",
-    "log_members",
+    "fingerprinting_error",
     "packing",
     "random_means",
     "random_member",
@@ -122,28 +124,6 @@ def coupling_table(size: float, signs: FloatArray, states: int = 2) -> FloatArra
     return np.pad(size * whole * signs, (0, states % 2))
 
 
-def log_members(variables: int, order: int, groups: int, signs: int = 0) -> float:
-    r"""Return the logarithm of how many models have that many groups.
-
-    The groups can be chosen in :math:`p! / ((p - sh)!\, (s!)^h\, h!)` ways, and each has :math:`2^{\mathrm{signs}}`
-    tables.
-
-    Parameters
-    ----------
-    variables, order, groups
-        p, s and h, with s h at most p.
-    signs
-        How many signs a table has; 0 for one table.
-    """
-    return (
-        math.lgamma(variables + 1)
-        - math.lgamma(variables - order * groups + 1)
-        - groups * math.lgamma(order + 1)
-        - math.lgamma(groups + 1)
-        + groups * signs * math.log(2)
-    )
-
-
 def all_groups(variables: int, order: int, groups: int) -> Iterator[Groups]:
     """Iterate over all ways to choose that many groups; for few variables."""
     for chosen in combinations(combinations(range(variables), order), groups):
@@ -202,10 +182,25 @@ def random_member(
     )
 
 
+def fingerprinting_error(variables: int, width: float, total: int, guarantee: PrivacyGuarantee) -> float:
+    """Return the root mean square error that no private learner of an Ising model can get below, on average.
+
+    The average is over couplings as `random_means` draws them. It is the error whose `fingerprinting_records` is the
+    number of records.
+    """
+    pairs, largest = variables // 2, math.tanh(width)
+    slope = total * reach(guarantee) / math.sqrt(pairs)
+    rest = 1 / 3 - 8 * guarantee.delta * largest * total
+    if rest <= 0:
+        return 0.0
+    # the positive root of error^2 / largest^2 + slope error = rest
+    return 2 * rest / (slope + math.sqrt(slope**2 + 4 * rest / largest**2))
+
+
 def random_means(variables: int, width: float, rng: np.random.Generator) -> Grouped:
     r"""Return an Ising model of fixed pairs, means of the products uniform in :math:`\pm\tanh\lambda`.
 
-    This is the law of the couplings under which `fingerprinting_records` bounds every private estimate.
+    This is the distribution of the couplings under which `fingerprinting_records` bounds every private estimate.
     """
     largest = math.tanh(width)
     means = rng.uniform(-largest, largest, variables // 2)

@@ -12,12 +12,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.sample_size.table_1 import Privacy
-from bayesprivmrf.learning.sample_size.task import Goal, Task
-from bayesprivmrf.privacy import PrivacyGuarantee
+from bayesprivmrf.learning.sample_size import Goal, Task
 
-__all__ = ["UPPER_BOUNDS", "Slopes", "UpperBound", "for_algorithm", "rho_within"]
+from .table_1 import Privacy
+
+__all__ = ["UPPER_BOUNDS", "Slopes", "UpperBound", "for_algorithm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,33 +181,3 @@ slopes."""
 def for_algorithm(number: int) -> UpperBound:
     """Return the theorem about Algorithm 2, 3, 4 or 5."""
     return UPPER_BOUNDS[number - 2]
-
-
-def rho_within(guarantee: PrivacyGuarantee) -> float | None:
-    """Return the rho that a zero-concentrated learner may spend; ``None`` where none keeps a pure guarantee.
-
-    Under an approximate guarantee it is the largest that implies it, to a millionth.
-    """
-    if guarantee.rho is not None:
-        return guarantee.rho
-    if guarantee.form == "pure":
-        return None
-    allowed = guarantee.epsilon
-    assert allowed is not None
-
-    def is_within(log_rho: float) -> bool:
-        stated = PrivacyGuarantee(rho=math.exp(log_rho), adjacency=guarantee.adjacency)
-        try:
-            epsilon = stated.to_approximate(guarantee.delta).epsilon
-        except ArgumentError:  # so large a rho that it has no epsilon
-            return False
-        assert epsilon is not None
-        return epsilon <= allowed
-
-    low, high = -60.0, math.log(max(allowed, 1e-20)) + 3
-    if not is_within(low):
-        return None
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (middle, high) if is_within(middle) else (low, middle)
-    return math.exp(low)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from bayesprivmrf.learning.sample_size.task import Goal
+from bayesprivmrf.learning.sample_size import Goal
 
 __all__ = ["TABLE_1", "Entry", "Privacy"]
 
