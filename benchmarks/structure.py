@@ -23,6 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import networkx as nx
 import numpy as np
 import pandas as pd
+from papers.block_structure import BlockStructure
 from papers.theorems import UPPER_BOUNDS
 
 import bayesprivmrf as bpm
@@ -146,7 +147,7 @@ def others() -> None:
 
 
 def blocks(p: str, coupling: str, *sizes: str) -> None:
-    mechanism = StableStructure(**PROMISE, structure="graph", certificate="blocks")
+    mechanism = BlockStructure(**PROMISE, structure="graph")
     asked = list(map(int, sizes)) or [11_000, 16_000, 22_000, 32_000, 45_000]
     shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
 

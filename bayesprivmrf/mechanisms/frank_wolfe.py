@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
@@ -77,9 +78,6 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         these measurements, given the couplings, so that the model's margins are the measured ones, and `statistics`
         holds them. With 0 nothing is measured, and the fields are those of the regressions, which is right only
         where no state is rare. A share above 0 needs the number of records as well.
-    calibration
-        ``"tight"``: the smallest noise that is proved. Algorithms 2 and 3 with the paper's own constants are in
-        benchmarks/papers of the repository, for comparison.
     method
         Form for variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
         logistic regression a pair of states, the paper's form. Two-state variables alone have one logistic
@@ -114,13 +112,16 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     """
 
     releases = (LearnedIsing, LearnedPairwise, LearnedMonomials)
+    removed_settings: ClassVar[Mapping[str, str]] = {
+        "calibration": "noise is the smallest that is proved; the paper's constants, for comparison, are those of "
+        "PaperFrankWolfe in benchmarks/papers/frank_wolfe.py of the repository"
+    }
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
     width: float
     order: int = 2
     steps: int | None = None
     single_share: float | None = None
-    calibration: Literal["tight"] = "tight"
     method: Literal["softmax", "pairs"] = "softmax"
     target: Target = "l1"
 
@@ -130,21 +131,12 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         object.__setattr__(self, "steps", checked_steps(self.steps))
         whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
         one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
-        self._require_calibration()
         one_of("method", self.method, ("softmax", "pairs"))
         share = _SINGLE_SHARE if self.single_share is None else self.single_share
         share = probability("single_share", share, zero=True, remedy="0.05 is a twentieth of the budget")
         object.__setattr__(self, "single_share", share)
         if self.target == "linf" and self.order == 2:
             raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
-
-    def _require_calibration(self) -> None:
-        """Refuse every calibration but the tight one; the paper's is no longer part of the library."""
-        if self.calibration != "tight":
-            raise ArgumentError(
-                f"`calibration` must be 'tight', got {self.calibration!r}; the paper's constants, for comparison, "
-                "are those of PaperFrankWolfe in benchmarks/papers/frank_wolfe.py of the repository."
-            )
 
     @property
     def needs_total(self) -> bool:

@@ -247,7 +247,6 @@ class PaperFrankWolfe(PrivateFrankWolfe):
 
     adjacency: Adjacency = Adjacency.REPLACE_ONE
     single_share: float | None = 0.0
-    calibration: Literal["paper"] = "paper"  # type: ignore[assignment]
     method: Literal["pairs"] = "pairs"  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -259,12 +258,6 @@ class PaperFrankWolfe(PrivateFrankWolfe):
                     f"`{name}` must be {value!r} for the paper's algorithms, got {given!r}; leave it out, or use "
                     "PrivateFrankWolfe."
                 )
-
-    def _require_calibration(self) -> None:
-        if self.calibration != "paper":
-            raise ArgumentError(
-                f"`calibration` must be 'paper', got {self.calibration!r}; use PrivateFrankWolfe."
-            )
 
     def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
         super()._map_of(specification)  # checks the variables and the memory

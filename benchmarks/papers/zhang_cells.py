@@ -121,7 +121,7 @@ def _monomial_error(learned: Any, model: Grouped, target: str) -> float:
 
 CERTIFICATES = {
     "margins": "StableStructure, margins",
-    "blocks": "StableStructure, blocks (section 6)",
+    "blocks": "BlockStructure (section 6)",
 }
 
 _FEWEST, _MOST = 250, 1_000_000  # records from which and up to which a graph is asked for
@@ -162,10 +162,11 @@ class StructureCell(Cell):
     def _needed(self, rng: np.random.Generator) -> int:
         from bayesprivmrf.mechanisms import StableStructure
 
+        from .block_structure import BlockStructure
+
         model = random_member(self.variables, SIZE, self.variables // 2, rng)
-        mechanism = StableStructure(
-            epsilon=1.0, delta=1e-6, structure="graph", certificate=self.certificate, **REPLACE_ONE
-        )
+        kind = BlockStructure if self.certificate == "blocks" else StableStructure
+        mechanism = kind(epsilon=1.0, delta=1e-6, structure="graph", **REPLACE_ONE)
         true = {(f"v{i}", f"v{j}") for i, j in model.groups}
         total = _FEWEST
         while total < _MOST:

@@ -129,7 +129,7 @@ def _structures() -> list[Target]:
     variables, data = bpm.declare(STATES), frame()
     settings = {
         "epsilon": 1.0, "delta": 0.01, "structure": "graph", "threshold": 0.2, "given": 1, "order": 2,
-        "certificate": "blocks", "blocks": 10, "adjacency": "replace-one", "missing": {"a": "u"}, "other": None,
+        "adjacency": "replace-one", "missing": {"a": "u"}, "other": None,
     }  # fmt: skip
     good = mechanisms.StableStructure(epsilon=8.0, delta=0.01)
 

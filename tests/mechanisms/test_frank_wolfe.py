@@ -243,7 +243,6 @@ class Unread:
         ({"single_share": 1.0}, "`single_share`"),
         ({"single_share": -0.1}, "`single_share`"),
         ({"single_share": math.nan}, "`single_share`"),
-        ({"calibration": "loose"}, "`calibration` must be 'tight'"),
         ({"calibration": "paper", "adjacency": "replace-one"}, "benchmarks/papers/frank_wolfe.py"),
         ({"method": "trees"}, "`method`"),
         ({"adjacency": "swap"}, "`adjacency`"),

@@ -29,6 +29,7 @@ from bayesprivmrf.mechanisms import (
 )
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.noise import SimulatedNoise
+from benchmarks.papers.block_structure import BlockStructure
 
 from .contract import Account, Replay, released
 
@@ -164,7 +165,7 @@ def test_a_second_interruption_is_obeyed():
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, TimeoutError])
 def test_one_interruption_of_the_coins_of_blocks_loses_no_structure(kind):
-    mechanism = StableStructure(epsilon=2.0, delta=1e-5, certificate="blocks")
+    mechanism = BlockStructure(epsilon=2.0, delta=1e-5)
     release = released(mechanism, NETWORK, data(), Interrupting((1,), kind))
     assert release.guarantee == mechanism.promise(NETWORK)
 

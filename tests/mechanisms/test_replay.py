@@ -160,7 +160,7 @@ CASES = {
             most_others=1,
         ),
     ],
-    "StableStructure": [  # certificate="blocks": tests/learning/test_structure_blocks.py
+    "StableStructure": [
         Case(least=0.999),
         Case(least=0.999, settings={"structure": "graph"}),
         Case(least=0.7, settings={"structure": "graph", "threshold": "gap"}),

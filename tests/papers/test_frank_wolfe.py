@@ -131,7 +131,6 @@ def test_tight_noise_and_steps_err_half_as_much_as_the_paper_at_the_same_setting
         {"single_share": 0.1},
         {"method": "softmax"},
         {"order": 3},
-        {"calibration": "tight"},
     ],
     ids=lambda settings: next(iter(settings)),
 )

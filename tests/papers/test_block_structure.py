@@ -11,9 +11,15 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.structure import answers_of_blocks, enough_blocks, most_frequent, release_threshold
+from bayesprivmrf.learning.structure import release_threshold
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
+from benchmarks.papers.block_structure import (
+    BlockStructure,
+    answers_of_blocks,
+    enough_blocks,
+    most_frequent,
+)
 
 SIZE = 36 * 600
 ANSWERS = (None, (), ((0, 2),))
@@ -109,20 +115,19 @@ def test_a_chain_is_recovered_from_blocks(structure):
         columns.append(np.where(rng.random(SIZE) < 0.8, columns[-1], 1 - columns[-1]))
     data = pd.DataFrame(np.column_stack(columns), columns=list("abcd"))
     model = bpm.declare(states={name: [0, 1] for name in data})
-    mechanism = StableStructure(epsilon=1.0, delta=1e-6, structure=structure, certificate="blocks")
+    mechanism = BlockStructure(epsilon=1.0, delta=1e-6, structure=structure)
     graph = mechanism.release(model, data, rng=1)
     assert graph.edges == (("a", "b"), ("b", "c"), ("c", "d"))
     assert graph.details["blocks"] == 36
-    refused = StableStructure(epsilon=1.0, delta=1e-6, certificate="blocks").release(model, data[:0], rng=1)
+    refused = BlockStructure(epsilon=1.0, delta=1e-6).release(model, data[:0], rng=1)
     assert refused.is_refusal
 
 
 def test_blocks_are_refused_where_there_are_none():
-    with pytest.raises(ArgumentError, match="`blocks` must be left out for margins"):
-        StableStructure(epsilon=1.0, delta=1e-6, blocks=34)
+    for setting in ({"blocks": 34}, {"certificate": "blocks"}):
+        with pytest.raises(ArgumentError, match=r"any more: .*BlockStructure"):
+            StableStructure(epsilon=1.0, delta=1e-6, **setting)
     with pytest.raises(ArgumentError, match="`blocks` must be a whole number"):
-        StableStructure(epsilon=1.0, delta=1e-6, certificate="blocks", blocks=0)
+        BlockStructure(epsilon=1.0, delta=1e-6, blocks=0)
     with pytest.raises(ArgumentError, match="`epsilon` must leave at most 10,000 blocks"):
-        StableStructure(epsilon=1e-6, delta=1e-6, certificate="blocks").promise(
-            bpm.declare({"a": [0, 1], "b": [0, 1]})
-        )
+        BlockStructure(epsilon=1e-6, delta=1e-6).promise(bpm.declare({"a": [0, 1], "b": [0, 1]}))
