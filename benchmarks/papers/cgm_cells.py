@@ -301,8 +301,9 @@ class SequenceCell(Cell):
     ) -> Iterator[Row]:
         """Search by private gradient ascent, a table of potentials a step; keep the best held out."""
         from bayesprivmrf.evaluation import holdout_log_likelihood
-        from bayesprivmrf.mechanisms import DPSGDSearch
         from bayesprivmrf.model import declare
+
+        from .dpsgd_search import DPSGDSearch
 
         assert self.epsilon is not None
         times = list(known.columns)

@@ -10,13 +10,13 @@ import bayesprivmrf as bpm
 from bayesprivmrf import mechanisms
 from bayesprivmrf.mechanisms import (
     DPSGD,
-    DPSGDSearch,
     ParityQueries,
     PrivateFrankWolfe,
     PrivateLogisticRegression,
     SelectMeasure,
     StableStructure,
 )
+from benchmarks.papers.dpsgd_search import DPSGDSearch
 from benchmarks.papers.frank_wolfe import PaperFrankWolfe
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")

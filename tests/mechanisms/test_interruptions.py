@@ -16,7 +16,6 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import InterruptionWarning, PrivacyError
 from bayesprivmrf.mechanisms import (
     DPSGD,
-    DPSGDSearch,
     GaussianStatistics,
     LaplaceStatistics,
     ObjectivePerturbation,
@@ -30,6 +29,7 @@ from bayesprivmrf.mechanisms import (
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.noise import SimulatedNoise
 from benchmarks.papers.block_structure import BlockStructure
+from benchmarks.papers.dpsgd_search import DPSGDSearch
 
 from .contract import Account, Replay, released
 

@@ -19,6 +19,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, CalibratedNoise, PrivacyGuarantee, Schedule, spent_epsilon
+from benchmarks.papers.dpsgd_search import DPSGDSearch
 from benchmarks.papers.frank_wolfe import PaperFrankWolfe
 
 from .contract import ADJACENCIES, Choices, Recorder, neighbours_of, replayed, spent
@@ -175,6 +176,7 @@ NOT_REPLAYED = {
 
 
 FOR_COMPARISON: dict[str, tuple[Any, dict[str, Any]]] = {
+    "DPSGDSearch": (DPSGDSearch, {"epsilon": 1.0, "delta": 1e-5}),
     "PaperFrankWolfe": (PaperFrankWolfe, SETTINGS["PrivateFrankWolfe"]),
 }
 """Mechanisms of benchmarks/papers, with their settings."""

@@ -1,15 +1,18 @@
-"""A search over settings of `DPSGD`, at the price of all its trials."""
+"""A search over settings of `DPSGD`, at the price of all its trials: the baseline of Bernstein et al. 2017.
+
+A search within the budget is worse than the default settings in every cell of docs/dpsgd.md, so the package has none.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.models.potentials import Trials
+from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
 from bayesprivmrf.mechanisms.dpsgd import DPSGD, TRIED
@@ -17,12 +20,54 @@ from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.settings import FrozenMapping
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import CalibratedNoise, calibrated_noise, promised_epsilon
+from bayesprivmrf.privacy import CalibratedNoise, PrivacyGuarantee, calibrated_noise, promised_epsilon
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["DPSGDSearch"]
+__all__ = ["DPSGDSearch", "Trials"]
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Trials:
+    """Every model of a search over settings, released together.
+
+    Parameters
+    ----------
+    settings
+        The settings that were tried, in order.
+    releases
+        One a trial. Each carries the guarantee of the search as a whole, which holds for any choice among them.
+    guarantee
+        Guarantee of the search as a whole.
+    one_alone
+        The promise that a single trial would have had by itself. No choice among several satisfies it.
+    """
+
+    settings: tuple[Mapping[str, Any], ...]
+    releases: tuple[LearnedPotentials, ...]
+    guarantee: PrivacyGuarantee
+    one_alone: PrivacyGuarantee
+
+    statistics: ClassVar[None] = None
+    _without_tables: ClassVar[str] = "each of its `releases` is a model already"
+
+    def best(self, score: Callable[[LearnedPotentials], float]) -> LearnedPotentials:
+        """Return the release of the highest score, the first of several.
+
+        A score that looks at protected records spends budget that no guarantee here counts: use one of public
+        knowledge, or of records that are not protected.
+        """
+        return max(self.releases, key=score)
+
+    def __len__(self) -> int:
+        return len(self.releases)
+
+    def __repr__(self) -> str:
+        simulated = any(release.provenance.simulated for release in self.releases)
+        mark = " (SIMULATED: protects nobody)" if simulated else ""
+        statement = self.releases[0].privacy_statement() if simulated else self.guarantee.sentence()
+        return f"Trials{mark}\n  trials     {len(self)}\n  privacy    {statement}"
 
 
 @final
