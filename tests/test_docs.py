@@ -76,10 +76,9 @@ def shorter_chains(monkeypatch):
 @pytest.fixture
 def fewer_replicates(monkeypatch):
     """Intervals by simulated releases take ten of them where a guide names no number."""
-    for function in (LearnedNetwork.interval, LearnedNetwork.interval_forecast):
-        *others, replicates = function.__defaults__
-        assert replicates == 100
-        monkeypatch.setattr(function, "__defaults__", (*others, 10))
+    *others, replicates = LearnedNetwork.interval.__defaults__
+    assert replicates == 100
+    monkeypatch.setattr(LearnedNetwork.interval, "__defaults__", (*others, 10))
 
 
 @pytest.mark.usefixtures("shorter_chains", "fewer_replicates")

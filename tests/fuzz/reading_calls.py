@@ -167,8 +167,6 @@ def _learned() -> list[Target]:
             "path": Path("learned"), "overwrite": True}),
         Target(name="LearnedPairwise.interval", call=learned.interval, sure=("prob", "of", "method"), arguments={
             "prob": 0.9, "rng": 1, "replicates": 4, "of": "fields", "method": "calibrated", "total": 40}),
-        Target(name="LearnedPairwise.interval_forecast", call=learned.interval_forecast, arguments={
-            "replicates": 8, "method": None, "total": 40}),
         Target(name="record_codes", call=mechanisms.record_codes, arguments={
             "domain": bpm.Domain.from_states(STATES), "data": frame(), "missing": {"a": 0}, "other": None}),
     ]  # fmt: skip

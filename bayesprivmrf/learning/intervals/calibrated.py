@@ -37,7 +37,7 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
 
-__all__ = ["limits", "releases"]
+__all__ = ["limits"]
 
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4  # shares of the replicates
 _FEWEST = 8
@@ -70,7 +70,7 @@ def limits(
     """
     space, estimate = learned.coordinates(), learned.vector()
     in_a_round, unmoved, moved = _counts(replicates)
-    with _bar(releases(replicates)) as advance:
+    with _bar(_ROUNDS * in_a_round + unmoved + moved) as advance:
 
         def answers(thetas: Iterable[FloatArray]) -> FloatArray:
             """What the map makes of records from each model, one row each."""
@@ -108,12 +108,6 @@ def limits(
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
     return low, high
-
-
-def releases(replicates: int) -> int:
-    """Return how many releases are simulated in all."""
-    in_a_round, unmoved, moved = _counts(replicates)
-    return _ROUNDS * in_a_round + unmoved + moved
 
 
 def _counts(replicates: int) -> tuple[int, int, int]:
