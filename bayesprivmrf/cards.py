@@ -8,8 +8,6 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["SIMULATED", "Card", "marked", "printable", "stated"]
-
 SIMULATED = "from SIMULATED noise: protects nobody"
 """Mark of everything made from a release whose noise was drawn from a seeded generator."""
 

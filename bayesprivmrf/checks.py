@@ -12,32 +12,70 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
-
-__all__ = [
-    "at_least",
-    "bare_array",
-    "file_path",
-    "finite",
-    "finite_pair",
-    "generator",
-    "is_labeled",
-    "nearest",
-    "number_array",
-    "one_of",
-    "positive_finite",
-    "probability",
-    "refuse_masked",
-    "require_memory",
-    "same_labels",
-    "sides_of",
-    "truth",
-    "whole_number",
-]
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelTooLargeError
 
 _TRUTHS = {"bool", "bool_"}
 _MOST = 10**12  # of anything: no memory holds as many, and NumPy fails in its own way at more
 _SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"
+
+
+def require(
+    holds: object,
+    name: str,
+    must: str,
+    got: object,
+    remedy: str = "",
+    *,
+    error: type[BayesPrivMRFError] = ArgumentError,
+) -> None:
+    """Raise one clear error unless a condition holds.
+
+    Parameters
+    ----------
+    holds
+        The condition.
+    name
+        The argument, as callers write it.
+    must
+        The requirement, which follows "must": ``"be at least 2"``.
+    got
+        What was seen: a text as it is, of anything else its representation. For records it must hold no value of
+        theirs: give a count, a type or a name that was declared.
+    remedy
+        What to do instead.
+    error
+        Class of the error.
+
+    Examples
+    --------
+    >>> require(1 >= 2, "length", "be at least 2", 1, "declare a longer chain")
+    Traceback (most recent call last):
+    bayesprivmrf.errors.ArgumentError: `length` must be at least 2, got 1; declare a longer chain.
+    """
+    if not holds:
+        seen = got if isinstance(got, str) else repr(got)
+        raise error(f"`{name}` must {must}, got {seen}{'; ' * bool(remedy)}{remedy}.")
+
+
+def instance_of[T](
+    name: str,
+    value: Any,
+    kind: type[T],
+    must: str,
+    remedy: str = "",
+    *,
+    error: type[BayesPrivMRFError] = ArgumentError,
+) -> T:
+    """Return a value that is an instance of a class, or raise an error that names the type that was given.
+
+    Examples
+    --------
+    >>> instance_of("states", ["low", "high"], Mapping, "map variables to states", "write {variable: states}")
+    Traceback (most recent call last):
+    bayesprivmrf.errors.ArgumentError: `states` must map variables to states, got a list; write {variable: states}.
+    """
+    require(isinstance(value, kind), name, must, f"a {type(value).__name__}", remedy, error=error)
+    return value
 
 
 def _number(name: str, value: Any, requirement: str) -> float:

@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["moved", "removed"]
-
 
 def moved(old: str, new: str) -> Callable[[str], Any]:
     """Return the `__getattr__` of a module whose names are now in another one; each use of a name warns.

@@ -23,8 +23,6 @@ from typing import Any
 
 from bayesprivmrf.errors import PrivacyError
 
-__all__ = ["INTERRUPTED_BY", "Heard", "heard", "interrupted_by", "remember", "stopped_details", "tell"]
-
 INTERRUPTED_BY = "interrupted_by"
 """Detail of a release that was stopped early from outside: the type of the exception."""
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError
 
-__all__ = ["Kinds", "installed", "is_listed"]
-
 
 @cache
 def installed(group: str) -> tuple[EntryPoint, ...]:

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
-__all__ = ["one_blas_thread"]
-
 
 @contextmanager
 def one_blas_thread() -> Iterator[int]:

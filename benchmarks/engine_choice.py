@@ -21,10 +21,10 @@ from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import Evidence, gather
-from bayesprivmrf.inference.posterior.exact_records import ExactRecords
-from bayesprivmrf.inference.posterior.exact_table import ExactTable
-from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
-from bayesprivmrf.inference.posterior.sampling import draw_posterior
+from bayesprivmrf.inference.posterior.nuts.sampling import draw_posterior
+from bayesprivmrf.inference.posterior.records.engine import ExactRecords
+from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import Laplace
 from bayesprivmrf.release import NoisyStatistics

@@ -29,7 +29,8 @@ import pandas as pd
 from learning_models import RESULTS
 
 import bayesprivmrf as bpm
-from bayesprivmrf.mechanisms import SelectMeasure, rounds
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.noise import SimulatedNoise
 
 RHOS, SEEDS = (0.01, 0.1, 1.0), (1, 2)

@@ -60,7 +60,7 @@ def gradient(release: NoisyStatistics) -> dict[str, float]:
     import numpy as np
 
     from bayesprivmrf.inference.evidence import gather
-    from bayesprivmrf.inference.posterior.log_linear import LogLinear
+    from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
     begin = time.perf_counter()
     density = LogLinear(evidence=gather(release)).density

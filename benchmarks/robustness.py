@@ -50,7 +50,7 @@ from robustness_report import CELL, WRONG, report, report_priors
 from robustness_truths import STUDIES, Cell, Population
 
 from bayesprivmrf.inference import LatentCounts, NaiveMLE, NoiseAwareMAP
-from bayesprivmrf.inference.posterior.posterior import Posterior
+from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.release import NoisyStatistics

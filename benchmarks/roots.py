@@ -27,7 +27,8 @@ from robustness import released
 from robustness_truths import Cell, Population
 
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.posterior import clique_trees, junction_forest
+from bayesprivmrf.inference.posterior import clique_trees
+from bayesprivmrf.inference.posterior import forest as junction_forest
 from bayesprivmrf.release import NoisyStatistics
 
 CELLS = [

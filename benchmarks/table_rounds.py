@@ -16,8 +16,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.posterior.exact_table import ExactTable
-from bayesprivmrf.inference.posterior.table_moves import rounds_of
+from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.table_moves import rounds_of
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.release import NoisyStatistics

@@ -19,7 +19,7 @@ from bayesprivmrf import mechanisms
 from bayesprivmrf.cli import main
 from bayesprivmrf.cli.parser import command_parser
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.posterior.diagnostics import SMALLEST_ESS
+from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 from bayesprivmrf.learning import LearnedIsing, LearnedNetwork
 from benchmarks.papers.command import papers_parser
 

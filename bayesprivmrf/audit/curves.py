@@ -16,17 +16,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = [
-    "CERTAIN",
-    "Atoms",
-    "PrivacyLoss",
-    "convolved",
-    "gaussian_epsilon",
-    "log_ratio",
-    "losses_of",
-    "privacy_loss",
-]
-
 CERTAIN = 1e6
 """The number that stands for an infinite loss, nats."""
 

@@ -16,8 +16,6 @@ from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
 
-__all__ = ["AuditResult", "audit"]
-
 DELTAS = (0.0, 0.01, 0.03, 0.1, 0.2)
 THRESHOLDS = 400
 

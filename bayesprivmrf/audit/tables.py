@@ -15,8 +15,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.privacy import Adjacency, NoiseLaw
 
-__all__ = ["audit_noise"]
-
 
 def audit_noise(
     add: Callable[[IntArray, int], IntArray],

@@ -23,8 +23,6 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["audit_releases", "neighbours", "rehearsed", "table_draws"]
-
 _LOOKED_AT = 100_000
 
 

@@ -27,8 +27,6 @@ from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 
-__all__ = ["Choices", "Draw", "StableAnswers", "Sums", "audit_draws", "exact_cost", "exceeds"]
-
 _ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _TOLERANCE = 1e-6
 _ROUNDING = 1e-13  # nats a copy: of the difference of two log densities

@@ -17,8 +17,6 @@ import numpy as np
 from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Chains", "Draws", "gibbs_draws", "mixing_of"]
-
 _CHAINS = 64
 _CHUNK = 1 << 22  # states drawn at a time
 

@@ -20,8 +20,6 @@ from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.chains.swendsen_wang import ClusterMoves
 from bayesprivmrf.checks import finite, generator, one_of, whole_number
 
-__all__ = ["HeatBath", "Moves", "Simulation", "simulate", "unit_coupling"]
-
 type Moves = Literal["heat-bath", "swendsen-wang"]
 
 _WIDEST = 64  # chains side by side: more fill the cache without sharing more of the work

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["flip_clusters", "local_fields", "sweep_network", "sweep_spins", "sweep_states"]
-
 _TO_UNIT = 2.0**-53  # a double below one from the upper 53 of 64 random bits
 
 

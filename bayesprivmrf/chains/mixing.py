@@ -11,8 +11,6 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 
-__all__ = ["LARGEST_RHAT", "Mixing", "remedy", "split_rhat"]
-
 LARGEST_RHAT = 1.2
 
 

@@ -25,8 +25,6 @@ from typing import Self
 import numpy as np
 from scipy import sparse
 
-__all__ = ["ClusterMoves"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClusterMoves:

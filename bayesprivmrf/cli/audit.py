@@ -32,8 +32,6 @@ from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import load_release
 
-__all__ = ["REFUTED", "run"]
-
 REFUTED = 3
 """Exit status where a promise is refuted."""
 

@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.privacy import Adjacency
     from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["Comparison", "evaluate", "run"]
-
 NOTE = (
     "An evaluation, not a release: it reads the records unprotected and simulates the noise. "
     "Nothing here may be published as private."
@@ -375,6 +373,7 @@ def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> N
 
 
 def figure_of(comparison: Comparison) -> Figure:
+    """Return a figure of the holdout score of each method against epsilon."""
     from bayesprivmrf.plots import holdout_against_epsilon
 
     table = comparison.results.assign(method=[label(method) for method in comparison.results["method"]])

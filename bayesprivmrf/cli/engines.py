@@ -10,19 +10,17 @@ import os
 import subprocess
 import sys
 import warnings
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import bayesprivmrf
 from bayesprivmrf.cli.output import remark
-from bayesprivmrf.source_checksum import checksum
 
 if TYPE_CHECKING:
     from bayesprivmrf.model import ModelSpecification
     from bayesprivmrf.release import NoisyStatistics
-
-__all__ = ["ENGINES", "build_engines", "compile_log_linear", "engine_of", "fit_small"]
 
 type EngineName = Literal["log-linear", "hyper-dirichlet"]
 
@@ -45,7 +43,7 @@ POSTERIORS = {
 
 def engine_of(model: ModelSpecification) -> EngineName:
     """Name the engine that a posterior of this model takes, unless whole records serve it better."""
-    from bayesprivmrf.inference.posterior.junction_forest import junction_forest
+    from bayesprivmrf.inference.posterior.forest import junction_forest
 
     forest = junction_forest(model.cardinalities, model.scopes, model.possible)
     return "log-linear" if forest is None else "hyper-dirichlet"
@@ -95,7 +93,7 @@ def compile_log_linear(part: Literal["density", "population"]) -> None:
     import numpy as np
 
     from bayesprivmrf.inference.evidence import gather
-    from bayesprivmrf.inference.posterior.log_linear import LogLinear
+    from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
     formulation = LogLinear(evidence=gather(_small()))
     density = formulation.density
@@ -130,6 +128,6 @@ def mark_file(what: str) -> Path | None:
     folder = compiled.collect.stats.cache_path
     if folder is None:
         return None
-    sources = sorted(str(path) for path in Path(bayesprivmrf.__file__).parent.rglob("*.py"))
+    sources = b"".join(path.read_bytes() for path in sorted(Path(bayesprivmrf.__file__).parent.rglob("*.py")))
     made_for = f"{numba.__version__}-{llvmlite.binding.get_host_cpu_name()}"
-    return Path(folder) / f"{what}-{checksum(*sources):08x}-{made_for}.built"
+    return Path(folder) / f"{what}-{zlib.crc32(sources):08x}-{made_for}.built"

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Solution
     from bayesprivmrf.model.domain import Variable
 
-__all__ = ["run"]
-
 SOLUTION_FORMAT = "bayesprivmrf-solution"
 SOLUTION_VERSION = 1
 

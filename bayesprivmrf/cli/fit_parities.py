@@ -11,8 +11,6 @@ from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 if TYPE_CHECKING:
     from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
 
-__all__ = ["run"]
-
 _SHOWN = 10
 
 

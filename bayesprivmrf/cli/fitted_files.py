@@ -11,8 +11,6 @@ from bayesprivmrf.cli.output import json_text
 if TYPE_CHECKING:
     from bayesprivmrf.inference import Solution
 
-__all__ = ["FILES", "variables_of", "write_folder"]
-
 FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
 """Patterns of all that `write_folder` writes."""
 

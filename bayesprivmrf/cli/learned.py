@@ -15,8 +15,6 @@ from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 
-__all__ = ["told", "trusted_tables"]
-
 _SHOWN = 10
 _CLEAR = 3.0
 """Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""

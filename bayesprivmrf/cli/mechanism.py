@@ -12,8 +12,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.kinds import is_listed
 from bayesprivmrf.release import RELEASE_KINDS
 
-__all__ = ["chosen_mechanism", "require_listed"]
-
 _OWN_OPTIONS = ("epsilon", "rho", "adjacency")
 
 

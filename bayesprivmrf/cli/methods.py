@@ -17,19 +17,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.release import NoisyStatistics
 
-__all__ = [
-    "chosen_method",
-    "fitted",
-    "has_intervals",
-    "in_order",
-    "is_plug_in",
-    "known_methods",
-    "label",
-    "offers_loopy",
-    "takes",
-    "usable_methods",
-]
-
 _REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}
 """What ``compare`` sets beside the estimators, and how it is written for a person."""
 

@@ -18,22 +18,6 @@ from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = [
-    "NO_KERNEL",
-    "aligned",
-    "claim_file",
-    "claim_folder",
-    "clear_folder",
-    "column",
-    "json_text",
-    "memory",
-    "number",
-    "progress",
-    "promised",
-    "refuse_to_replace",
-    "remark",
-]
-
 NO_KERNEL = (
     "This noise has no `kernel`: of this library's estimators naive-mle alone takes it "
     "(`fit --method naive-mle`)."

@@ -9,8 +9,6 @@ from typing import NoReturn
 from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
 
-__all__ = ["Parser", "at_least", "command_parser"]
-
 _DATA_HELP = "records, .csv or .parquet, one column a variable"
 _MODEL_HELP = "TOML file that declares variables, states and cliques"
 _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learned, cliques"

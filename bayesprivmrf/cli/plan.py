@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.marginals.forecast import Forecast
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Print the preview of the mechanism and the forecast of exact inference, or the records that learning needs."""

@@ -24,8 +24,6 @@ from bayesprivmrf.noise.laws import ENTRY_POINT_GROUP
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release.file import room_for
 
-__all__ = ["run"]
-
 
 def run(options: argparse.Namespace) -> None:
     """Check all that can fail, count, add noise, save, and say what was promised."""

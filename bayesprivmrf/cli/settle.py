@@ -14,8 +14,6 @@ from bayesprivmrf.cli.methods import (
     usable_methods,
 )
 
-__all__ = ["settle"]
-
 
 def settle(options: argparse.Namespace) -> None:
     """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""

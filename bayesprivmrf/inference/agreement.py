@@ -19,8 +19,6 @@ from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["agreed_total", "clean"]
-
 _ROUNDING = 1e-6
 """Misfit of a whole number, as a share of the largest answer or of one record, that is put down to rounding."""
 

@@ -13,8 +13,6 @@ from bayesprivmrf.queries import BoundQuery, Query
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["answer_index", "bound_for_interval", "refuse_given"]
-
 
 def bound_for_interval(query: Query, model: ModelSpecification, beside: str = "") -> BoundQuery:
     """The query on the model; a ModelError names what is asked instead of variables that no clique holds."""

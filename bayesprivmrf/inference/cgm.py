@@ -18,8 +18,6 @@ from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["CGM"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CGM(EMSettings):

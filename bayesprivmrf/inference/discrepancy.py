@@ -52,8 +52,6 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["EXPONENT", "Discrepancy", "balance", "expected_residual", "slope"]
-
 EXPONENT = 1 / 3
 
 

@@ -48,8 +48,6 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["EStep", "dual_e_step", "nonlinear_belief_propagation"]
-
 _TOLERANCE = 0.01
 """An E-step is solved to this share of the smallest noise standard deviation, in records a cell."""
 

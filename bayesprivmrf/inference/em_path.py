@@ -20,8 +20,6 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import shared_basis
 
-__all__ = ["EMPath", "EMSettings", "Point"]
-
 _SETTLED = 1e-3
 """The path has ended when as many steps again would move no count by more than this share of its way so far."""
 

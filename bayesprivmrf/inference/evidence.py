@@ -34,17 +34,6 @@ from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measured import stacked
 
-__all__ = [
-    "LARGEST_TOTAL",
-    "WIDEST_RANGE",
-    "Evidence",
-    "Inference",
-    "Population",
-    "gather",
-    "require_inference",
-    "supported_cells",
-]
-
 LARGEST_TOTAL = 1e12
 """Largest number of records that estimators fit: up to it, doubles hold a count to a thousandth of a record."""
 WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)

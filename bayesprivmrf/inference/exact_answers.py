@@ -43,8 +43,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 
-__all__ = ["given_back", "honoured", "refuse_shared", "without_records"]
-
 _TOLERANCE = 1e-9
 """Probability by which a constraint may be missed."""
 

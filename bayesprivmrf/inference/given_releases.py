@@ -12,8 +12,6 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, GuaranteeWarn
 from bayesprivmrf.noise.base import check_kernel
 from bayesprivmrf.release import NoisyStatistics, Released
 
-__all__ = ["CONTRADICTION", "checked_releases", "most_rows_of_one", "pooled_total", "unlike_guarantees"]
-
 CONTRADICTION = 8.0
 """Standard errors between two totals beyond which they are not of one population."""
 

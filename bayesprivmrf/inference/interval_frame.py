@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.model import Domain
 
-__all__ = ["Mark", "RowStatus", "interval_frame", "joint_index", "status_and_note"]
-
 MEASURED = "measured in this release"
 """Note of a row without remarks."""
 _MOST_WORDS = 20

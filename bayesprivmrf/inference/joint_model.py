@@ -10,8 +10,6 @@ from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["joint_specification"]
-
 
 def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
     """Return the model over the variables and cliques of all releases, the first release's variables first.

@@ -8,8 +8,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.criticism.verdict import restrictions
 from bayesprivmrf.inference.evidence import Evidence
 
-__all__ = ["require_population", "totals"]
-
 
 def require_population(of: str) -> None:
     """Raise unless intervals are asked for of what an estimate without draws has."""

@@ -24,8 +24,6 @@ from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["LeastSquares", "by_equations", "by_products", "least_squares", "noise_residuals", "noisy_rows"]
-
 DENSE_LIMIT = 1500
 """Effects up to which the normal equations are formed."""
 

@@ -44,8 +44,6 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Ends", "cut_limits", "limits_of_draws", "standard_limits", "whole_limits"]
-
 _AT_ONCE = 1 << 22
 """Largest number of draws that are sorted at once."""
 

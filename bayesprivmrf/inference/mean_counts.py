@@ -16,8 +16,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
-__all__ = ["Linearized", "MeanCounts", "with_total_held"]
-
 _TOLD = 1e-9
 """Part of a measured number, in zero-sum coordinates, that statistics may leave out by rounding."""
 

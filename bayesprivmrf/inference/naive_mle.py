@@ -31,8 +31,6 @@ from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["NaiveMLE", "default_ridge", "match_marginals"]
-
 LARGEST_POTENTIAL = 1e4
 """A potential beyond this says that the likelihood has no finite maximum."""
 

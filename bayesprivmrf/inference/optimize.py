@@ -11,8 +11,6 @@ import numpy as np
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["MEMORY", "Optimum", "minimize"]
-
 MEMORY = 40
 """Steps, and gradients, that are kept outside a box."""
 _MEMORY_IN_BOX = 10  # each box iteration costs the square of it

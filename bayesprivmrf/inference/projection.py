@@ -13,8 +13,6 @@ from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["PROJECTIONS", "Pooled", "pool", "project_on_simplex", "pseudo_marginals"]
-
 PROJECTIONS = ("simplex", "none", "consistent")
 _ALTERNATIONS = 200
 _SETTLED = 1e-10

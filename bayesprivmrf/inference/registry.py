@@ -8,8 +8,6 @@ from typing import Any
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.kinds import installed
 
-__all__ = ["ENTRY_POINT_GROUP", "estimator", "estimator_names"]
-
 ENTRY_POINT_GROUP = "bayesprivmrf.estimators"
 _OWN = {
     "naive-mle": "NaiveMLE",

@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.evidence import Evidence
 
-__all__ = ["Solution", "Status", "uniform_solution"]
-
-
 _NETWORK_ERROR = 1e-9
 """Probability that a network's factors may miss a marginal by."""
 

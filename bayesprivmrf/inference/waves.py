@@ -38,8 +38,6 @@ from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.queries.query import Query, one_per_column
 from bayesprivmrf.release import NoisyStatistics
 
-__all__ = ["WAVE", "public_totals", "table_of_wave", "wave_queries", "wave_specification", "wave_total"]
-
 WAVE = "wave"
 """Name of the variable; its states are 1, 2, ... in the order of the releases."""
 

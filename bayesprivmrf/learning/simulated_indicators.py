@@ -13,8 +13,6 @@ from bayesprivmrf.checks import generator, whole_number
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SimulatedIndicators", "simulated_indicators"]
-
 _FEWEST, _MOST = 6, 20  # variables: two a group, and 2^p probabilities in memory
 _GROUPS = 3
 _WITHIN, _BETWEEN, _TRIPLE = (0.2, 0.9), 0.1, -0.12  # nats

@@ -19,8 +19,6 @@ from bayesprivmrf.model.tables import FloatArray, expand, parent, project
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SimulatedSurvey", "simulated_survey"]
-
 _SWEEPS, _TOLERANCE = 200, 1e-6  # nats
 
 

@@ -21,8 +21,6 @@ from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
-__all__ = ["ArrayEngine", "Collected"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Item:

@@ -13,8 +13,6 @@ from bayesprivmrf.marginals.forecast import Forecast
 from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
-__all__ = ["BruteForceEngine", "ImpossibleError", "impossible", "joint_forecast"]
-
 
 class ImpossibleError(ModelError):
     """No configuration has positive probability."""

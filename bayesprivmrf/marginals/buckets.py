@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.ordering import elimination_order
 
-__all__ = ["Bucket", "BucketTree"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:

@@ -1,9 +1,5 @@
 """The four compiled entry points, kept by numba between processes.
 
-Numba forgets a kept function when the file that defines it changes, but not when a file that it calls into
-does. Each entry point therefore closes over a checksum of all the sources below it, which is part of the
-key under which numba keeps it.
-
 A compiled function that calls another is optimised together with all of its code, half a minute for the sweeps. So
 these lie behind C functions that others find by name: a call of a named symbol costs no such time, and code that
 holds it can be kept as well. The name must be known before such code is loaded, which `build` sees to. Each C
@@ -13,32 +9,23 @@ function takes one address, of its arguments in order: a number, or the address 
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
-from numba import cfunc, njit, types
+from numba import njit, types
 from numba.extending import overload
 
-from bayesprivmrf.addresses import carray, pointer
+from bayesprivmrf.compiled import carray, checksum, kept, kept_c_function, pointer
 from bayesprivmrf.marginals import kernels, tangents
-from bayesprivmrf.source_checksum import checksum
-
-__all__ = ["CHECKSUM", "build", "collect", "distribute", "prepare", "tangent"]
 
 _prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
 _tangent = tangents.tangent
 _SIGNATURE = types.void(types.intp)
+_WHOLE, _SHORT, _REAL, _BYTE = types.int64, types.int32, types.float64, types.uint8
 
-CHECKSUM = checksum(
-    __file__,
-    *(
-        str(Path(__file__).with_name(f"{name}.py"))
-        for name in ("columns", "products", "log_products", "kernels", "tangents")
-    ),
-)
-"""Checksum of the compiled sources; constant where there are no source files."""
+# part of the symbols' names, so that code of another version is never linked
+_CHECKSUM = checksum(_prepare, _collect, _distribute, _tangent)
 
 
 def _array(given, k, kind):
@@ -46,7 +33,7 @@ def _array(given, k, kind):
     return carray(pointer(given[k]), given[k + 1], kind)
 
 
-overload(_array)(lambda given, k, kind: _array)  # see `addresses`
+overload(_array)(lambda given, k, kind: _array)  # see `bayesprivmrf.compiled`
 
 
 @njit(nogil=True)
@@ -61,49 +48,45 @@ def _keep(array, other):
     return array.size + other.size
 
 
-def _functions(checksum: int) -> dict[str, Any]:
-    """What the C functions do, by name."""
-    whole, short, real, byte = types.int64, types.int32, types.float64, types.uint8
+def _c_collect(where):
+    given = carray(pointer(where), 15, _WHOLE)
+    rest, is_trusted = _collect(
+        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
+        _array(given, 7, _REAL), _array(given, 9, _BYTE), given[11], given[12],
+    )  # fmt: skip
+    out = _array(given, 13, _REAL)
+    out[0], out[1] = rest, is_trusted
 
-    def collect(where):
-        assert checksum >= 0
-        given = carray(pointer(where), 15, whole)
-        rest, is_trusted = _collect(
-            _array(given, 0, whole), given[2], _array(given, 3, short), _array(given, 5, real),
-            _array(given, 7, real), _array(given, 9, byte), given[11], given[12],
-        )  # fmt: skip
-        out = _array(given, 13, real)
-        out[0], out[1] = rest, is_trusted
 
-    def distribute(where):
-        assert checksum >= 0
-        given = carray(pointer(where), 13, whole)
-        _distribute(
-            _array(given, 0, whole), given[2], _array(given, 3, short), _array(given, 5, real),
-            _array(given, 7, real), given[9], given[10], _array(given, 11, real),
-        )  # fmt: skip
+def _c_distribute(where):
+    given = carray(pointer(where), 13, _WHOLE)
+    _distribute(
+        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
+        _array(given, 7, _REAL), given[9], given[10], _array(given, 11, _REAL),
+    )  # fmt: skip
 
-    def tangent(where):
-        assert checksum >= 0
-        given = carray(pointer(where), 24, whole)
-        _tangent(
-            _array(given, 0, whole), given[2], _array(given, 3, short), _array(given, 5, real),
-            _array(given, 7, real), _array(given, 9, real), _array(given, 11, whole), given[13],
-            _array(given, 14, real), _array(given, 16, whole), _array(given, 18, real), _array(given, 20, real),
-            _array(given, 22, real),
-        )  # fmt: skip
 
-    return {"collect": collect, "distribute": distribute, "tangent": tangent}
+def _c_tangent(where):
+    given = carray(pointer(where), 24, _WHOLE)
+    _tangent(
+        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
+        _array(given, 7, _REAL), _array(given, 9, _REAL), _array(given, 11, _WHOLE), given[13],
+        _array(given, 14, _REAL), _array(given, 16, _WHOLE), _array(given, 18, _REAL), _array(given, 20, _REAL),
+        _array(given, 22, _REAL),
+    )  # fmt: skip
+
+
+_C_FUNCTIONS = {"collect": _c_collect, "distribute": _c_distribute, "tangent": _c_tangent}
 
 
 def _symbol(name: str) -> Any:
-    return types.ExternalFunction(f"bayesprivmrf_{name}_{CHECKSUM}", _SIGNATURE)
+    return types.ExternalFunction(f"bayesprivmrf_{name}_{_CHECKSUM}", _SIGNATURE)
 
 
 @cache
 def _linked(name: str) -> Any:
     """The C function, compiled or loaded, and known by its name from here on; the cache holds its code."""
-    function = cfunc(_SIGNATURE, cache=True)(_functions(CHECKSUM)[name])
+    function = kept_c_function(_SIGNATURE)(_C_FUNCTIONS[name])
     llvm.add_symbol(_symbol(name).symbol, function.address)
     return function
 
@@ -111,57 +94,54 @@ def _linked(name: str) -> Any:
 _collect_symbol, _distribute_symbol, _tangent_symbol = map(_symbol, ("collect", "distribute", "tangent"))
 
 
-def _entry_points(checksum: int) -> tuple[Any, ...]:
-    @njit(cache=True, nogil=True)
-    def prepare(theta, offsets, work, exponentiate):
-        assert checksum >= 0
-        return _prepare(theta, offsets, work, exponentiate)
-
-    @njit(cache=True, nogil=True)
-    def collect(code, steps, maps, work, scales, support, cells, mode):
-        assert checksum >= 0
-        out = np.empty(2)
-        given = np.array(
-            [
-                _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
-                _at(scales), scales.size, _at(support), support.size, cells, mode,
-                _at(out), out.size,
-            ]
-        )  # fmt: skip
-        _collect_symbol(_at(given))
-        _keep(given, out)
-        return out[0], out[1] > 0.0
-
-    @njit(cache=True, nogil=True)
-    def distribute(code, steps, maps, work, scales, scratch, mode, mu):
-        assert checksum >= 0
-        given = np.array(
-            [
-                _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
-                _at(scales), scales.size, scratch, mode, _at(mu), mu.size,
-            ]
-        )  # fmt: skip
-        _distribute_symbol(_at(given))
-        _keep(given, mu)
-
-    @njit(cache=True, nogil=True)
-    def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change):
-        assert checksum >= 0
-        given = np.array(
-            [
-                _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
-                _at(scales), scales.size, _at(scratch), scratch.size, _at(rooms), rooms.size,
-                mode, _at(mu), mu.size, _at(offsets), offsets.size, _at(vector), vector.size,
-                _at(gain), gain.size, _at(change), change.size,
-            ]
-        )  # fmt: skip
-        _tangent_symbol(_at(given))
-        _keep(given, scratch)
-
-    return prepare, collect, distribute, tangent
+@kept()
+def prepare(theta, offsets, work, exponentiate):
+    """Write the potentials to the workspace: see `kernels.prepare`."""
+    return _prepare(theta, offsets, work, exponentiate)
 
 
-prepare, collect, distribute, tangent = _entry_points(CHECKSUM)
+@kept()
+def collect(code, steps, maps, work, scales, support, cells, mode):
+    """Pass messages to the root and return the log-partition function: see `kernels.collect`."""
+    out = np.empty(2)
+    given = np.array(
+        [
+            _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
+            _at(scales), scales.size, _at(support), support.size, cells, mode,
+            _at(out), out.size,
+        ]
+    )  # fmt: skip
+    _collect_symbol(_at(given))
+    _keep(given, out)
+    return out[0], out[1] > 0.0
+
+
+@kept()
+def distribute(code, steps, maps, work, scales, scratch, mode, mu):
+    """Pass messages back from the root, and write the marginals to `mu`: see `kernels.distribute`."""
+    given = np.array(
+        [
+            _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
+            _at(scales), scales.size, scratch, mode, _at(mu), mu.size,
+        ]
+    )  # fmt: skip
+    _distribute_symbol(_at(given))
+    _keep(given, mu)
+
+
+@kept()
+def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change):
+    """Write the derivative of the marginals along a vector to `change`: see `tangents.tangent`."""
+    given = np.array(
+        [
+            _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
+            _at(scales), scales.size, _at(scratch), scratch.size, _at(rooms), rooms.size,
+            mode, _at(mu), mu.size, _at(offsets), offsets.size, _at(vector), vector.size,
+            _at(gain), gain.size, _at(change), change.size,
+        ]
+    )  # fmt: skip
+    _tangent_symbol(_at(given))
+    _keep(given, scratch)
 
 
 def build(*names: str) -> None:

@@ -18,8 +18,6 @@ from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.marginals.protocol import FloatArray
 
-__all__ = ["CompiledEngine", "SweepArrays"]
-
 compiled.build("prepare", "collect", "distribute")
 
 EXPONENTIALS_IN_NUMPY = 2048

@@ -13,8 +13,6 @@ from bayesprivmrf.marginals.lowering import memory_of_steps
 from bayesprivmrf.marginals.ordering import elimination_order
 from bayesprivmrf.marginals.planning import Step, plan_steps
 
-__all__ = ["Forecast", "Plan", "array_forecast", "forecast", "plan", "require_memory"]
-
 HOPELESS_CELLS = 2**44
 """Cells of a clique beyond which a model is refused before it is planned."""
 

@@ -51,18 +51,6 @@ from bayesprivmrf.marginals.products import (
     vector_product,
 )
 
-__all__ = [
-    "LINEAR",
-    "LOGARITHMIC",
-    "SMALLEST",
-    "SUPPORT",
-    "clear",
-    "collect",
-    "distribute",
-    "divide",
-    "prepare",
-]
-
 LINEAR, SUPPORT, LOGARITHMIC = 0, 1, 2
 SMALLEST = 1e-260
 """Smallest raw entry of a message that the linear mode accepts."""

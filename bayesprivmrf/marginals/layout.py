@@ -15,8 +15,6 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.protocol import FloatArray
 from bayesprivmrf.model.domain import listed
 
-__all__ = ["Engine", "Layout", "whole_numbers"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:

@@ -13,8 +13,6 @@ from numba import njit
 
 from bayesprivmrf.marginals.products import OPTIONS
 
-__all__ = ["log_product", "log_product_spread", "log_product_tangent"]
-
 
 @njit(**OPTIONS)
 def log_product(work, left, lt, right, rt, message, shared, m, k, n):

@@ -15,8 +15,6 @@ from bayesprivmrf.marginals.forecast import Forecast
 from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
-__all__ = ["LoopyEngine", "loopy_forecast"]
-
 DIFFERENCE = 1e-4
 """Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction."""
 

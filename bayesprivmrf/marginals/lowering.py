@@ -19,9 +19,6 @@ from bayesprivmrf.marginals import columns
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
-__all__ = ["Program", "lower", "memory_of_steps"]
-
-
 LARGEST_TABLE = 2**31 - 1
 """Cells that the 32-bit row maps can point to."""
 

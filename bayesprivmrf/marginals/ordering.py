@@ -11,8 +11,6 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-__all__ = ["elimination_order", "members"]
-
 Heuristic = Literal["fill", "weight", "weighted fill"]
 
 # Set operations that the fill heuristics may spend on one graph; about a tenth of a second.

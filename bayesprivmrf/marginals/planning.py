@@ -14,8 +14,6 @@ from dataclasses import dataclass
 
 from bayesprivmrf.marginals.buckets import BucketTree
 
-__all__ = ["Group", "Item", "Step", "plan_steps"]
-
 # Nanoseconds, rough, from timings of both kinds of step; on the models of benchmarks/models.py the choice is
 # within 15 % of the better of all-cells and all-products, and beats both where kinds mix.
 STEP = 60.0

@@ -6,27 +6,11 @@ blocks of axes exchanged. Tables are given as an array and an offset into it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numba import njit
 
-__all__ = [
-    "OPTIONS",
-    "adjoint_left",
-    "adjoint_right",
-    "build",
-    "build_sum",
-    "matrix_product",
-    "spread",
-    "vector_adjoint",
-    "vector_product",
-    "vector_tangent_adjoint",
-    "vector_tangent_product",
-]
+from bayesprivmrf.compiled import INNER
 
-# Python calls the entry points alone: what is inside compiles sooner without wrappers
-INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy", **INNER}
 BLAS_FROM = 256  # multiplications from which a call of BLAS pays
 

@@ -8,8 +8,6 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FloatArray", "IntArray", "MarginalEngine"]
-
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 

@@ -7,8 +7,6 @@ import numpy as np
 from bayesprivmrf.marginals.arrays import ArrayEngine
 from bayesprivmrf.marginals.protocol import FloatArray, IntArray
 
-__all__ = ["draw"]
-
 CHUNK = 1 << 20  # random numbers and cumulative probabilities held at once
 
 

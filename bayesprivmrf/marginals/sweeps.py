@@ -7,15 +7,11 @@ entries, so that what a variable tells a factor is never a difference of infinit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.source_checksum import checksum
-
-__all__ = ["finish", "sweep"]
+from bayesprivmrf.compiled import kept
 
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 
@@ -68,8 +64,8 @@ def _term(edges, first, last, cards, incoming, cell, skip):
     return total
 
 
-@njit(**OPTIONS)
-def _sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward):
+@kept(error_model="numpy")
+def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward):
     """Update every message once, in place; return the largest change of a message, infinite where all is zero.
 
     `room` holds the incoming messages and two vectors of states.
@@ -136,8 +132,8 @@ def _log_sum(values):
     return top + math.log(total)
 
 
-@njit(**OPTIONS)
-def _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu):
+@kept(error_model="numpy")
+def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu):
     """Factors' beliefs into `mu`; return Bethe's A, Σ log Z_f + Σ log Z_v - Σ log Z_fv.
 
     The shifts of the messages cancel between the three sums.
@@ -173,32 +169,3 @@ def _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zero
             out[x] = -np.inf if zeros[var_at[v] + x] > 0 else finite[var_at[v] + x]
         total += _log_sum(out)
     return total
-
-
-def _entry_points(checksum: int) -> tuple[Callable[..., Any], ...]:
-    try:
-        keep = njit(cache=True, nogil=True)
-        return _wrappers(checksum, keep)
-    except RuntimeError:  # no directory for numba's cache
-        return _wrappers(checksum, njit(nogil=True))
-
-
-def _wrappers(checksum: int, compile_: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    """As in `compiled`: kept under a key that holds the checksum of the source."""
-
-    @compile_
-    def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward):
-        assert checksum >= 0
-        return _sweep(
-            theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward
-        )
-
-    @compile_
-    def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu):
-        assert checksum >= 0
-        return _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu)
-
-    return sweep, finish
-
-
-sweep, finish = _entry_points(checksum(__file__))

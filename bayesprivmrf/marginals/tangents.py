@@ -47,8 +47,6 @@ from bayesprivmrf.marginals.products import (
     vector_tangent_product,
 )
 
-__all__ = ["tangent"]
-
 
 @njit(**OPTIONS)
 def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change):

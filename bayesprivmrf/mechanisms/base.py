@@ -39,8 +39,6 @@ from bayesprivmrf.release import Provenance, Released
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Ledger", "Mechanism", "Stamp"]
-
 
 class Ledger(Protocol):
     """Keeps account of what was spent on a data set."""

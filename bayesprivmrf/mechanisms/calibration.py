@@ -12,8 +12,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
-__all__ = ["discrete_gaussian_laws", "discrete_laplace_laws", "promised_loss", "refuse_excess"]
-
 LARGEST_SCALE = 1e12
 """Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law."""
 

@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["AscentMechanism", "AscentPlan", "released"]
-
 LARGEST_COUNT = 2**34
 """The number of records is held to this before noise is added: `_COUNT_STEPS` times it fits in 64 bits."""
 

@@ -23,8 +23,6 @@ from bayesprivmrf.privacy import DiscreteGaussian, Schedule, calibrated_noise
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["DPSGD", "TRIED"]
-
 LARGEST_STEPS = 10**5
 LARGEST_LEARNING_RATE = 1e6
 LARGEST_RESOLUTION = 1.0

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["ExactStatistics", "Reference", "reference"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

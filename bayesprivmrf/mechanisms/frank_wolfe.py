@@ -37,8 +37,6 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import DiscreteGaussian, squared_l2_sensitivity
 
-__all__ = ["PrivateFrankWolfe"]
-
 _MOST_STATES = 12
 _SINGLE_SHARE = 0.05  # of the budget, for single variables
 _MOST_BYTES = 1 << 33  # of coefficients, sums and noise, which no number of records enters

@@ -13,8 +13,6 @@ from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
-__all__ = ["checked_size", "checked_steps", "choices_outlay"]
-
 _LARGEST_SIZE = 1000.0  # nats
 
 

@@ -16,8 +16,6 @@ from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.queries import Query
 
-__all__ = ["GaussianStatistics"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,6 @@ from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.queries import Query
 
-__all__ = ["LaplaceStatistics"]
-
 
 @final
 @dataclass(frozen=True, kw_only=True)

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Budget", "CodedRecords", "LearningMechanism", "LearningPlan"]
-
 TOTAL_SHARE = 0.02
 """Share of the budget for a noisy number of records, where the number is private and something depends on it."""
 

@@ -16,8 +16,6 @@ from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 
-__all__ = ["PrivateLogisticRegression"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionPlan(LearningPlan):

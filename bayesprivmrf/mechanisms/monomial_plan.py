@@ -10,8 +10,6 @@ from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity
 
-__all__ = ["monomial_map"]
-
 _PARITY_SHARE = 0.5  # of the budget, for the parities of Algorithm 5
 _BYTES = 80  # of sums, noise and iterates, for each coefficient of each regression
 

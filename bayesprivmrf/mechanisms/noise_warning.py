@@ -8,8 +8,6 @@ from pathlib import Path
 from bayesprivmrf.errors import NoiseWarning
 from bayesprivmrf.interruption import tell
 
-__all__ = ["warn_without_raising"]
-
 _PACKAGE = (str(Path(__file__).parents[1]),)
 
 

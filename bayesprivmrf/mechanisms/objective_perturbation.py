@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.network.ising import IsingNetwork
     from bayesprivmrf.network.perturbed_score import PerturbedScore
 
-__all__ = ["ObjectivePerturbation"]
-
 UNIT = "node's outcome"
 _TAIL_FIELD = 4.0  # in norms of J; the theory asks that fields beyond some constant hardly matter
 _TAIL_SHARE = 0.5

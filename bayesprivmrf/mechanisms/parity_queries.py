@@ -32,8 +32,6 @@ from bayesprivmrf.privacy import (
 )
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
-__all__ = ["ParityQueries"]
-
 type Method = Literal["gaussian", "pmw", "auto"]
 
 AUTO_ERROR = 0.1

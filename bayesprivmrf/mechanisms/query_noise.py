@@ -51,8 +51,6 @@ from bayesprivmrf.queries.sensitivity import moves
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["QueryNoise", "least_variance_shares", "noise_of_queries", "with_best_weights"]
-
 LEAST_SHARE = 1e-2
 """Share of an even split that every query keeps, however little it tells of the model's tables."""
 
@@ -132,6 +130,7 @@ def kept_noise(
     at_most: int | None,
     written: str,
 ) -> QueryNoise:
+    """Return the noise of each query; results are kept, as a preview and its release both ask."""
     stack = _Stack(law=law, model=model, queries=queries, budget=budget, adjacency=adjacency, at_most=at_most)
     own = stack.own_powers()
     even = (1 / len(queries),) * len(queries)

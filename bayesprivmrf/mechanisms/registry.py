@@ -8,8 +8,6 @@ from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.kinds import installed
 from bayesprivmrf.mechanisms.base import Mechanism
 
-__all__ = ["ENTRY_POINT_GROUP", "available_mechanisms"]
-
 ENTRY_POINT_GROUP = "bayesprivmrf.mechanisms"
 
 

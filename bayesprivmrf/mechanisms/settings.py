@@ -12,17 +12,6 @@ from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.queries import Query
 
-__all__ = [
-    "FrozenMapping",
-    "checked_bound",
-    "checked_grid",
-    "checked_redirect",
-    "checked_weights",
-    "checked_workload",
-    "redirect_codes",
-    "shares",
-]
-
 
 class FrozenMapping[K, V](Mapping[K, V]):
     """A mapping that cannot change, for the fields of frozen dataclasses; equal to a dict of its items."""

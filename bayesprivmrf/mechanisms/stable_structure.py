@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["StableStructure"]
-
 _MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
 _CHOOSING = 0.25
 """The choice of a threshold's share of epsilon."""

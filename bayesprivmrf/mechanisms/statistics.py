@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["StatisticsMechanism", "StatisticsPlan"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsMechanism(

@@ -29,17 +29,6 @@ from bayesprivmrf.queries import BoundQuery, Query, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 from bayesprivmrf.release.measured import of_measurements
 
-__all__ = [
-    "LARGEST_ANSWER",
-    "LARGEST_WEIGHT",
-    "StatisticsPlan",
-    "bound_queries",
-    "largest_weight",
-    "times",
-    "warn_of_bounds",
-    "warn_of_width",
-]
-
 LARGEST_WEIGHT = 2**26
 """Limit on what one record may add to an answer, set without data. 64 bits then hold sums over 2^35 records."""
 LARGEST_ANSWER = 2**61

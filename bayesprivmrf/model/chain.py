@@ -38,8 +38,6 @@ from bayesprivmrf.model.tables import Clique
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Chain", "chain_of", "markov_chain"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:

@@ -9,8 +9,6 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, listed
 from bayesprivmrf.model.tables import Clique
 
-__all__ = ["checked_clique", "maximal"]
-
 
 def checked_clique(domain: Domain, clique: Any) -> Clique:
     """Return a clique with declared names, each once."""

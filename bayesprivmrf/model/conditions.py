@@ -9,8 +9,6 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model.domain import Domain
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["coded_states", "conditions", "given_error", "share_given"]
-
 
 def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
     """Position of each variable and code of its state.

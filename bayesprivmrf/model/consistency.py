@@ -28,8 +28,6 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray, expand, project
 
-__all__ = ["consistent_projection", "minimum_norm_potentials", "split_tables"]
-
 _ALTERNATIONS = 500
 _SETTLED = 1e-10
 

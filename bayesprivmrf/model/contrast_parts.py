@@ -43,8 +43,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     from bayesprivmrf.model.specification import ModelSpecification
 
-__all__ = ["Level", "Scores", "checked_levels", "checked_scores", "parts_of"]
-
 _REST = "rest"
 
 

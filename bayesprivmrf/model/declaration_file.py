@@ -24,8 +24,6 @@ from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Declaration", "RecodingRule", "declaration_of", "read_declaration"]
-
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
 _BIN_KEYS = {"from", "to", "number"}

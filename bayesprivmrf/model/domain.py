@@ -11,8 +11,6 @@ from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 
-__all__ = ["Domain", "Label", "Variable", "label_key"]
-
 type Variable = Hashable
 type Label = Hashable
 

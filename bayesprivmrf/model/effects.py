@@ -34,8 +34,6 @@ from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Effects", "contrasts", "times_rows"]
-
 _SPARSE = 60_000
 """Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape."""
 
@@ -294,6 +292,7 @@ def _lengths(states: int) -> FloatArray:
 
 @lru_cache(maxsize=32)
 def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
+    """Return the effects of the scopes; the last results are kept."""
     subsets = _subsets(cardinalities, scopes)
     sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in subsets]
     offsets = (0, *np.cumsum(sizes, dtype=int).tolist())

@@ -19,8 +19,6 @@ from bayesprivmrf.model.tables import parent
 if TYPE_CHECKING:
     import networkx as nx
 
-__all__ = ["declared_independences"]
-
 
 def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
     """Statements on which the joint law of variable positions rests; none where one clique holds them all.

@@ -14,8 +14,6 @@ from bayesprivmrf.checks import is_labeled, number_array, sides_of
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
-__all__ = ["aligned"]
-
 _PLACEHOLDER = re.compile(r"(row|col|dim)_\d+")  # names of crosstab's and xarray's for what has none
 _MARGIN = "All"  # label of the sums that `crosstab(margins=True)` adds
 

@@ -15,8 +15,6 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["Monomials", "require_two_states"]
-
 MEMORY_LIMIT = 4 * 2**30
 """Bytes that a family's list and the sums over it may take."""
 

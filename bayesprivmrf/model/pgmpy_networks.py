@@ -20,8 +20,6 @@ from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["declare", "network_potentials", "read_network", "write_network"]
-
 _PREFIX = "bayesprivmrf_"
 _WRITTEN, _WRITTEN_IF_ANY = (
     ("cliques_declared", "impossible"),

@@ -22,8 +22,6 @@ from bayesprivmrf.model.tied_scopes import checked_ties
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LARGEST_TABLE", "ModelSpecification", "warn_of_dropped"]
-
 LARGEST_TABLE = 10**8
 """Cells that one measured table may have: 800 MB of 64-bit counts."""
 

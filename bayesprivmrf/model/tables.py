@@ -18,20 +18,6 @@ from bayesprivmrf.model.labeled import aligned
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = [
-    "Clique",
-    "CliqueTables",
-    "FloatArray",
-    "IntArray",
-    "cells_within",
-    "expand",
-    "label_array",
-    "labelled",
-    "parent",
-    "plain_array",
-    "project",
-]
-
 type Clique = tuple[Variable, ...]
 type FloatArray = np.ndarray[Any, np.dtype[np.float64]]
 type IntArray = np.ndarray[Any, np.dtype[np.int64]]

@@ -8,8 +8,6 @@ from typing import Any
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, label_key, listed
 
-__all__ = ["checked_ties"]
-
 
 def checked_ties(
     domain: Domain, cliques: Sequence[tuple[Variable, ...]], given: Sequence[Any], ties: Any

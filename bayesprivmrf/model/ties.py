@@ -40,8 +40,6 @@ from bayesprivmrf.model.effects import Effects, times_rows
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
 
-__all__ = ["TiedEffects", "coordinates_of", "potential_groups", "shared_basis", "tie_matrix"]
-
 type Scope = tuple[int, ...]
 
 

@@ -23,8 +23,6 @@ from bayesprivmrf.network.estimate_likelihood import likelihood
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["posterior"]
-
 _POINTS = 2001
 _FEW = 50.0
 

@@ -15,8 +15,6 @@ from bayesprivmrf.model.domain import refuse_enums
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.network.edges import is_frame, is_networkx, read_edges, read_frame, read_networkx
 
-__all__ = ["Coupling", "checked_nodes", "read_adjacency", "read_matrix", "scaled"]
-
 type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
 
 _ASYMMETRY = 1e-12  # of the largest entry: what rounding leaves of a product such as D^-1/2 A D^-1/2

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
-__all__ = ["NetworkData", "icpsr_22140", "political_blogs", "simulated_blogs"]
-
 _LEANINGS = {0: "liberal", 1: "conservative"}
 _BLOC, _LINKS, _ACROSS = 500, 2400, 0.07
 _POPULARITY = (1.2, 8.0)  # standard deviation of its logarithm, and the largest: hubs of some thirty links

@@ -9,8 +9,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 
-__all__ = ["is_frame", "is_networkx", "read_edges", "read_frame", "read_networkx"]
-
 type Edges = tuple[list[Hashable], np.ndarray, np.ndarray, np.ndarray]
 
 

@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.network.estimate_law import EstimateLaw
 
-__all__ = ["EstimateStatus", "NetworkEstimate"]
-
-
 _NO_FIELD = (
     "no external field: outcomes are equally likely positive and negative without neighbors' influence; "
     "where they are not, even the sign may be wrong: see ExternalField.from_share"

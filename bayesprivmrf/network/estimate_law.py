@@ -33,8 +33,6 @@ from bayesprivmrf.network.ising import IsingNetwork
 from bayesprivmrf.network.law_simulation import LawSimulation, estimator_of, fingerprint_of, public_grid
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
-__all__ = ["EstimateLaw", "checked_law"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class EstimateLaw:

@@ -23,8 +23,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     from bayesprivmrf.network.estimate_law import EstimateLaw
 
-__all__ = ["likelihood"]
-
 _LEVELS = 1000  # quantiles that stand for a law between the ends
 _FEWEST = 20  # estimates between the ends from which a law's quantiles are taken
 _QUARTILES = 1.349  # distance of a normal law's quartiles, in standard deviations

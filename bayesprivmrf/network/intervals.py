@@ -23,8 +23,6 @@ from bayesprivmrf.checks import probability
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
 
-__all__ = ["BetaInterval", "interval", "quantile_curves"]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BetaInterval:

@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
-from bayesprivmrf.chains.mixing import Mixing
+from bayesprivmrf.chains.mixing import Mixing as Mixing
 from bayesprivmrf.checks import finite
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled
@@ -22,8 +22,6 @@ from bayesprivmrf.privacy.external_field import ExternalField
 
 if TYPE_CHECKING:
     from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
-
-__all__ = ["ExternalField", "IsingNetwork", "Mixing", "Simulation"]  # the last two: what `simulate` returns
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -20,8 +20,6 @@ from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
-__all__ = ["LawSimulation", "estimator_of", "fingerprint_of", "public_grid"]
-
 _DRAWS = 4  # of each chain: the first burn-in is shared, and chains still are many
 _NEAR = (0.6, 1.6)  # around 1 / norm of J, where in mean field order sets in and the law changes fastest
 

@@ -11,8 +11,6 @@ from bayesprivmrf.checks import sides_of
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import label_key
 
-__all__ = ["checked_spins", "read_spins"]
-
 _WITHOUT_OUTCOME = (
     "who lacks an outcome is part of the data and never read off it. If it is public, name the nodes that have one "
     "by `network.subnetwork(nodes)`, and give their outcomes alone; if not, give the others an outcome by a rule "

@@ -23,8 +23,6 @@ from bayesprivmrf.privacy.score_lattice import (
     lattice_offsets,
 )
 
-__all__ = ["PerturbedEstimator", "PerturbedScore"]
-
 _CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
 _BLOCK = {True: 2**19, False: 2**15}  # entries of a table of terms: grouped, and node by node within a cache
 _LARGEST = 2**61

@@ -31,8 +31,6 @@ import numpy as np
 from bayesprivmrf.checks import finite, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError
 
-__all__ = ["PseudoLikelihood", "checked_bounds"]
-
 _ITERATIONS = 100  # bisection of a bracket as narrow as a factor of two needs 53
 _CLOSE = 4 * float(np.finfo(float).eps)
 _TINY = float(np.finfo(float).tiny)

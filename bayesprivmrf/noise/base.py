@@ -16,17 +16,6 @@ from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = [
-    "REGISTRY",
-    "Kernel",
-    "NoiseLaw",
-    "ScaledLaw",
-    "Words",
-    "check_kernel",
-    "check_variance",
-    "refuse_law",
-]
-
 REGISTRY: dict[str, type[NoiseLaw]] = {}
 """Every noise law that was defined, by the name that files call it."""
 

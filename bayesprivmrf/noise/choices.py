@@ -7,8 +7,6 @@ import numpy as np
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Words
 
-__all__ = ["choose_several", "gumbel", "leading_zeros"]
-
 _CLAMP = 300.0
 """Scales below or above the last score to be chosen, beyond which scores no longer fall or rise."""
 

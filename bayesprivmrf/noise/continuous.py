@@ -13,8 +13,6 @@ from bayesprivmrf.checks import generator, number_array, positive_finite, whole_
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import Kernel, ScaledLaw, shape
 
-__all__ = ["Gaussian", "Laplace"]
-
 
 @final
 @dataclass(frozen=True, slots=True)

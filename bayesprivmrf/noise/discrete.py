@@ -16,8 +16,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words, shape
 
-__all__ = ["DiscreteGaussian", "DiscreteLaplace", "NoNoise"]
-
 _SUMS = 1.5
 """Scale from which on a sum of discrete Gaussian draws is discrete Gaussian to nine digits."""
 
@@ -51,6 +49,7 @@ class _OpenDPLaw(ScaledLaw):
 
 @functools.lru_cache(maxsize=256)
 def opendp_measurement(law: _OpenDPLaw) -> Any:
+    """Return the OpenDP measurement that adds the noise of a distribution to a vector of integers."""
     from opendp import domains
     from opendp.mod import enable_features
 

@@ -8,22 +8,14 @@ from typing import Any
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.noise.base import REGISTRY, NoiseLaw
-from bayesprivmrf.noise.continuous import Gaussian, Laplace
-from bayesprivmrf.noise.discrete import DiscreteGaussian, DiscreteLaplace, NoNoise
-from bayesprivmrf.noise.within import Within
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "Gaussian",
-    "Laplace",
-    "NoNoise",
-    "NoiseLaw",
-    "Within",
-    "named_law",
-    "noise_from_dict",
-]
+# imported for `REGISTRY`, which each distribution enters where it is defined
+from bayesprivmrf.noise.continuous import Gaussian as Gaussian
+from bayesprivmrf.noise.continuous import Laplace as Laplace
+from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
+from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
+from bayesprivmrf.noise.discrete import NoNoise as NoNoise
+from bayesprivmrf.noise.within import Within as Within
 
 ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
 

@@ -14,8 +14,6 @@ from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refu
 from bayesprivmrf.noise.laws import noise_from_dict
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
 
-__all__ = ["NoiseSource", "SecureNoise", "SimulatedNoise", "noise_source", "require_releasable"]
-
 _NEVER = -30.0
 """Log of a probability below 1e-13."""
 

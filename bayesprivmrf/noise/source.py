@@ -16,8 +16,6 @@ from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseLaw, refuse_law
 from bayesprivmrf.noise.choices import choose_several
 
-__all__ = ["NoiseSource", "SimulatedNoise", "whole_counts"]
-
 
 def whole_counts(counts: object) -> IntArray:
     """Return counts as int64; no number is cut to a whole one, which would not be what noise was calibrated to.

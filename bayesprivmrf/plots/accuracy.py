@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["edge_marginals", "holdout_against_epsilon"]
-
 _STEP_ASIDE = 0.15  # decades between the methods at a single epsilon
 _SMALL_STEP = 0.03
 _LINEAR = 0.01

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning import LearnedNetwork
 
-__all__ = ["couplings"]
-
 _MOST_NUMBERS, _MOST_NAMES = 20, 80  # variables of a matrix that carries numbers, and names
 _MOST_TABLES, _MOST_TICKS = 12, 24
 _FULL = 3

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.model.domain import Variable
     from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["marginal_forest"]
-
 _MOST_ROWS = 300
 _WIDTH = 6.8  # inches
 _SHORT_LABEL = 42  # characters that let two entries of the legend stand side by side

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning import LearnedNetwork
 
-__all__ = ["MEANING", "learned_graph", "weighted_graph"]
-
 _MOST_NAMES = 80
 _MOST_WEIGHTS = 20
 _THINNEST, _WIDEST = 0.4, 5.0  # points

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference import Posterior
 
-__all__ = ["noisy_against_posterior"]
-
 _LATENT, _OBSERVED = COLOURS[0], COLOURS[1]
 _REPLICATED = "#bdbdbd"
 _HEADING = str.maketrans({",": " × ", "[": None, "]": None})

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["calibration_ranks"]
-
 _MOST_POINTS = 100
 _SIMULATIONS = 4000
 

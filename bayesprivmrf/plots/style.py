@@ -21,18 +21,6 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.solution import Solution
 
-__all__ = [
-    "COLOURS",
-    "GREY",
-    "MARKS",
-    "new_figure",
-    "panels",
-    "plot_collection",
-    "point_estimate",
-    "share",
-    "tidy",
-]
-
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 MARKS = ("o", "s", "^", "D", "v", "P")
 GREY = "#666666"

@@ -12,8 +12,6 @@ from bayesprivmrf.checks import finite
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["ExternalField"]
-
 _STRONGEST = 10.0  # nats, a share of 2e-9; `score_lattice.TERM_ERROR` counts on it
 _UP = 1 + 1e-12  # factor by which constants found by bisection are rounded up
 

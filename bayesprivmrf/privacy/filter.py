@@ -19,8 +19,6 @@ from fractions import Fraction
 
 from bayesprivmrf.errors import PrivacyError
 
-__all__ = ["PrivacyFilter"]
-
 
 class PrivacyFilter:
     """A total for zero-concentrated privacy, charged before each step.

@@ -25,8 +25,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import Adjacency, round_up
 from bayesprivmrf.privacy.selection import ROUNDING
 
-__all__ = ["Exposure", "step_rho", "step_scale"]
-
 _ROUNDINGS = 3  # of one choice of an atom: see `bayesprivmrf.learning.frank_wolfe.atoms.choose_atoms`
 _PASSES = 64
 

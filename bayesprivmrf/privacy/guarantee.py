@@ -14,8 +14,6 @@ from bayesprivmrf.cards import printable
 from bayesprivmrf.checks import positive_finite, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 
-__all__ = ["Adjacency", "Form", "PrivacyGuarantee", "compose", "root_up", "round_up"]
-
 type Form = Literal["pure", "zero-concentrated", "approximate"]
 
 

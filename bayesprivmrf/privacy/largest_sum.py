@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["LargestSum", "Table", "largest_sum"]
-
 _LARGEST_TABLE = 2**20  # cells of a table in the elimination
 
 type Table = tuple[tuple[int, ...], np.ndarray]

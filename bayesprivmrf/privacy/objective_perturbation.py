@@ -32,20 +32,6 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy.external_field import ExternalField
 
-__all__ = [
-    "TANH_SLOPE",
-    "Calibration",
-    "CouplingNorms",
-    "Split",
-    "gaussian_multiple",
-    "least_curvature",
-    "paper_curvature",
-    "paper_gaussian_multiple",
-    "score_sensitivity",
-    "split_budget",
-    "two_sided_delta",
-]
-
 type Calibration = Literal["tight", "paper"]
 
 TANH_SLOPE = 1.19967864025774

@@ -20,8 +20,6 @@ from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.privacy.guarantee import Adjacency, root_up
 from bayesprivmrf.privacy.largest_sum import largest_sum
 
-__all__ = ["largest_flips", "odd_intersections", "parity_l2_sensitivity", "squared_l2_sensitivity"]
-
 
 def odd_intersections(variables: int, order: int, flips: int) -> int:
     r"""Return how many sets of at most `order` of p variables meet m given ones in an odd number.

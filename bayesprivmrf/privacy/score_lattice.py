@@ -31,8 +31,6 @@ from bayesprivmrf.privacy.objective_perturbation import (
     two_sided_delta,
 )
 
-__all__ = ["PerturbationConstants", "lattice_coupling", "lattice_offsets", "perturbation_constants"]
-
 NOISE_BITS = 40  # the noise's scale is about 2^40 steps
 FIELD_BITS = 46  # no local field has more steps than about 2^46, so a double holds it and its products' error
 TERM_ERROR = 2.0**-4

@@ -16,8 +16,6 @@ from bayesprivmrf.checks import positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import round_up
 
-__all__ = ["GUMBEL_DEVIATION", "ROUNDING", "selection_rho", "selection_scale"]
-
 ROUNDING = 2.0**-39
 """What floating point adds to the range of a choice, in scales: see `bayesprivmrf.noise.choices.choose_several`."""
 

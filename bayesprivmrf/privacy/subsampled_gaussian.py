@@ -23,16 +23,6 @@ from typing import Any
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 
-__all__ = [
-    "CalibratedNoise",
-    "Schedule",
-    "calibrated_noise",
-    "discretisation_loss",
-    "promised_epsilon",
-    "require_fine_lattice",
-    "spent_epsilon",
-]
-
 COUNT_SHARE = 0.02
 """Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records."""
 

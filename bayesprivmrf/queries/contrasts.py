@@ -24,8 +24,6 @@ from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries.query import BoundQuery, Query, Subset
 
-__all__ = ["parities"]
-
 
 def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
     r"""Sum signed products over the records, for each set of at most `order` variables inside a declared clique.
@@ -62,6 +60,8 @@ def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ParityQuery(Query):
+    """Parities of sets of variables up to an order, as `queries.parities` declares them."""
+
     order: int
     with_empty: bool = True
     least: int = 1

@@ -29,8 +29,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries.query import Query, Sparse, Subset
 
-__all__ = ["LARGEST_EFFECTS", "Forecast", "forecast"]
-
 LARGEST_EFFECTS = 500
 """Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself."""
 
@@ -90,6 +88,7 @@ class ByEffects(Forecast):
     spreads: FloatArray
 
     def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
+        """Return the summed variance, its derivatives and the variance of each effect."""
         each = self.counts / (self.information.T @ precisions)
         slopes = self.information @ (self.spreads * each**2 / self.counts)
         return float(self.spreads @ each), slopes, self.information @ each
@@ -156,6 +155,7 @@ def _by_effects(
 
 
 def by_matrices(model: ModelSpecification, queries: Sequence[Query], knows_total: bool) -> Forecast:
+    """Return a forecast from the information matrices of the queries, for any queries."""
     effects = Effects.of(model.cardinalities, model.scopes)
     basis = effects.margins(np.eye(effects.size))
     if not knows_total:

@@ -27,8 +27,6 @@ from bayesprivmrf.queries.query import (
     one_per_column,
 )
 
-__all__ = ["coarsened", "pooled", "table", "weighted"]
-
 LARGEST_SQUARES = 2**50
 """Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits."""
 
@@ -150,6 +148,8 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
 @final
 @dataclass(frozen=True, kw_only=True)
 class TableQuery(Query):
+    """The table of a scope, with states merged where groups are given."""
+
     scope: Clique
     groups: _Groups = ()
 
@@ -210,6 +210,8 @@ class TableQuery(Query):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightedQuery(Query):
+    """Weighted sums of a table's cells, one sum for each row of a matrix."""
+
     scope: Clique
     rows: tuple[str, ...]
     weights: Sparse
@@ -256,6 +258,8 @@ class WeightedQuery(Query):
 @final
 @dataclass(frozen=True, kw_only=True)
 class PooledQuery(Query):
+    """The sum of the tables of several scopes that have the same states."""
+
     scopes: tuple[Clique, ...]
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:

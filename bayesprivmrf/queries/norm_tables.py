@@ -15,8 +15,6 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy.largest_sum import Table
 from bayesprivmrf.queries.query import BoundQuery, Sparse
 
-__all__ = ["norm_tables", "parts_of", "reduced", "with_one_fixed"]
-
 LARGEST_PAIRS = 2**20
 """Pairs of cells, or cells times scopes of a pooled query, up to which they are enumerated."""
 

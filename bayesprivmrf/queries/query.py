@@ -27,17 +27,6 @@ from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = [
-    "BoundQuery",
-    "Query",
-    "Sparse",
-    "Subset",
-    "cell_labels",
-    "checked_scope",
-    "declared_scope",
-    "one_per_column",
-]
-
 type Sparse = Any
 """A sparse array of SciPy, which is imported where one is made."""
 

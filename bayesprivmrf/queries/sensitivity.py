@@ -38,8 +38,6 @@ from bayesprivmrf.queries.query import BoundQuery, Query
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["Sensitivity", "checked_queries", "moves", "sensitivity"]
-
 LEAST_SCALE = 1e-100
 """Least scale of noise, and one over the largest: their squares are then floats."""
 

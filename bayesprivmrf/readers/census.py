@@ -23,8 +23,6 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["read_census"]
-
 _MOST = 10**10
 """The largest number of people where none is told: that up to which `LatentCounts` seeks it."""
 

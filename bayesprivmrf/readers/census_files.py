@@ -13,8 +13,6 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError
 from bayesprivmrf.readers.columns import csv_columns, near, number_of, or_near
 
-__all__ = ["Answers", "LevelFiles", "level_files", "require_names"]
-
 _NEEDED = ("geocode", "query_name", "value", "variance")
 _OPTIONAL = ("query_shape", "sign")
 

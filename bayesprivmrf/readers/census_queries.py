@@ -19,8 +19,6 @@ from bayesprivmrf.readers.scopes import query_of
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.given import by_law, law_of_variance
 
-__all__ = ["AskedQuery"]
-
 _SPELT = {"=": ("", "=", "==", "eq"), "<=": ("<=", "le", "ub"), ">=": (">=", "ge", "lb")}
 _SIGNS = {spelt: sign for sign, ways in _SPELT.items() for spelt in ways}
 """Meaning of a constraint's sign, or, where the files have none, of a part of its name."""

@@ -14,8 +14,6 @@ from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.readers.text_files import read_table, repeated_error
 
-__all__ = ["as_number", "columns_of", "csv_columns", "near", "number_of", "or_near"]
-
 type Columns = dict[str, Sequence[Any]]
 
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")

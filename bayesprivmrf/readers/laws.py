@@ -15,8 +15,6 @@ from bayesprivmrf.noise.laws import named_law
 from bayesprivmrf.readers.columns import as_number, number_of
 from bayesprivmrf.release.given import law_of_variance
 
-__all__ = ["deviation_of", "family", "law_of_deviation", "stated_laws", "values_and_laws"]
-
 _WITHHELD = "say in `withheld` what a mark of a withheld count stands for, such as {'<10': (0, 9)}"
 
 _AGREE = 1e-3

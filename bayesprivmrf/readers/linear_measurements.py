@@ -24,8 +24,6 @@ from bayesprivmrf.release.given import by_law
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["from_mbi", "from_opendp"]
-
 _PROBED = 5000
 """Cells up to which a query's matrix is found by asking it for each cell."""
 

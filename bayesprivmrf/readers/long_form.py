@@ -24,8 +24,6 @@ from bayesprivmrf.release.given import by_law
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["read_counts"]
-
 _ROLES = ("value", "variance", "scale", "law", "query")
 
 type _Level = Mapping[Label, Sequence[Label]]

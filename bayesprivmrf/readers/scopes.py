@@ -14,8 +14,6 @@ from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query, coarsened, table
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
-__all__ = ["query_of", "released"]
-
 _CONTRADICTION = 8.0
 """Standard errors between two numbers of records beyond which they are not of one population and one unit."""
 

@@ -38,8 +38,6 @@ from bayesprivmrf.errors import BayesPrivMRFError, DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TextTable", "read_table", "repeated_error"]
-
 _MOST_COLUMNS = 20_000
 """Largest number of columns of a text file: twenty times the widest model that is learned, and read in seconds."""
 

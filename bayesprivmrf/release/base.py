@@ -32,8 +32,6 @@ from bayesprivmrf.release.file import (
 )
 from bayesprivmrf.release.labels import needs_kinds
 
-__all__ = ["RELEASE_KINDS", "Provenance", "Released", "load_release", "read_release"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:

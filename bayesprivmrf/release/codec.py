@@ -15,19 +15,6 @@ from bayesprivmrf.model.contrast_parts import Level, Scores
 from bayesprivmrf.privacy import noise_from_dict
 from bayesprivmrf.release.labels import encoded, labels
 
-__all__ = [
-    "Fields",
-    "details_content",
-    "domain_content",
-    "model_content",
-    "numbers",
-    "plain",
-    "positions",
-    "restored_domain",
-    "restored_model",
-    "upper_places",
-]
-
 _LARGEST_WHOLE = 2**63 - 1
 
 

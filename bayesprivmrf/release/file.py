@@ -41,21 +41,6 @@ try:
 except ImportError:  # Windows: a save is distinguished from a leftover by its age alone
     fcntl = None
 
-__all__ = [
-    "CLIQUES_VERSION",
-    "FACTS_VERSION",
-    "FIELD_VERSION",
-    "FORMAT_VERSION",
-    "LARGEST",
-    "TIED_VERSION",
-    "packed",
-    "read_file",
-    "require_no_unfinished_save",
-    "require_writable",
-    "room_for",
-    "write_file",
-]
-
 FORMAT_NAME = "bayesprivmrf-release"
 FORMAT_VERSION = 7
 """1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
@@ -399,5 +384,6 @@ def _foreign(target: Path) -> ReleaseFileError:
 
 
 def checksum_of(content: Any, array: bytes) -> str:
+    """Return the SHA-256 checksum of the JSON content and the bytes of the arrays."""
     text = json.dumps(content, sort_keys=True, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode() + b"\0" + array).hexdigest()

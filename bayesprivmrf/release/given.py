@@ -15,13 +15,6 @@ from bayesprivmrf.privacy import Gaussian, NoiseLaw, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
 
-__all__ = [
-    "as_scope",
-    "by_law",
-    "law_of_variance",
-    "measurements_of_tables",
-]
-
 
 def as_scope(key: Any) -> tuple[Any, ...]:
     """Return the variables of a table's key: one variable stands for itself."""

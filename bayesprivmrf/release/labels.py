@@ -21,8 +21,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
 
-__all__ = ["encoded", "labels", "needs_kinds"]
-
 _NAMES = {
     *("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"),
     *("timestamp", "time span", "period", "interval"),

@@ -22,8 +22,6 @@ from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.statistics import NoisyStatistics
 from bayesprivmrf.release.written_queries import query_content, restored_query
 
-__all__ = ["NoisyMeasurements", "of_measurements"]
-
 
 class _NoTablesError(ModelError, AttributeError):
     """The release has no `tables`, which ``hasattr`` must be able to ask."""

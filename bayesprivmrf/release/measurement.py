@@ -15,8 +15,6 @@ from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import Query
 
-__all__ = ["Measurement", "check_answers"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=False)
 class Measurement:

@@ -9,8 +9,6 @@ from typing import Any
 from bayesprivmrf.checks import truth, whole_number
 from bayesprivmrf.release.codec import Fields
 
-__all__ = ["PersonRows"]
-
 _MOST = 2**63 - 1
 
 

@@ -12,8 +12,6 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise.base import check_variance
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 
-__all__ = ["check_promise", "dearer_than_promised", "whole_total"]
-
 
 def check_promise(
     guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseLaw]], total: int | None

@@ -35,8 +35,6 @@ from bayesprivmrf.release.words import told_noise, told_promise, told_records
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["NoisyStatistics"]
-
 _PUBLISHED = "tables published elsewhere"
 
 

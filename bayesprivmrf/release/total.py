@@ -11,8 +11,6 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["pooled_total", "sums_of_tables"]
-
 
 def sums_of_tables(
     model: ModelSpecification, flat: FloatArray, noise: Sequence[NoiseLaw]

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release.person_rows import PersonRows
 
-__all__ = ["told_noise", "told_promise", "told_records"]
-
 
 def told_promise(guarantee: PrivacyGuarantee | None, rows: PersonRows | None) -> str:
     """Return the sentence of a guarantee, with the number of counted rows of a person, where that is stated."""

@@ -14,8 +14,6 @@ from bayesprivmrf.queries.kinds import PooledQuery, TableQuery, WeightedQuery
 from bayesprivmrf.release.codec import Fields, positions
 from bayesprivmrf.release.labels import encoded, labels
 
-__all__ = ["query_content", "restored_query"]
-
 _LARGEST_SIDE = 2**31
 
 

@@ -13,8 +13,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["Cell", "Row", "cell_path", "compute", "generator_of", "kept_rows"]
-
 _VERSION = 1  # raised when a cell of the same settings would come out differently
 
 type Row = dict[str, Any]

@@ -32,8 +32,6 @@ from .graphs import Graph, GraphKind
 from .panels import SimulatedPanel
 from .registry import FIGURES, DataName
 
-__all__ = ["FULL", "QUICK", "Scale", "cells_of"]
-
 GRAPHS: tuple[GraphKind, ...] = ("third-order chain", "Erdős-Rényi")
 
 

@@ -22,23 +22,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.model import ModelSpecification
     from bayesprivmrf.release import NoisyStatistics
 
-__all__ = [
-    "CGM_PLAIN",
-    "COMPARED",
-    "FIXED",
-    "NON_PRIVATE",
-    "NO_PROJECTION",
-    "NO_PROJECTION_FIXED",
-    "PSGD",
-    "PSGD_FREE",
-    "RANDOM",
-    "RAW",
-    "EdgeCell",
-    "GraphCell",
-    "SequenceCell",
-    "with_ridge",
-]
-
 NON_PRIVATE, RANDOM, RAW = "non-private MLE", "random", "noisy tables"
 FIXED = "naive MLE, ridge 0.001"
 NO_PROJECTION, NO_PROJECTION_FIXED = "naive MLE, no projection", "naive MLE, no projection, ridge 0.001"

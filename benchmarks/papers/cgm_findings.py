@@ -21,8 +21,6 @@ from .cgm_cells import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["finding"]
-
 
 def finding(name: str, table: pd.DataFrame) -> str:
     """Return what the table says of the paper's claims, medians over trials, and what differs from the paper.

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw"]
-
 _LINEAR = 0.01
 """Nats a person around 0 within which the axis of losses is linear."""
 

@@ -22,8 +22,6 @@ from .sources import find_networks
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["main", "papers_parser"]
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Make the figures that the arguments name, and return the exit code; without names, list all figures."""

@@ -25,8 +25,6 @@ from bayesprivmrf.privacy import CalibratedNoise, PrivacyGuarantee, calibrated_n
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["DPSGDSearch", "Trials"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Trials:

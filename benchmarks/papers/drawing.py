@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "marked", "on_log_axes"]
-
 _MPLE = "non-private MPLE"
 _STATE_COLOURS = ("#0072B2", "#D55E00")
 

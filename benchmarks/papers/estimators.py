@@ -17,8 +17,6 @@ from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbati
 if TYPE_CHECKING:
     from bayesprivmrf.network import IsingNetwork
 
-__all__ = ["PRIVATE", "PrivateEstimator", "private_estimates", "summary"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateEstimator:

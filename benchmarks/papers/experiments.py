@@ -16,8 +16,6 @@ from .cells import Cell, Row, generator_of
 from .estimators import PRIVATE, private_estimates, summary
 from .sources import ErdosRenyi, Published, Source, network_of
 
-__all__ = ["BOUNDS", "COLUMNS", "CostCell", "LayoutCell", "SimulationCell"]
-
 BOUNDS = (0.0, 5.0)
 """Bounds of beta for `ObjectivePerturbation`; the paper has none, and infinity where there is no root."""
 

@@ -51,8 +51,6 @@ from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.privacy.guarantee import round_up
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["PaperFrankWolfe", "PaperIsing", "PaperPairs", "PaperRegressions"]
-
 _LIPSCHITZ = 2.0
 """The paper's :math:`L_1`, the Lipschitz constant of the logistic loss."""
 

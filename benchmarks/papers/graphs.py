@@ -12,8 +12,6 @@ import numpy as np
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model import Domain, ModelSpecification
 
-__all__ = ["Graph", "GraphKind", "chain", "erdos_renyi", "truth_of"]
-
 type Model = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 type GraphKind = Literal["chain", "third-order chain", "Erdős-Rényi"]
 

@@ -34,16 +34,6 @@ from bayesprivmrf.privacy import PrivacyGuarantee
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = [
-    "Grouped",
-    "all_groups",
-    "coupling_table",
-    "fingerprinting_error",
-    "packing",
-    "random_means",
-    "random_member",
-]
-
 type Groups = tuple[tuple[int, ...], ...]
 
 

@@ -14,8 +14,6 @@ from .registry import DataName
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["MSNBC_LENGTH", "Panel", "PanelFile", "SimulatedPanel"]
-
 MSNBC_LENGTH = 16
 """The first events of each visitor that are kept; shorter visits are left out."""
 

@@ -18,8 +18,6 @@ from .experiments import CostCell, LayoutCell, SimulationCell
 from .registry import FIGURES, DataName, NetworkName
 from .sources import ErdosRenyi, Source
 
-__all__ = ["FULL", "QUICK", "Scale", "cells_of"]
-
 THIRD = 1 / 3
 LOW, HIGH = 0.5, 1.5
 """The paper's beta on either side of the phase change."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["ALL", "FIGURES", "DataName", "FigureInfo", "NetworkName", "paper_of"]
-
 type NetworkName = Literal["blogs", "hiv"]
 type DataName = NetworkName | Literal["msnbc", "biofam"]
 

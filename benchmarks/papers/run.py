@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["CELLS", "NOTE_REAL", "NOTE_SIMULATED", "PAPERS", "Made", "lacking", "reproduce"]
-
 CELLS = "cells"
 PAPERS: dict[str, Any] = {"prising": prising, "cgm": cgm, "zhang": zhang}
 """The module of each paper, with its `FULL` and `QUICK` scale."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.chains.heat_bath import Moves
     from bayesprivmrf.network import IsingNetwork, NetworkData
 
-__all__ = ["LABELS", "ErdosRenyi", "Published", "Source", "find_networks", "network_of"]
-
 LABELS = {"erdos-renyi": "Erdős-Rényi", "hiv": "HIV network", "blogs": "political blogs"}
 FILES: dict[DataName, str] = {
     "blogs": "the political blogs' polblogs.gml",

@@ -7,8 +7,6 @@ from typing import Literal
 
 from bayesprivmrf.learning.sample_size import Goal
 
-__all__ = ["TABLE_1", "Entry", "Privacy"]
-
 type Privacy = Literal["none", "approximate", "zero-concentrated", "pure"]
 
 

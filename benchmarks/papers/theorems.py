@@ -16,8 +16,6 @@ from bayesprivmrf.learning.sample_size import Goal, Task
 
 from .table_1 import Privacy
 
-__all__ = ["UPPER_BOUNDS", "Slopes", "UpperBound", "for_algorithm"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slopes:

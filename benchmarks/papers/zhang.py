@@ -25,8 +25,6 @@ from .zhang_cells import (
 )
 from .zhang_learners import EXACT, TOLD
 
-__all__ = ["FULL", "QUICK", "Scale", "cells_of"]
-
 METHODS = (EXACT, "ParityQueries", "SelectMeasure", "PrivateFrankWolfe")
 
 

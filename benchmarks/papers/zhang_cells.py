@@ -15,16 +15,6 @@ from .cells import Cell, Row, generator_of
 from .hard_instances import Grouped, fingerprinting_error, random_means, random_member
 from .zhang_learners import REPLACE_ONE, learned_couplings, released
 
-__all__ = [
-    "ALGORITHMS",
-    "CERTIFICATES",
-    "SIZE",
-    "AlgorithmCell",
-    "GraphSearchCell",
-    "MatchingCell",
-    "StructureCell",
-]
-
 SIZE = 0.5
 """Couplings of the models of Table 1, nats, and their width: each variable has one."""
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-__all__ = ["draw", "finding", "slopes"]
-
 QUANTITIES = {"p": "variables", "1/error": "inverse_error", "rho": "rho"}
 """Against what records are counted, and its exponent in `Slopes`."""
 

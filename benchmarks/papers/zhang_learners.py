@@ -15,8 +15,6 @@ from .hard_instances import Grouped
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["EXACT", "REPLACE_ONE", "TOLD", "learned_couplings", "means_of_pairs", "released"]
-
 EXACT, TOLD = "not private", "pairs told, GaussianStatistics"
 REPLACE_ONE: dict[str, Any] = {"adjacency": Adjacency.REPLACE_ONE}
 

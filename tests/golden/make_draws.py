@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -24,32 +21,10 @@ sys.path.insert(0, str(HERE.parent))  # for a run by hand
 
 from golden import make_files  # noqa: E402
 from golden.made_up import BINARY, CHAIN, binary_records, network_edges, outcomes  # noqa: E402
+from golden.noted import Found, machine, noted  # noqa: E402
 from golden.reading import FILES  # noqa: E402
 
 EXPECTED = HERE / "expected_draws.json"
-LONGEST = 48  # numbers that are written out
-
-type Found = dict[str, Any]
-
-
-def noted(value: Any) -> Any:
-    """A result as JSON holds it: numbers written out, long rows of whole numbers or labels hashed."""
-    if hasattr(value, "columns"):  # a data frame
-        return {"columns": [str(name) for name in value.columns]} | {
-            f"column {name}": noted(value[name].to_numpy()) for name in value.columns
-        }
-    if isinstance(value, np.ndarray):
-        if value.size <= LONGEST:
-            return [each if isinstance(each, int | float) else repr(each) for each in value.ravel().tolist()]
-        if value.dtype.kind == "f":
-            return noted(np.concatenate([value.ravel()[: LONGEST - 1], [value.sum()]]))
-        text = "\n".join(map(repr, value.ravel().tolist()))
-        return {"shape": list(value.shape), "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    if hasattr(value, "to_numpy"):
-        return noted(value.to_numpy())
-    if isinstance(value, np.generic):
-        return value.item()
-    return value
 
 
 def released(release: Any) -> Found:
@@ -66,6 +41,8 @@ def released(release: Any) -> Found:
     if hasattr(release, "tables"):
         flat = release.tables.flat
         found["tables"] = noted(np.where(np.isfinite(flat), flat, -1e9) if flat.dtype.kind == "f" else flat)
+    if release.kind == "noisy-measurements":
+        found["answers"] = noted(release.answers)
     tables = getattr(release, "statistics", None)
     if tables is not None and tables is not release and tables.kind == "noisy-statistics":
         found["statistics"] = noted(release.statistics.tables.flat)
@@ -265,25 +242,22 @@ GROUPS: dict[str, Callable[[], dict[str, Found]]] = {
     "estimators": estimators,
     "learned": learned,
     "networks": networks,
+    "tables within bounds": releases(make_files.bounded_rows),
+    "queries": releases(make_files.measurements),
+    "queries within bounds": releases(make_files.bounded_counts),
+    "ties": releases(make_files.tied),
+    "sums of ties": releases(make_files.tied_sums),
+    "chains": releases(make_files.chains),
+    "scores and levels": releases(make_files.scores_and_levels),
+    "fields": releases(make_files.fields),
+    "rounds": releases(make_files.learned_by_rounds),
 }
 SLOW = {
     "graphs with loops": releases(make_files.graphs_with_loops),
+    "graphs of threes": releases(make_files.graphs_of_threes),
     "searches": releases(make_files.potentials),
     "posterior": posterior,
 }
-
-
-def machine() -> dict[str, str]:
-    """What a chain of floating-point numbers depends on, beside this library."""
-    names = ("nutpie", "numba", "numpy", "pymc", "scipy")
-    return {"machine": platform.machine(), "system": platform.system()} | {
-        name: version(name) for name in names
-    }
-
-
-def as_written(found: dict[str, Found]) -> dict[str, Any]:
-    """Results as they come back from JSON."""
-    return json.loads(json.dumps(found))
 
 
 if __name__ == "__main__":

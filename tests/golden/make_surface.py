@@ -209,7 +209,7 @@ def help_text() -> str:
     kept = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "100"
     try:
-        commands = ("compare", "model", "plan", "release", "fit")
+        commands = ("compare", "model", "plan", "release", "fit", "audit")
         texts = [_command("--help"), *[_command(command, "--help") for command in commands]]
     finally:
         if kept is None:
@@ -252,6 +252,7 @@ def json_text() -> str:
         try:
             Path("tables.toml").write_text(CLIQUES + MODEL)
             Path("variables.toml").write_text(MODEL)
+            Path("codebook.csv").write_text("variable,state,label\na,0,no\na,1,yes\n")
             rows = np.arange(400)
             pd.DataFrame(
                 {
@@ -281,6 +282,13 @@ def json_text() -> str:
                 "fit, cgm": ("fit", "tables.release"),
                 "fit, noise-aware": ("fit", "tables.release", "--method", "noise-aware"),
                 "fit, parities": ("fit", "sums.release"),
+                "fit, posterior": (
+                    *("fit", "tables.release", "--method", "posterior"),
+                    *("--seed", "1", "--draws", "200", "--chains", "2"),
+                ),
+                "model": ("model", "codebook.csv"),
+                "audit, tables": ("audit", "tables.release", "--runs", "1000"),
+                "audit, a mechanism": ("audit", "laplace", "--epsilon", "1", "--runs", "1000"),
                 "compare": (
                     *("compare", "data.csv", *tables, "--epsilon", "9", "--seed", "1", "--out", "compared"),
                     *("--methods", "uniform", "mle", "naive-mle"),

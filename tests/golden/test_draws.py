@@ -9,34 +9,10 @@ import math
 import warnings
 
 import pytest
-from golden.make_draws import EXPECTED, GROUPS, SLOW, as_written, machine
+from golden.make_draws import EXPECTED, GROUPS, SLOW
+from golden.noted import as_written, differences, machine
 
 KEPT = json.loads(EXPECTED.read_text(encoding="utf-8"))
-CLOSE = 1e-6
-CLOSE_ENDS = 2e-4
-"""Of intervals' ends, which rest on fits whose last steps another processor's rounding decides."""
-
-
-def differences(kept, now, path=""):
-    """Paths at which two results differ: whole numbers and text at all, other numbers by more than a millionth."""
-    if isinstance(kept, dict) and isinstance(now, dict):
-        for key in [*kept, *(key for key in now if key not in kept)]:
-            here = f"{path} > {key}" if path else key
-            if key not in now or key not in kept:
-                yield f"{here}: {'gone' if key not in now else 'new'}"
-            else:
-                yield from differences(kept[key], now[key], here)
-    elif isinstance(kept, list) and isinstance(now, list) and len(kept) == len(now):
-        for position, (one, other) in enumerate(zip(kept, now, strict=True)):
-            yield from differences(one, other, f"{path}[{position}]")
-    elif isinstance(kept, float) and isinstance(now, float):
-        close = CLOSE_ENDS if "interval of" in path else CLOSE
-        if not (
-            math.isclose(kept, now, rel_tol=close, abs_tol=close) or (math.isnan(kept) and math.isnan(now))
-        ):
-            yield f"{path}: {kept!r} is now {now!r}"
-    elif type(kept) is not type(now) or kept != now:
-        yield f"{path}: {kept!r} is now {now!r}"
 
 
 def made(group):
@@ -47,7 +23,13 @@ def made(group):
 
 @pytest.mark.parametrize(
     "name",
-    [*GROUPS, *(pytest.param(name, marks=pytest.mark.slow) for name in ("graphs with loops", "searches"))],
+    [
+        *GROUPS,
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("graphs with loops", "graphs of threes", "searches")
+        ),
+    ],
 )
 def test_a_seed_gives_what_it_gave(name):
     found = list(differences(KEPT["found"][name], made((GROUPS | SLOW)[name])))

@@ -12,8 +12,8 @@ from scipy.special import gammaln
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
-from bayesprivmrf.inference.posterior.held_records import HeldEffects
+from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
+from bayesprivmrf.inference.posterior.records.held_records import HeldEffects
 from bayesprivmrf.model import markov_chain
 from bayesprivmrf.privacy import Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics

@@ -10,7 +10,8 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
-from bayesprivmrf.mechanisms import SelectMeasure, rounds
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.select_measure import rounds
 
 RECORDS = 1500
 ANSWERS = ["no", "yes", "missing"]

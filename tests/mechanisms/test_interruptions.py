@@ -24,8 +24,8 @@ from bayesprivmrf.mechanisms import (
     PrivateLogisticRegression,
     SelectMeasure,
     StableStructure,
-    rounds_plan,
 )
+from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.noise import SimulatedNoise
 from benchmarks.papers.block_structure import BlockStructure

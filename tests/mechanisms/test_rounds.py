@@ -16,7 +16,10 @@ from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, N
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.rounds import Merging
-from bayesprivmrf.mechanisms import SelectMeasure, pair_misfits, rounds, rounds_plan
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
+from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
+from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder, neighbours_of, replayed

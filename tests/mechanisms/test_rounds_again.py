@@ -13,7 +13,9 @@ from repeats import few
 
 import bayesprivmrf as bpm
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging, SingleNoise
-from bayesprivmrf.mechanisms import SelectMeasure, rounds, rounds_plan
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
+from bayesprivmrf.mechanisms.select_measure import rounds
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 
 from .contract import ADJACENCIES, Recorder, neighbours_of, released, replayed

@@ -10,14 +10,11 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.mechanisms import (
-    SelectMeasure,
-    rounds,
-    rounds_basis,
-    rounds_plan,
-    rounds_size,
-    wide_rounds,
-)
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.select_measure import basis as rounds_basis
+from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
+from bayesprivmrf.mechanisms.select_measure import rounds, wide_rounds
+from bayesprivmrf.mechanisms.select_measure import size as rounds_size
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder

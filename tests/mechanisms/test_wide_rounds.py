@@ -16,13 +16,11 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning.rounds import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
-from bayesprivmrf.mechanisms import (
-    SelectMeasure,
-    pair_misfits,
-    rounds_basis,
-    rounds_plan,
-    wide_rounds,
-)
+from bayesprivmrf.mechanisms import SelectMeasure
+from bayesprivmrf.mechanisms.select_measure import basis as rounds_basis
+from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
+from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
+from bayesprivmrf.mechanisms.select_measure import wide_rounds
 from bayesprivmrf.privacy import Adjacency
 
 from .contract import Recorder, neighbours_of, replayed

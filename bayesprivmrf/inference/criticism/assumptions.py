@@ -23,8 +23,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.independences import declared_independences
 from bayesprivmrf.queries import BoundQuery
 
-__all__ = ["model_assumptions", "query_marks", "variable_marks"]
-
 _MOST_PAIRS = 10
 """Largest number of independent pairs that the assumptions of a model list; beyond it they state the number."""
 _DENSE = 1500

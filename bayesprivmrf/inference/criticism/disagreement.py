@@ -43,8 +43,6 @@ from bayesprivmrf.inference.waves import table_of_wave
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise import NoiseLaw
 
-__all__ = ["Disagreement", "SharedMargin", "disagreement", "shared_margins"]
-
 SMALLEST_TAIL = 1e-5
 """Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records."""
 LARGEST = 400

@@ -55,8 +55,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 
-__all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of"]
-
 SMALLEST_TAIL = 0.01
 """P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections."""
 _MOST_NUMBERS, _MOST_GROUPS = 600, 1500

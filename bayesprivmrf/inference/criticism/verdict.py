@@ -14,8 +14,6 @@ from bayesprivmrf.inference.status import Status
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Verdict", "contradictions", "restrictions", "verdict"]
-
 _ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
 
 

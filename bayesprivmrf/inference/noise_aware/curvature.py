@@ -16,8 +16,6 @@ import numpy as np
 from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["CONJUGATE_GRADIENTS", "DenseCurvature", "SampledCurvature", "weighted_square"]
-
 _SAMPLES = 12
 CONJUGATE_GRADIENTS = 100
 """Largest number of products for one linear system."""

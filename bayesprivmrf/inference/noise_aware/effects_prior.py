@@ -41,15 +41,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.model.ties import TiedEffects
 
-__all__ = [
-    "DENSE_LIMIT",
-    "LOCATION",
-    "SPREAD_BETWEEN_EFFECTS",
-    "SPREAD_BETWEEN_ORDERS",
-    "SPREAD_IN_COMMON",
-    "EffectsPrior",
-]
-
 LOCATION = 0.4
 """τ_0: the scale expected before any release, nats."""
 

@@ -47,8 +47,6 @@ from bayesprivmrf.threads import one_blas_thread
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NoiseAwareMAP", "NoiseAwareSolution"]
-
 _MOST_HIDDEN = 0.5
 """Largest share of hidden transitions: beyond it the coverage of the others is 0.69 to 0.79 (docs/benchmarks.md)."""
 

@@ -23,8 +23,6 @@ from bayesprivmrf.inference.noise_aware.objective import Objective
 from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.marginals import forecast
 
-__all__ = ["product_seconds", "warn_if_slow"]
-
 PATIENCE = 60.0
 """Seconds from which a search says how long it will take."""
 

@@ -33,27 +33,13 @@ from bayesprivmrf.inference.noise_aware.curvature import (
     SampledCurvature,
     weighted_square,
 )
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_seconds
-from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode
+from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
-
-__all__ = [
-    "LARGEST_ERROR",
-    "AnswersPerRecord",
-    "answers_of_cells",
-    "answers_of_query",
-    "coordinate_covariance",
-    "errors_of_answers",
-    "limits_on_log_odds",
-    "noise_variances",
-    "on_log_odds",
-    "standard_errors",
-    "statistics_covariance",
-    "weights_of_laws",
-]
 
 LARGEST_ERROR = 0.15
 """Standard error of log-odds above which the normal approximation is doubtful."""

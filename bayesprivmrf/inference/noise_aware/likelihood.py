@@ -31,8 +31,6 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["NoiseLikelihood", "normal_laplace", "normal_laplace_curvature"]
-
 _ROUNDING = 1 / 12
 """Variance of a count's fraction, records squared: keeps a cell without records from being certain."""
 

@@ -42,7 +42,7 @@ from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, EffectsPrior
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.inference.noise_aware.forecast import warn_if_slow
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.objective import SETTLED_SCALE, Expansion, Objective, Settings
@@ -50,9 +50,6 @@ from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
-
-__all__ = ["DENSE_LIMIT", "Mode", "Settings", "noise_aware_mode"]
-
 
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
 _GRADIENT = 1e-2
@@ -175,6 +172,8 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
 
 
 class Search:
+    """Search for the mode: alternate an optimization with a new quadratic expansion of the noise."""
+
     def __init__(self, evidence: Evidence, settings: Settings) -> None:
         self.settings, self.evidence = settings, evidence
         self.objective = Objective(evidence, settings)
@@ -188,6 +187,7 @@ class Search:
         return self.means.effects.coordinates(moved), is_feasible
 
     def run(self) -> Mode:
+        """Return the mode, with learned scales where `settings` asks for them."""
         uniform = np.zeros(self.means.size)
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.evidence.total)
@@ -247,6 +247,7 @@ class Search:
     def settle(
         self, point: FloatArray, log_scales: FloatArray, *, is_learning: bool, is_on_trial: bool = False
     ) -> Mode:
+        """Repeat optimization and expansion until the point no longer moves, and return the mode."""
         settings, status, last = self.settings, Status.ITERATION_LIMIT, 1
         expansion = Expansion(self.objective, point, log_scales, None)
         while True:

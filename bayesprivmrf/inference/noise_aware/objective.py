@@ -13,8 +13,6 @@ from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, Effect
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["SETTLED_SCALE", "Expansion", "Objective", "Settings", "learned_scales"]
-
 _RENEWALS = 3
 """Times that widths and curvature are computed from each other at the first point; twice later."""
 

@@ -1,6 +1,6 @@
 from .latent_counts import LatentCounts
-from .posterior import Posterior
+from .results.posterior import Posterior
+from .results.synthetic import CombinedEstimate, combine_estimates
 from .source import Source
-from .synthetic import CombinedEstimate, combine_estimates
 
 __all__ = ["CombinedEstimate", "LatentCounts", "Posterior", "Source", "combine_estimates"]

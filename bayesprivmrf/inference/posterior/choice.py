@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
+from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.junction_forest import junction_forest
-from bayesprivmrf.inference.posterior.record_chains import RecordSampler
+from bayesprivmrf.inference.posterior.records.chains import RecordSampler
 from bayesprivmrf.inference.posterior.room import require_records, require_room
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
-
-__all__ = ["Choice"]
 
 _NO_NUTS = (
     "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave out "
@@ -121,15 +119,15 @@ class Choice:
             raise ArgumentError(_NO_NUTS.format(other="hyper-dirichlet' or 'log-linear"))
         require_room(self.evidence, self.draws, needs_marginals=is_effects)
         if not is_effects:
-            from bayesprivmrf.inference.posterior.exact_records import ExactRecords
-            from bayesprivmrf.inference.posterior.exact_table import ExactTable
-            from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+            from bayesprivmrf.inference.posterior.records.engine import ExactRecords
+            from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+            from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 
             given: dict[str, Any] = self._common | {"concentration": self.asked.concentration}
             has_one_clique = len(model.scopes) == 1
             exact = (ExactTable if has_one_clique else ExactRecords)(**given)
             if self.is_held and not exact.reaches_all:
-                from bayesprivmrf.inference.posterior.held_records import HeldRecords
+                from bayesprivmrf.inference.posterior.records.held_records import HeldRecords
 
                 return HeldRecords(**given)
             relaxed = HyperDirichlet(**given, smoothing=float(self.asked.smoothing))
@@ -155,8 +153,8 @@ class Choice:
 
     def _transitions(self) -> Formulation:
         """The exact formulation of a chain of one matrix of transitions."""
-        from bayesprivmrf.inference.posterior.exact_transitions import ExactTransitions
-        from bayesprivmrf.inference.posterior.held_records import HeldTransitions
+        from bayesprivmrf.inference.posterior.records.exact_transitions import ExactTransitions
+        from bayesprivmrf.inference.posterior.records.held_records import HeldTransitions
 
         if self.asked.formulation not in ("auto", "exact"):
             raise ModelError(
@@ -200,9 +198,9 @@ class Choice:
 
     def _effects(self, *, is_exact: bool) -> Formulation:
         """The formulation with normal effects: of whole records, with or without sums that are held, or relaxed."""
-        from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
-        from bayesprivmrf.inference.posterior.held_records import HeldEffects
-        from bayesprivmrf.inference.posterior.log_linear import LogLinear
+        from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
+        from bayesprivmrf.inference.posterior.records.held_records import HeldEffects
+        from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
         given: dict[str, Any] = self._common | {"scale": self.asked.scale}
         if is_exact:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["rooted", "spanning_forest"]
-
 
 def spanning_forest(scopes: Sequence[tuple[int, ...]]) -> list[tuple[int, int]]:
     """Edges of a maximum spanning forest over the cliques that share variables (Kruskal)."""

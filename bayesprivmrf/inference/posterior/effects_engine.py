@@ -16,26 +16,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.posterior import copies
 from bayesprivmrf.marginals import compiled, kernels, marginal_engine
 from bayesprivmrf.marginals.exact import CompiledEngine
-from bayesprivmrf.marginals.products import INNER
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects
-from bayesprivmrf.source_checksum import checksum
 
-__all__ = ["CHECKSUM", "Plan", "Tape", "evaluate", "fisher_information", "log_partition"]
-
-CHECKSUM = checksum(__file__, copies.__file__, start=compiled.CHECKSUM)
-"""Checksum of all sources of the compiled functions: numba itself sees only changes of a function's own file."""
 compiled.build("prepare", "collect", "distribute", "tangent")
 _collect, _distribute, _prepare, _tangent = (
     compiled.collect,
@@ -298,35 +292,6 @@ def _fisher_information(
     return result
 
 
-def _entry_points(checksum: int) -> tuple[Any, ...]:
-    """The functions above, kept by numba between processes under a key that the checksum is part of."""
-
-    @njit(cache=True, nogil=True)
-    def log_partition(
-        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
-    ):
-        assert checksum >= 0
-        return _log_partition(
-            beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
-        )
-
-    @njit(cache=True, nogil=True)
-    def evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
-        assert checksum >= 0
-        return _evaluate(
-            beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
-        )
-
-    @njit(cache=True, nogil=True)
-    def fisher_information(
-        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
-    ):
-        assert checksum >= 0
-        return _fisher_information(
-            beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
-        )
-
-    return log_partition, evaluate, fisher_information
-
-
-log_partition, evaluate, fisher_information = _entry_points(CHECKSUM)
+log_partition, evaluate, fisher_information = (
+    kept()(function.py_func) for function in (_log_partition, _evaluate, _fisher_information)
+)

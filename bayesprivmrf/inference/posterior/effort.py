@@ -38,15 +38,6 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = [
-    "WORK",
-    "CellSpread",
-    "gradient_operations",
-    "relaxed_work",
-    "sweeps_of_records",
-    "sweeps_of_table",
-]
-
 WORK = 1.2e11
 """Operations of all chains beyond which sampling is not continued: about a minute on two cores of 2026."""
 

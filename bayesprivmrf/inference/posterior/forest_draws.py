@@ -10,11 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-
-__all__ = ["draw_log_rows", "draw_tables", "effects_of", "marginals_of"]
 
 
 def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -6,10 +6,8 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.least_squares import least_squares
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
-
-__all__ = ["rough_counts"]
 
 
 def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tuple[FloatArray, FloatArray]:

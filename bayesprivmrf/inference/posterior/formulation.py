@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.density import Density
+from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm
-
-__all__ = ["Finished", "Formulation"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -17,27 +17,25 @@ from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positi
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
-from bayesprivmrf.inference.posterior.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.choice import Choice
-from bayesprivmrf.inference.posterior.clock import Clock
-from bayesprivmrf.inference.posterior.diagnostics import diagnose, warn_of
-from bayesprivmrf.inference.posterior.draws import Draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.posterior import Posterior
-from bayesprivmrf.inference.posterior.record_chains import RecordSampler
-from bayesprivmrf.inference.posterior.sampled import Sampler
-from bayesprivmrf.inference.posterior.sampling import (
+from bayesprivmrf.inference.posterior.nuts.clock import Clock
+from bayesprivmrf.inference.posterior.nuts.sampling import (
     check_settings,
     draw_posterior,
     prior_as_sampled,
 )
+from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+from bayesprivmrf.inference.posterior.results.alarms import raise_alarms
+from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
+from bayesprivmrf.inference.posterior.results.draws import Draws
+from bayesprivmrf.inference.posterior.results.posterior import Posterior
+from bayesprivmrf.inference.posterior.results.tree import build_tree
+from bayesprivmrf.inference.posterior.sampled import Sampler
 from bayesprivmrf.inference.posterior.source import Source
-from bayesprivmrf.inference.posterior.tree import build_tree
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
-
-__all__ = ["LatentCounts", "refuse_total_outside"]
 
 FEW_RECORDS = 0.04
 """Half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`)."""

@@ -44,8 +44,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
-__all__ = ["LatentPrior"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LatentPrior:

@@ -7,10 +7,8 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.marginals.products import INNER
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.model.tables import IntArray
-
-__all__ = ["draw_totals", "log_uniform"]
 
 
 @njit(nogil=True, error_model="numpy", **INNER)

@@ -11,18 +11,6 @@ from bayesprivmrf.inference.posterior.names import dimension_names, table_name
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = [
-    "drawn_noise",
-    "has_zeros",
-    "is_noisy",
-    "log_likelihoods",
-    "noisy_table",
-    "possible_cells",
-    "replicated_tables",
-    "table_labels",
-    "whole_counts",
-]
-
 
 def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
     """Name of each measured table or query; one that was measured several times gets a number from the second on."""

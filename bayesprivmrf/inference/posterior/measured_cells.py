@@ -9,8 +9,6 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["MeasuredCells"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredCells:

@@ -9,8 +9,6 @@ import numpy as np
 from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.model import Domain
 
-__all__ = ["dimension_names", "scaled_effects", "state_labels", "table_name"]
-
 _TAKEN = frozenset(
     {"chain", "draw", "sample", "cell", "noisy_cell", "effect", "order", "table", "total", "scale"}
 )

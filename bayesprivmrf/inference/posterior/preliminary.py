@@ -12,13 +12,12 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.mode import DENSE_LIMIT, Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
+from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
-from bayesprivmrf.inference.posterior.stretch import StretchData
+from bayesprivmrf.inference.posterior.relaxed.coordinates import StretchData
 from bayesprivmrf.inference.posterior.whitening import Whitening
 from bayesprivmrf.model.tables import FloatArray
-
-__all__ = ["Preliminary"]
 
 _LOGISTIC_PRECISION = 3 / math.pi**2
 _EDGE = 1e-3

@@ -8,8 +8,6 @@ from bayesprivmrf.marginals import array_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
-__all__ = ["draw_tables"]
-
 
 def draw_tables(
     cardinalities: tuple[int, ...],

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.record_chains import RecordSampler
+from bayesprivmrf.inference.posterior.records.chains import RecordSampler
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
-
-__all__ = ["MEMORY", "require_records", "require_room"]
 
 MEMORY = 4 * 2**30
 """Bytes that the draws may take."""

@@ -10,8 +10,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-__all__ = ["STATISTICS", "Mixing", "Sampled", "Sampler", "is_watched"]
-
 type Sampler = Literal["nutpie", "pymc"]
 
 STATISTICS = (

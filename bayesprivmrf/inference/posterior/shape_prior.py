@@ -16,7 +16,7 @@ z_0 being what the tables of a model have in common. α = 1, the uniform row, is
 
 A table of two variables that have the same states, a panel's two visits, may have one large cell in each row,
 another in each: who stays. Rows that share margins do not expect that, and take those who go for noise. So such a
-table is cut in two steps (`junction_forest`), each with an A of its own: where those who go go to, with shapes as
+table is cut in two steps (`forest`), each with an A of its own: where those who go go to, with shapes as
 above; and before that who stays and who goes, with
 
 .. math:: α_{\text{stay}} = α_0 + \frac{A_C}{2 m_{\text{go}}}, \qquad
@@ -53,20 +53,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, RowTable
-from bayesprivmrf.inference.posterior.row_weights import digamma, trigamma
-from bayesprivmrf.marginals.products import INNER
+from bayesprivmrf.compiled import INNER
+from bayesprivmrf.inference.posterior.forest import JunctionForest, RowTable
+from bayesprivmrf.inference.posterior.relaxed.rows import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
-
-__all__ = [
-    "ShapePrior",
-    "ShapeTape",
-    "clique_shapes",
-    "log_whole",
-    "row_shapes",
-    "row_shapes_pullback",
-    "turned",
-]
 
 FLOOR = 0.1
 """α_0 of a short row, prior counts a cell."""

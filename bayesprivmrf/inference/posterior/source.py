@@ -11,8 +11,6 @@ from bayesprivmrf.release.base import Released
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
-__all__ = ["Source"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Source:

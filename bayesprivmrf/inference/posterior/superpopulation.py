@@ -20,18 +20,14 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER, kept, put
 from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.copies import put
-from bayesprivmrf.inference.posterior.effects_engine import CHECKSUM, Plan
-from bayesprivmrf.marginals.products import INNER
+from bayesprivmrf.inference.posterior.effects_engine import Plan
 from bayesprivmrf.model.tables import FloatArray
-
-__all__ = ["draw_potentials", "spread", "target", "trajectory"]
 
 _evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
 _TRAJECTORIES, _MANY, _FEWER = 8, 150, 4
@@ -125,47 +121,40 @@ def trajectory(
     return beta, value, gradient, mu, chance, False
 
 
-def _entry_point(version: int) -> Any:
-    @njit(cache=True, nogil=True)
-    def draw(
-        points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
-    ):  # fmt: skip
-        """Fill `betas` and `mus`, a row for each latent point; the mean acceptance."""
-        assert version >= 0
-        accepted = 0.0
-        for k in range(points.shape[0]):
-            total, precision = totals[k], precisions[k]
-            _, _, mean, square, _ = _evaluate(points[k], *tape)
-            statistics = (total + excess) * mean - base
-            scale, beta = np.empty(mean.size), np.empty(mean.size)
-            for i in range(mean.size):
-                information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
-                scale[i] = math.sqrt(own[i] / (information + precision[i]))
-                # the prior's pull, coordinate by coordinate
-                beta[i] = points[k, i] * information / (information + precision[i])
-            shrunk, _, _ = target(beta, statistics, total, precision, tape)
-            own_point, _, _ = target(points[k], statistics, total, precision, tape)
-            if own_point > shrunk:  # where cells are empty the curvature at the latent point says little
-                beta = points[k].copy()
-            beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, tape)
-            own_step, own_leaps = step, leaps
-            for turn in range(trajectories):
-                beta, value, gradient, mu, chance, moved = trajectory(
-                    beta, value, gradient, mu, statistics, total, precision, root, scale, own_step, own_leaps, rng,
-                    tape,
-                )  # fmt: skip
-                accepted += chance
-                # a draw narrower than the preliminary one
-                if not moved and 2 * turn < trajectories and own_leaps < 8 * leaps:
-                    own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
-            put(betas[k], beta)
-            put(mus[k], mu)
-        return accepted / (points.shape[0] * trajectories)
-
-    return draw
-
-
-_compiled = _entry_point(CHECKSUM)
+@kept()
+def _draw(
+    points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
+):  # fmt: skip
+    """Fill `betas` and `mus`, a row for each latent point; the mean acceptance."""
+    accepted = 0.0
+    for k in range(points.shape[0]):
+        total, precision = totals[k], precisions[k]
+        _, _, mean, square, _ = _evaluate(points[k], *tape)
+        statistics = (total + excess) * mean - base
+        scale, beta = np.empty(mean.size), np.empty(mean.size)
+        for i in range(mean.size):
+            information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
+            scale[i] = math.sqrt(own[i] / (information + precision[i]))
+            # the prior's pull, coordinate by coordinate
+            beta[i] = points[k, i] * information / (information + precision[i])
+        shrunk, _, _ = target(beta, statistics, total, precision, tape)
+        own_point, _, _ = target(points[k], statistics, total, precision, tape)
+        if own_point > shrunk:  # where cells are empty the curvature at the latent point says little
+            beta = points[k].copy()
+        beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, tape)
+        own_step, own_leaps = step, leaps
+        for turn in range(trajectories):
+            beta, value, gradient, mu, chance, moved = trajectory(
+                beta, value, gradient, mu, statistics, total, precision, root, scale, own_step, own_leaps, rng,
+                tape,
+            )  # fmt: skip
+            accepted += chance
+            # a draw narrower than the preliminary one
+            if not moved and 2 * turn < trajectories and own_leaps < 8 * leaps:
+                own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
+        put(betas[k], beta)
+        put(mus[k], mu)
+    return accepted / (points.shape[0] * trajectories)
 
 
 def draw_potentials(
@@ -224,7 +213,7 @@ def draw_potentials(
         parts = [np.ascontiguousarray(values[rows]) for values in given]
         found = np.empty_like(parts[0]), np.empty((len(parts[0]), marginals.shape[1]))
         leaps = math.ceil(0.5 * math.pi / step)
-        share = _compiled(
+        share = _draw(
             *parts, float(excess), base, fixed, root, own,
             step, leaps, trajectories, generator, tuple(plan.tape), *found,
         )  # fmt: skip

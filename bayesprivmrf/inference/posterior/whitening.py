@@ -25,8 +25,6 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["Whitening"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Whitening:

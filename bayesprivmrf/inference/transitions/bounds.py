@@ -11,14 +11,12 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import limits_of_draws
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
-from bayesprivmrf.inference.posterior.intervals import prior_mark
-from bayesprivmrf.inference.posterior.posterior import Posterior
+from bayesprivmrf.inference.posterior.results.intervals import prior_mark
+from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.model.tables import FloatArray
-
-__all__ = ["Bounds", "bounded"]
 
 type Bounds = tuple[FloatArray, FloatArray, FloatArray, tuple[Mark, ...]]
 """Estimates, lower and upper bounds, and marks for some of them."""

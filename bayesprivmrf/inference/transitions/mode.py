@@ -33,8 +33,6 @@ from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["TransitionMode", "transition_mode"]
-
 _PRIOR_COUNT = 0.25
 _RENEWALS = 50
 _STEPS = 60

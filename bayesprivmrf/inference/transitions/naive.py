@@ -18,8 +18,6 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["exact_transitions", "naive_transitions", "refuse_loopy_transitions"]
-
 
 def naive_transitions(
     rows: TransitionRows, target: FloatArray, ridge: float, *, iterations: int, tolerance: float

@@ -24,8 +24,6 @@ from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["TransitionRows"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TransitionRows:

@@ -27,8 +27,6 @@ from bayesprivmrf.queries import Query
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TransitionSolution"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TransitionSolution(Solution):

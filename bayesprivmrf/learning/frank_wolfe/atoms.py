@@ -15,8 +15,6 @@ import numpy as np
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 
-__all__ = ["Atoms", "choose_atoms"]
-
 CLAMP = 290.0  # scales; below the -300 at which a choice would clamp again
 _UNIT = 2.0**44  # steps of a score in one scale
 _ENUMERATED = 1 << 22  # signed atoms whose scores are held at once

@@ -19,8 +19,6 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 
-__all__ = ["ByRegressions"]
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ByRegressions(SavedMap, ABC):

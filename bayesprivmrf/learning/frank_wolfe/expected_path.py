@@ -36,8 +36,6 @@ from scipy.special import expit
 from bayesprivmrf.learning.frank_wolfe.search import step_weights
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["ExpectedPath", "expected_path"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedPath:

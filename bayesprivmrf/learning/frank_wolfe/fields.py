@@ -29,8 +29,6 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteGaussian
 
-__all__ = ["FittedFields", "FrankWolfeFit", "fit_fields", "singles_plan"]
-
 _NONE = np.zeros((0, 2), dtype=np.int64)
 # of the draws that a fit of couplings would make: errors of draws are half of those of sampling
 _DRAWN = 0.25

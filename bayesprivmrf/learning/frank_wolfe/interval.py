@@ -51,8 +51,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs
     from bayesprivmrf.learning.models.ising import LearnedIsing
 
-__all__ = ["FEWEST_STEPS", "MOST_VARIABLES", "limits", "settles"]
-
 FEWEST_STEPS, MOST_VARIABLES = 50, 50
 
 _DRAWS, _ROWS = 60_000, 8_000  # records drawn; different ones up to which all of them are used

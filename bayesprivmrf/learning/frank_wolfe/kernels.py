@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-__all__ = ["logistic_residuals", "softmax_residuals"]
-
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def logistic_residuals(

@@ -15,8 +15,6 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 
-__all__ = ["SparseLogistic"]
-
 
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -54,8 +54,6 @@ from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
-__all__ = ["MonomialsByRegressions", "Target"]
-
 type Target = Literal["l1", "linf"]
 
 _KEPT = 1 << 29  # bytes of features that are kept; beyond, they are made again at each step

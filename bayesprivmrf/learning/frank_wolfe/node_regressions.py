@@ -20,8 +20,6 @@ import numpy as np
 from bayesprivmrf.learning.frank_wolfe.atoms import Atoms
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Design", "LogisticRegressions", "NodeRegressions"]
-
 type _Four = tuple[Any, Any, Any, Any]
 
 UNIT = 4096

@@ -26,12 +26,6 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
-__all__ = [
-    "PairwiseByPairs",
-    "PairwiseByRegressions",
-    "PairwiseBySoftmax",
-]
-
 _STEPS_OF_SOFTMAX = 0.16
 
 

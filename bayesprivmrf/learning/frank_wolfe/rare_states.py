@@ -38,8 +38,6 @@ from scipy.stats import norm
 
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["curved_limits", "share_of_both"]
-
 _POINTS, _PASSES = 257, 4
 _REACH = 8.0  # deviations about the mean, and of the prior about 0, at which a search for quantiles begins
 _TAIL = 1e-7

@@ -26,8 +26,6 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["LARGEST_STEPS", "frank_wolfe", "step_weights"]
-
 LARGEST_STEPS = 30_000
 """Whose margins fit 16 bits."""
 

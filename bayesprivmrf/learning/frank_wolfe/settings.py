@@ -10,8 +10,6 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 
-__all__ = ["STEPS_OF_LOGISTIC", "common_settings", "default_steps", "written_singles"]
-
 STEPS_OF_LOGISTIC = 0.11
 """The factor of `default_steps` for logistic regressions."""
 

@@ -7,8 +7,6 @@ import numpy as np
 from bayesprivmrf.learning.frank_wolfe.node_regressions import UNIT, Design, NodeRegressions
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["SoftmaxRegressions"]
-
 # of the table of exponentials: products with `UNIT` and sums over states are exact in a double
 _LARGEST = 2.0**40
 _ROUNDING = 2.0**-20  # more than all roundings of a residual but the last one, to a whole number

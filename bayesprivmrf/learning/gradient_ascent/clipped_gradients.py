@@ -29,19 +29,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian
 
-__all__ = [
-    "RATE_BITS",
-    "SMALLEST_CLIP",
-    "Ascent",
-    "AscentPath",
-    "ExactSum",
-    "GradientLattice",
-    "cells_of",
-    "draw_each",
-    "drawn_noises",
-    "largest_curvature",
-]
-
 MARGINAL_BITS = 17
 WEIGHT_BITS = 13
 RATE_BITS = 53

@@ -37,8 +37,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
 
-__all__ = ["limits"]
-
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4  # shares of the replicates
 _FEWEST = 8
 _LEAST_SLOPE = 0.2

@@ -14,8 +14,6 @@ from bayesprivmrf.noise.source import SimulatedNoise
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.parameters import LearnedParameters
 
-__all__ = ["replicates_of", "size_of"]
-
 _DISTINCT_SHARE = 0.3  # rows are merged below it: those that stand for several take longer
 
 

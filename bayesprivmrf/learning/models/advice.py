@@ -8,8 +8,6 @@ from typing import Any
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 
-__all__ = ["FALLEN_BACK", "NO_COUNTS", "told_merging", "told_status"]
-
 FALLEN_BACK = "fallen_back"
 """The detail of a release whose fit failed, with the model that stands in for it."""
 

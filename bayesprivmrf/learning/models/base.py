@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["LearnedNetwork", "restored_support"]
-
 type Weight = Literal["largest", "dependence"]
 
 _SHOWN = 5  # variables whose states without support are printed

@@ -38,8 +38,6 @@ from scipy.special import xlogy
 from bayesprivmrf.model import CliqueTables
 from bayesprivmrf.model.tables import FloatArray, IntArray, parent
 
-__all__ = ["Dependence"]
-
 _MOST_CONFIGURATIONS, _DRAWS = 1 << 12, 1_000
 _SEED = 19570901  # the records of equal models are the same records
 _BLOCK = 1 << 21  # numbers held at once

@@ -17,8 +17,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray, plain_array
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["LearnedIsing"]
-
 _SPINS = np.array([-1.0, 1.0])
 
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-__all__ = ["LearnedMonomials", "by_monomial", "effect_scales", "restored_sets", "sets_content"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedMonomials(LearnedNetwork):

@@ -33,8 +33,6 @@ import numpy as np
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["CLEAR", "NOISE_HIDES", "Told"]
-
 NOISE_HIDES = "noise_hides"
 """The detail of a release that tells of noise alone, with what the noise hides."""
 

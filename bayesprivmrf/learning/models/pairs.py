@@ -33,8 +33,6 @@ from bayesprivmrf.release.codec import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LearnedPairs", "pair_arrays"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedPairs(LearnedNetwork):

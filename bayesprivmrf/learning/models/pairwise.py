@@ -19,8 +19,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray, labelled
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["LearnedPairwise"]
-
 _TOLERANCE = 1e-9  # of row sums, relative to the largest entry
 
 

@@ -46,8 +46,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.solution import LearnedSolution
     from bayesprivmrf.release.base import Provenance
 
-__all__ = ["Coordinates", "LearnedParameters", "LearningMap", "declared_index"]
-
 _NOT_VARIABLES = (
     "`interval` of a learned model is for all its couplings, and takes no variables or `given`; probabilities of "
     "some variables are had from `solution.interval(variables)` after SelectMeasure(rho), and with `given` from "

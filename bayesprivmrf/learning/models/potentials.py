@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     import networkx as nx
     import xarray as xr
 
-__all__ = ["LearnedPotentials"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedPotentials(LearnedNetwork):

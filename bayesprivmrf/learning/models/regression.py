@@ -27,8 +27,6 @@ from bayesprivmrf.release.codec import (
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LearnedRegression"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedRegression(Released):

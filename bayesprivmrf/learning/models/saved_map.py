@@ -12,8 +12,6 @@ from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.release.codec import Fields, positions
 
-__all__ = ["SavedMap", "map_content", "require_states", "restored_map", "written_pairs"]
-
 _MAPS: Kinds[SavedMap] = Kinds("bayesprivmrf.learning_maps")
 
 

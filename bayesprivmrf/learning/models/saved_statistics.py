@@ -10,8 +10,6 @@ from bayesprivmrf.model import Domain
 from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
 from bayesprivmrf.release.codec import Fields, restored_model
 
-__all__ = ["restored_statistics", "statistics_content", "statistics_size"]
-
 
 def statistics_content(statistics: NoisyStatistics | None) -> dict[str, Any]:
     """Return the entry of what was measured, if anything was: all but its numbers, and the domain, the model's."""

@@ -15,8 +15,6 @@ from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.marginals import sample
 
-__all__ = ["LearnedSolution", "warn_of_chains"]
-
 _MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
 _LIBRARY = str(Path(__file__).parents[2])
 

@@ -29,8 +29,6 @@ from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["MonomialsByParities", "default_ridges", "fit_parities"]
-
 _FLOOR = 0.01  # of a ridge's squared deviation, in error variances
 _DENSE = 1600  # coefficients up to which covariances are factorised
 _ITERATIONS = 1000

@@ -59,8 +59,6 @@ from bayesprivmrf.learning.parities.moments import ParityMoments, parity_moments
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["posterior_mode"]
-
 _LEAST = 1e-6  # squared scale of a prior, in error variances
 _FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0  # and standard errors of a sum of squares
 _PRIOR_DEVIATION = 2.0  # of 2^(k/2) h, nats

@@ -24,8 +24,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["ALWAYS_LISTED", "Elimination", "ParityMoments", "Point", "Spectrum", "parity_moments"]
-
 ALWAYS_LISTED, _LARGEST = 18, 24  # variables whose states are listed: always; where elimination is no cheaper
 _FEWEST, _MOST, _EACH = 2000, 20_000, 20  # draws, and for each coefficient
 

@@ -24,8 +24,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["MultiplicativeWeights"]
-
 _UPDATES = 200  # of a round, in passes over all measured parities
 
 

@@ -35,8 +35,6 @@ from bayesprivmrf.release.measured import of_measurements
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ReleasedParities"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReleasedParities(Released):

@@ -11,8 +11,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 
-__all__ = ["noisy_parity_sums", "parity_rows", "parity_sums", "walsh_hadamard"]
-
 _BLOCK = 1 << 22  # numbers of a block of records' products
 _EXACT_IN_SINGLE = 2**24
 

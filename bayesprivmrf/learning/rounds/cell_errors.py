@@ -53,8 +53,6 @@ from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["CellErrors", "excluded"]
-
 _UNMEASURED = 2.0
 """Assumed error of an effect that was not measured, in noise deviations of the last table; a rule of thumb."""
 

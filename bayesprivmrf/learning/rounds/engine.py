@@ -14,8 +14,6 @@ from bayesprivmrf.marginals import marginal_engine, marginal_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["Engine", "Product", "Scope", "engine_of", "margin"]
-
 type Scope = tuple[int, ...]
 """Positions of variables, ascending."""
 

@@ -50,22 +50,6 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = [
-    "CONVERGED",
-    "PRIOR_DEVIATIONS",
-    "RoundFit",
-    "agreeing",
-    "carried",
-    "distance_in_noise",
-    "effect_moments",
-    "effect_precision",
-    "fit_tables",
-    "maximal",
-    "number_of_records",
-    "pooled_means",
-    "unfinished",
-]
-
 PRIOR_DEVIATIONS = (10.0, 0.5, 0.15)
 """τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others.
 

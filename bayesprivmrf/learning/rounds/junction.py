@@ -31,8 +31,6 @@ from bayesprivmrf.model.consistency import split_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["GrowingForest"]
-
 
 class GrowingForest:
     """Cliques of a model, and the links between them; pairs may be added.

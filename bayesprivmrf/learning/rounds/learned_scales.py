@@ -48,8 +48,6 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["Expansion", "has_scales", "in_cells", "with_learned_scales"]
-
 _RENEWALS = 3
 """Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)."""
 

@@ -21,7 +21,7 @@ measured by itself before tables of it are.
 
 **Which to repeat.** Beside m tables those variables are measured once more whose states have a noise of at least
 :math:`1.5^2` times the variance that it would have, which grows with the number of tables that share the budget. The
-factor is that at which a table stands out as well (`bayesprivmrf.mechanisms.rounds`).
+factor is that at which a table stands out as well (`bayesprivmrf.mechanisms.select_measure.rounds`).
 """
 
 from __future__ import annotations
@@ -35,8 +35,6 @@ import numpy as np
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.model.tables import FloatArray
-
-__all__ = ["SingleNoise"]
 
 WORTH = 1.5
 """Deviations that the noise on a variable's states has at least, by the one that it would have if repeated."""

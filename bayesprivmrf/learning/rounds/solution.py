@@ -53,8 +53,6 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["TABLES_BY_ROUND", "RoundsSolution", "with_intervals"]
-
 TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 

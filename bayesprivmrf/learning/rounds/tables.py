@@ -45,8 +45,6 @@ from bayesprivmrf.queries import coarsened, table
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
 
-__all__ = ["MeasuredTable", "MergeRule", "Merging", "NoisyTable", "single_counts"]
-
 RARE = 3.0
 """Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
 

@@ -39,8 +39,6 @@ from bayesprivmrf.learning.rounds.fit import RoundFit
 from bayesprivmrf.learning.rounds.tables import MeasuredTable
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["NOT_MEASURED", "Unmeasured", "marks_of_unmeasured"]
-
 NOT_MEASURED = "not_measured"
 """Detail of a release that lists the pairs that were not measured: two positions, and the bound."""
 

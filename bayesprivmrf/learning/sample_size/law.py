@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from bayesprivmrf.learning.sample_size.task import Task
 
-__all__ = ["LAWS", "FittedLaw"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedLaw:

@@ -51,18 +51,6 @@ import numpy as np
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
-__all__ = [
-    "SUCCESS",
-    "divergences",
-    "fano_nats",
-    "fingerprinting_records",
-    "for_replacing",
-    "log_members",
-    "packing_records",
-    "reach",
-    "variation",
-]
-
 SUCCESS = 2 / 3
 """The probability of success that the paper asks of a learner."""
 

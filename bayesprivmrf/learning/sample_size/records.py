@@ -20,8 +20,6 @@ from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["records_needed", "rho_within"]
-
 type Row = dict[str, Any]
 
 

@@ -8,8 +8,6 @@ from typing import Literal
 from bayesprivmrf.checks import one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 
-__all__ = ["GOALS", "Goal", "Task"]
-
 type Goal = Literal["parameters", "structure"]
 
 GOALS = ("parameters", "structure")

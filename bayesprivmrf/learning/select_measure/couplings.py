@@ -60,8 +60,6 @@ from bayesprivmrf.learning.select_measure.reweighted_fit import needs_reweightin
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-__all__ = ["FittedCouplings", "PairTargets", "details_of", "fit_couplings", "fit_targets", "least_statistic"]
-
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
 _LEAST_VARIANCE = 1e-9  # records squared
 

@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
     from bayesprivmrf.learning.select_measure.couplings import PairTargets
 
-__all__ = ["MergedTargets", "fall_back", "require_own_fit"]
-
 _ITERATIONS = 3000
 _PRIOR = PRIOR_DEVIATION / 2
 _LEAST_SPREAD = 1e-9

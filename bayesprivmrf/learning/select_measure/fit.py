@@ -40,8 +40,6 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
-__all__ = ["NOTHING_FIXED", "Fixed", "PairFit", "closed_form", "features_of", "fit_means", "is_narrow"]
-
 PRIOR_DEVIATION = 2.0
 """Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields."""
 

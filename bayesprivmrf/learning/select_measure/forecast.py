@@ -10,8 +10,6 @@ from bayesprivmrf.learning.select_measure.couplings import least_statistic
 from bayesprivmrf.learning.select_measure.measurement import STEPS, MeasurementPlan
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["noise_share", "smallest_chosen", "smallest_measured"]
-
 
 def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
     r"""Return about the smallest coupling that the choice would not lose among N records, nats.

@@ -90,8 +90,6 @@ from bayesprivmrf.release.codec import Fields
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
 
-__all__ = ["CouplingsByMeasurement"]
-
 _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
 _CHUNK = 1 << 22  # entries of the matrix of effects
 _NODES = 41  # of the integral over sampling

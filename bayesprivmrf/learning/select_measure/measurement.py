@@ -52,21 +52,6 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.release.codec import Fields
 
-__all__ = [
-    "Measured",
-    "MeasurementPlan",
-    "PairSums",
-    "absolute_sums",
-    "all_pairs",
-    "dependence_scores",
-    "pair_sums",
-    "pairs_sensitivity",
-    "public_shares",
-    "score_range",
-    "select_and_measure",
-    "singles_sensitivity",
-]
-
 STEPS = 1024
 """M: a score's steps for one record."""
 

@@ -38,8 +38,6 @@ from bayesprivmrf.marginals import forecast, marginal_engine, sample
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-__all__ = ["needs_reweighting", "reweighted_fit"]
-
 _WEIGHED, _ROUNDS = 20, 100
 _DRAWN = 12  # rounds in which a covariance of draws is drawn anew
 _AVERAGED = 20  # where means are drawn, the last rounds' estimates are averaged
@@ -204,6 +202,7 @@ class _Moments(ABC):
 
 
 def moments_of(effects: Effects, generator: np.random.Generator, inference: Inference) -> _Moments:
+    """Return the moments of a model: listed, eliminated or sampled, by its size and the wanted inference."""
     if inference != "exact":
         return _Sampled(effects, generator)
     varying = sum(k > 1 for k in effects.cardinalities)

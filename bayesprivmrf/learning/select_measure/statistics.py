@@ -14,8 +14,6 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.base import Provenance
 from bayesprivmrf.release.measured import of_measurements
 
-__all__ = ["pair_statistics"]
-
 
 def pair_statistics(
     domain: Domain,

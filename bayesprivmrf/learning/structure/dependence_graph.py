@@ -70,8 +70,6 @@ from bayesprivmrf.learning.structure.stability import LARGEST, StableAnswer
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
 
-__all__ = ["THRESHOLDS", "PairScores", "excess_range", "graphs_to_choose", "stable_graph"]
-
 THRESHOLDS = (32, 40, 51, 64, 81, 102, 128, 161)
 """Thresholds to choose from, in steps, about a factor of 2^(1/3) apart: from 0.031 to 0.157."""
 

@@ -17,8 +17,6 @@ from numba.extending import intrinsic
 
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["UNIT", "PackedRecords"]
-
 UNIT = 1024
 """Steps of a score that are one record."""
 

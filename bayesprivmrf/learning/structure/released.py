@@ -19,8 +19,6 @@ from bayesprivmrf.release.file import CLIQUES_VERSION
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-__all__ = ["ReleasedGraph"]
-
 _SHOWN = 10
 """Edges of a graph that are printed."""
 

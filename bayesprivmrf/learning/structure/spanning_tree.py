@@ -35,8 +35,6 @@ from bayesprivmrf.learning.structure.stability import LARGEST
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
 
-__all__ = ["gap_range", "scaled_scores", "stable_tree", "tree_and_distance"]
-
 _MOST = 10**9
 """Largest distance stated; it keeps a noisy one inside the integers."""
 

@@ -27,8 +27,6 @@ import math
 
 from bayesprivmrf.noise import DiscreteLaplace
 
-__all__ = ["LARGEST", "StableAnswer", "largest_distance", "release_threshold"]
-
 LARGEST = 2**31 - 1
 """Records from which on no answer is let out."""
 

@@ -24,8 +24,6 @@ from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Variable, checked_domain
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["CodedRecords", "read_records", "record_codes"]
-
 _DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
 _LARGEST_KEY = 2**62
 _MOST_COUNTED = 2**27

@@ -15,20 +15,6 @@ from bayesprivmrf.errors import ArgumentError, UndeclaredStateError
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
-__all__ = [
-    "BREAKS",
-    "CHUNK",
-    "Coding",
-    "codings_of",
-    "declared_codes",
-    "distinct_values",
-    "is_missing",
-    "label_fits",
-    "missing_error",
-    "type_name",
-    "undeclared_error",
-]
-
 BREAKS = "bayesprivmrf.breaks"
 """Key of a recoded frame's `attrs`: public breaks by the name of the column that they bin."""
 

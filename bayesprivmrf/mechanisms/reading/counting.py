@@ -20,8 +20,6 @@ from bayesprivmrf.model.chain import chain_of
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["ExactCounts", "count_tables", "refuse_impossible"]
-
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class ExactCounts:

@@ -12,8 +12,6 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["count_in_memory", "in_memory_codes", "without_empty_rows"]
-
 
 def count_in_memory(
     specification: ModelSpecification,

@@ -19,8 +19,6 @@ from bayesprivmrf.mechanisms.reading.persons import Persons, rank_within
 from bayesprivmrf.model.domain import Variable, listed
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["transition_rows", "wide_sequences"]
-
 
 def wide_sequences(
     data: Any,

@@ -10,8 +10,6 @@ from bayesprivmrf.readers.text_files import read_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["read_records"]
-
 
 def read_records(path: str | Path) -> pd.DataFrame:
     """Records of a CSV or Parquet file, as they are written.

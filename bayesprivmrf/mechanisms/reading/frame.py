@@ -11,18 +11,6 @@ from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.readers.text_files import repeated_error
 
-__all__ = [
-    "column_names",
-    "frame_of",
-    "guarded",
-    "in_memory",
-    "is_dataset",
-    "match_columns",
-    "named_column",
-    "opened",
-    "repeated_error",
-]
-
 _RUN_THE_QUERY = "run the query behind the frame by itself to see it."
 
 

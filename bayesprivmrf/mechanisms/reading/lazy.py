@@ -25,8 +25,6 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["count_where_the_data_is"]
-
 
 def count_where_the_data_is(
     specification: ModelSpecification,

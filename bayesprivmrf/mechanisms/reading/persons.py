@@ -17,8 +17,6 @@ from bayesprivmrf.mechanisms.reading.frame import column_names, named_column
 from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["Persons", "rank_within"]
-
 _NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
 _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
 _PANDAS = {"Timestamp", "Timedelta", "Period"}

@@ -20,8 +20,6 @@ from bayesprivmrf.model.domain import Label, label_key
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["recode"]
-
 
 def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     """Records whose values are the declared states, by the declared rules.

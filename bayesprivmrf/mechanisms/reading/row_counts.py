@@ -22,8 +22,6 @@ from bayesprivmrf.mechanisms.reading.frame import (
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-__all__ = ["MOST_RECORDS", "Counts", "warn_of_counts"]
-
 MOST_RECORDS = 2**53
 """Largest number of records of a frequency table for which sums of its counts are exact as floats."""
 

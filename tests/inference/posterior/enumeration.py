@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import gammaln, logsumexp
 
 from bayesprivmrf.inference import Evidence
-from bayesprivmrf.inference.posterior.junction_forest import JunctionForest, junction_forest
+from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 
 
 @dataclass(frozen=True, kw_only=True)

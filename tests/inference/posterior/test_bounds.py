@@ -8,7 +8,7 @@ from inference.posterior.test_exact_table import enumerated
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference.posterior.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import Measurement, NoisyStatistics, load_release

@@ -7,8 +7,8 @@ from inference.conftest import AWKWARD, noisy_release, simulated_counts, specifi
 from repeats import few
 
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
-from bayesprivmrf.inference.posterior.log_linear import LogLinear
+from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 
 MODELS = {name: specification(*given) for name, given in AWKWARD.items() if name != "empty"}

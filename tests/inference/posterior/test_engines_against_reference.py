@@ -18,7 +18,7 @@ from bayesprivmrf.inference.noise_aware import (
     SPREAD_BETWEEN_ORDERS,
     SPREAD_IN_COMMON,
 )
-from bayesprivmrf.inference.posterior.junction_forest import junction_forest
+from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,9 @@ from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior import log_linear
-from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
-from bayesprivmrf.inference.posterior.log_linear import LogLinear
+from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
+from bayesprivmrf.inference.posterior.relaxed import log_linear
+from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.model import Effects, ModelSpecification, cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 

@@ -9,8 +9,8 @@ from repeats import few
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.exact_effects import ExactEffects
-from bayesprivmrf.inference.posterior.exact_records import ExactRecords
+from bayesprivmrf.inference.posterior.records.engine import ExactRecords
+from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

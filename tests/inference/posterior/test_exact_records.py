@@ -13,8 +13,8 @@ from scipy.stats import ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.exact_records import ExactRecords
-from bayesprivmrf.inference.posterior.shape_moves import growth
+from bayesprivmrf.inference.posterior.records.engine import ExactRecords
+from bayesprivmrf.inference.posterior.records.shape_moves import growth
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics

@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
 from inference.posterior.enumeration import compositions, log_dirichlet_multinomial
-from numba import njit
 from repeats import again, few
 from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf import queries as q
+from bayesprivmrf.compiled import kept
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior import table_moves
-from bayesprivmrf.inference.posterior.exact_table import ExactTable
-from bayesprivmrf.inference.posterior.table_moves import move_between
+from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.table_moves import move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
-from bayesprivmrf.source_checksum import checksum
 
 PAIR = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
 ZERO = specification({"b": ["z", "a"], 0: [0, 1]}, [("b", 0)], [(("b", "a"), (0, 1))])
@@ -97,34 +95,25 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
     np.testing.assert_allclose(found[:, ~varies] - mean[~varies], 0.0, atol=1e-6)
 
 
-def _entry_point(version):
-    """As the engines are kept: compiled anew where their sources change, and not by every run."""
-
-    @njit(cache=True)
-    def moved(starts, residuals, turn, moves, state, tape, rng):
-        assert version >= 0
-        found = np.empty_like(starts)
-        for r in range(len(starts)):
-            state.counts[:], state.residuals[:], state.places[:], state.sizes[0] = (
-                starts[r],
-                residuals[r],
-                -1,
-                0,
-            )
-            for cell in range(starts.shape[1]):
-                if starts[r, cell] > 0:
-                    state.places[cell], state.occupied[state.sizes[0]] = state.sizes[0], cell
-                    state.sizes[0] += 1
-            for _ in range(moves):
-                move_between(turn, state, tape, rng)
-            found[r] = state.counts
-        return found
-
-    return moved
-
-
-moved = _entry_point(checksum(__file__, table_moves.__file__))
-"""Tables some moves of one way after they started, one after another."""
+@kept()
+def moved(starts, residuals, turn, moves, state, tape, rng):
+    """Make some moves of one kind from each table, one table after another."""
+    found = np.empty_like(starts)
+    for r in range(len(starts)):
+        state.counts[:], state.residuals[:], state.places[:], state.sizes[0] = (
+            starts[r],
+            residuals[r],
+            -1,
+            0,
+        )
+        for cell in range(starts.shape[1]):
+            if starts[r, cell] > 0:
+                state.places[cell], state.occupied[state.sizes[0]] = state.sizes[0], cell
+                state.sizes[0] += 1
+        for _ in range(moves):
+            move_between(turn, state, tape, rng)
+        found[r] = state.counts
+    return found
 
 
 @pytest.mark.slow

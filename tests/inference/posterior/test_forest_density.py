@@ -7,10 +7,10 @@ from scipy.integrate import quad
 from scipy.special import gammaln, log_ndtr, psi
 from scipy.stats import gamma
 
-from bayesprivmrf.inference.posterior.junction_forest import junction_forest
-from bayesprivmrf.inference.posterior.laplace_kernel import force_width, laplace_kernel, lattice_mass
-from bayesprivmrf.inference.posterior.row_counts import row_counts, row_counts_pullback
-from bayesprivmrf.inference.posterior.row_weights import (
+from bayesprivmrf.inference.posterior.forest import junction_forest
+from bayesprivmrf.inference.posterior.relaxed.laplace_kernel import force_width, laplace_kernel, lattice_mass
+from bayesprivmrf.inference.posterior.relaxed.row_counts import row_counts, row_counts_pullback
+from bayesprivmrf.inference.posterior.relaxed.rows import (
     inverse_softened,
     log_gamma,
     row_coordinates,

@@ -14,7 +14,7 @@ from repeats import few
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.held_records import HeldEffects, HeldRecords, HeldTransitions
+from bayesprivmrf.inference.posterior.records.held_records import HeldEffects, HeldRecords, HeldTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, specification
 
+from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.forest_draws import draw_log_rows, marginals_of
-from bayesprivmrf.inference.posterior.junction_forest import junction_forest
 from bayesprivmrf.model import project
 
 DECOMPOSABLE = [name for name in AWKWARD if name not in ("cycle", "three-way")]

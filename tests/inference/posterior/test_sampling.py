@@ -22,11 +22,13 @@ from inference.posterior.drawn import release_of, sampled_as
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
-from bayesprivmrf.inference.posterior import diagnostics, nutpie_run, nutpie_sampler, sampling
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.nuts import nutpie as nutpie_sampler
+from bayesprivmrf.inference.posterior.nuts import nutpie_run, sampling
+from bayesprivmrf.inference.posterior.nuts.step_progress import step_progress
+from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
+from bayesprivmrf.inference.posterior.results import diagnostics
 from bayesprivmrf.inference.posterior.sampled import Mixing
-from bayesprivmrf.inference.posterior.step_progress import step_progress
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 

@@ -1,0 +1,186 @@
+"""Compiled code: entry points that numba keeps between processes, and the small tools that kernels share.
+
+numba keeps a compiled function on disk under a key made of its own bytecode and the values it closes over. It
+compiles the function again when its own file changes, but not when a file that it calls into does. `kept` closes the
+gap: it adds a checksum of every source of this package that the function reaches to the values it closes over.
+
+An entry point that only Python calls is decorated with `kept()`. Functions that other compiled code calls are plain
+``njit(**INNER)``: they are compiled into their callers.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+import numba
+from numba import cfunc, njit, types
+from numba.core import cgutils
+from numba.core.dispatcher import Dispatcher
+from numba.experimental import structref
+from numba.extending import intrinsic, overload
+
+# Python calls the entry points alone, so what is inside them is compiled without wrappers, which is quicker
+INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
+_PACKAGE = __name__.partition(".")[0]
+carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
+
+
+# entry points
+
+
+def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a function at its first call and keeps it on disk.
+
+    Parameters
+    ----------
+    **options
+        Options of `numba.njit` beside ``cache`` and ``nogil``, which are set.
+    """
+    return lambda function: njit(cache=True, nogil=True, **options)(_with_checksum(function))
+
+
+def kept_c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Return a decorator that compiles a function for callers in C, or loads it from disk, at once."""
+    return lambda function: cfunc(signature, cache=True)(_with_checksum(function))
+
+
+def checksum(*functions: Any) -> int:
+    """Return a CRC-32 of all sources of this package that some functions reach through their globals.
+
+    The files of the functions and classes they name count, and the values of the numbers that were imported from
+    other files. A file that is not there, as in a frozen application, counts as empty.
+    """
+    files, values = set(), set()
+    waiting, seen = list(functions), set()
+    while waiting:
+        item = waiting.pop()
+        function = item.py_func if isinstance(item, Dispatcher) else item
+        if id(function) in seen:
+            continue
+        seen.add(id(function))
+        if isinstance(function, FunctionType):
+            files.add(function.__code__.co_filename)
+            for name in _names(function.__code__):
+                found = function.__globals__.get(name)
+                if isinstance(found, int | float | tuple):
+                    values.add(f"{name} = {found!r}")
+                elif isinstance(found, types.ExternalFunction):
+                    values.add(f"{name} = {found.symbol}")
+                elif str(getattr(found, "__module__", "")).partition(".")[0] == _PACKAGE:
+                    waiting.append(found)
+        elif (
+            module := sys.modules.get(function.__module__)
+        ) is not None:  # a class, or an intrinsic of numba
+            files.add(str(module.__file__))
+    value = zlib.crc32("\n".join(sorted(values)).encode())
+    for crc in sorted(map(_crc_of, files)):
+        value = zlib.crc32(crc.to_bytes(4, "little"), value)
+    return value
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the global names that a function and the functions inside it use."""
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return set(code.co_names).union(*map(_names, inner))
+
+
+@cache
+def _crc_of(file: str) -> int:
+    path = Path(file)
+    return zlib.crc32(path.read_bytes()) if path.exists() else 0
+
+
+def _with_checksum(function: Any) -> FunctionType:
+    """Return the same function, closed over the checksum of what it reaches: numba's key holds closed-over values."""
+    if function.__closure__:
+        raise TypeError(f"{function.__qualname__} must not close over variables to be kept.")
+    code = function.__code__.replace(co_freevars=("checksum",))
+    closed = FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, (CellType(checksum(function)),)
+    )
+    closed.__qualname__, closed.__module__ = function.__qualname__, function.__module__
+    closed.__doc__ = function.__doc__
+    return closed
+
+
+# arrays by their addresses, for compiled functions that C code calls
+
+
+def _as_pointer(typingctx: Any, address: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.inttoptr(args[0], cgutils.voidptr_t)
+
+    return types.voidptr(types.intp), codegen
+
+
+pointer: Any = intrinsic(_as_pointer)
+"""An address as a pointer."""
+
+
+def vector_at(given, k, kind):
+    """Return the vector whose address and length are the first two of three numbers at 3k."""
+    return carray(pointer(given[3 * k]), (given[3 * k + 1],), kind)
+
+
+def table_at(given, k, kind):
+    """Return the array of two axes whose address and lengths are the three numbers at 3k."""
+    return carray(pointer(given[3 * k]), (given[3 * k + 1], given[3 * k + 2]), kind)
+
+
+# overloads and not compiled functions, of which numba would make one for each number k that is written out
+overload(vector_at)(lambda given, k, kind: vector_at)
+overload(table_at)(lambda given, k, kind: table_at)
+
+
+# copies
+
+
+@njit(nogil=True, **INNER)
+def put(out, values):
+    """Copy a vector into another of the same length, number by number.
+
+    An assignment of one array to a part of another would compile the text of an error of shapes as well, and all of
+    numba's strings with it: a second or more for each function that does so.
+    """
+    for k in range(out.size):
+        out[k] = values[k]
+
+
+# named tuples of arrays, handed on as one pointer
+
+
+@structref.register
+class _Structure(types.StructRef):
+    """A structure with the fields of a named tuple."""
+
+
+def by_reference(record):
+    """Return the fields of a named tuple as a structure that is handed on by its address.
+
+    numba passes a named tuple by value: seven numbers an array, at each call of each function. A third of the time in
+    which samplers are compiled went there. The fields of the structure have the same names and are the same arrays.
+    Outside compiled code the tuple itself is returned.
+    """
+    return record
+
+
+@overload(by_reference)
+def _copied(record):
+    """Return the copy's source, one line a field: compiled code cannot loop over fields of different types."""
+    if not isinstance(record, types.NamedTuple):
+        return None
+    given = {
+        "__name__": __name__,
+        "new": structref.new,
+        "structure": _Structure(list(zip(record.fields, record.types, strict=True))),
+    }
+    fields = "".join(f"    made.{name} = record.{name}\n" for name in record.fields)
+    exec(f"def copy(record):\n    made = new(structure)\n{fields}    return made\n", given)  # noqa: S102  names of fields
+    return given["copy"]

@@ -1,0 +1,335 @@
+r"""Junction forest of a model's own cliques, and its tables cut into rows.
+
+Cliques are the bags of a junction forest where their maximum spanning forest, edges weighted by the number of
+shared variables, has the running-intersection property: the shared variables of every pair lie in each clique
+between them. That holds if and only if
+
+.. math:: \sum_{C} |C| - \sum_{S} |S| = |V|
+
+with S the separators along the forest (Jensen and Jensen 1994, Theorem 1; each variable then induces a tree).
+The joint law is then the root's table times the conditional tables of the others,
+
+.. math:: p(x) = \prod_{C} p(x_{C \setminus S(C)} \mid x_{S(C)}),
+
+and a *row* is one of those distributions: the cells of a clique that share one state of its separator. A root
+is one row, whose separator is empty.
+
+A table of two variables u and v that have the same states, a panel's two visits say, may be cut in two steps
+instead, v given u being drawn as
+
+.. math:: p(v \mid u) = p(v = u \mid u) \quad\text{or}\quad p(v \ne u \mid u)\, p(v \mid u, v \ne u),
+
+whether it stays, and where it goes to: each a row of its own, whose *inner* cells, stay and go, are sums of cells of
+the model. That is the forest of a larger model, which has "v = u" as a variable beside them, so that all that is done
+along rows is done along these too. (Dirichlet rows of rows are a Dirichlet tree: Dennis 1991.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from bayesprivmrf.inference.posterior.clique_trees import rooted, spanning_forest
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
+
+_FEWEST_STATES = 3
+"""States from which staying and going are two steps: of two states the second step has nothing to choose."""
+
+
+class RowTable(NamedTuple):
+    """Rows that belong together: a clique's conditional table, or one step of it.
+
+    Parameters
+    ----------
+    clique
+        The clique.
+    scope
+        What it is of: the clique's variables, or u and v.
+    step
+        ``""`` for a whole table; else ``"start"``, for what comes before the steps, ``"stay"`` or ``"move"``.
+    start, stop
+        Its first cell, and the one after its last, in ``JunctionForest.cells``.
+    margins
+        For each variable that its rows are of: the number of states, and the state of each cell.
+    """
+
+    clique: int
+    scope: tuple[int, ...]
+    step: str
+    start: int
+    stop: int
+    margins: tuple[tuple[int, IntArray], ...]
+
+
+class _Step(NamedTuple):
+    """One step of a clique's table, before it has cells."""
+
+    scope: tuple[int, ...]
+    name: str
+    margins: list[tuple[int, IntArray]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JunctionForest:
+    """Cliques of a decomposable model, parents before children.
+
+    Parameters
+    ----------
+    cardinalities
+        States of each variable.
+    scopes
+        Variables of each clique, in the axis order of its table.
+    order
+        Cliques, parents first.
+    parents
+        Each clique's parent, by clique; -1 for a root.
+    separators
+        Variables that each clique shares with its parent, ascending; empty for a root.
+    supported
+        Cells that may occur, flat over the cliques; None where all may.
+    states
+        States of each variable: tables of two that have the same three or more are cut in two steps. None: in one.
+    """
+
+    cardinalities: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    order: tuple[int, ...]
+    parents: tuple[int, ...]
+    separators: tuple[tuple[int, ...], ...]
+    supported: np.ndarray | None
+    states: tuple[Hashable, ...] | None = None
+
+    @property
+    def roots(self) -> tuple[int, ...]:
+        """Cliques without a parent, one for each part of the graph."""
+        return tuple(c for c in self.order if self.parents[c] < 0)
+
+    @cached_property
+    def offsets(self) -> tuple[int, ...]:
+        """Position of each clique's first cell in the flat view, and the size last."""
+        offsets = [0]
+        for scope in self.scopes:
+            offsets.append(offsets[-1] + math.prod(self.cardinalities[v] for v in scope))
+        return tuple(offsets)
+
+    @cached_property
+    def cells(self) -> IntArray:
+        """Flat position of each cell, row after row, parents' rows first; inner cells come after the model's."""
+        return self._rows[0]
+
+    @cached_property
+    def places(self) -> IntArray:
+        """Where each possible cell of the model, by its flat position, is in `cells`; shape (possible cells,)."""
+        return np.argsort(self.cells)[: np.count_nonzero(~self.is_inner)]
+
+    @cached_property
+    def is_inner(self) -> np.ndarray:
+        """Which cells are sums of others; shape (cells,)."""
+        return self.cells >= self.offsets[-1]
+
+    @cached_property
+    def row_starts(self) -> IntArray:
+        """Where each row begins in `cells`, and the number of cells last; shape (rows + 1,)."""
+        return self._rows[1]
+
+    @cached_property
+    def source_starts(self) -> IntArray:
+        """Where each row begins in `sources`, and the length of that last; shape (rows + 1,)."""
+        return self._rows[2]
+
+    @cached_property
+    def sources(self) -> IntArray:
+        """The cells above that sum to each row's total, as positions in `cells`; none for a root's row."""
+        return self._rows[3]
+
+    @cached_property
+    def tables(self) -> tuple[RowTable, ...]:
+        """The tables of rows, parents first; every record is in one cell of each."""
+        return self._cut[0]
+
+    @property
+    def row_sizes(self) -> IntArray:
+        """R, the number of cells of each row."""
+        return np.diff(self.row_starts)
+
+    def separator_states(self, clique: int, separator: Sequence[int]) -> IntArray:
+        """State of the separator at each cell of a clique, as one number (C order), shape (cells,)."""
+        return cells_within(self.cardinalities, separator, self.scopes[clique])
+
+    def with_inner(self, flat: FloatArray) -> FloatArray:
+        """Numbers of `cells`, inner ones as sums, from the model's: shape (..., offsets[-1]) to (..., cells)."""
+        whole = np.zeros((*flat.shape[:-1], self.cells.size))
+        whole[..., ~self.is_inner] = flat[..., self.cells[~self.is_inner]]
+        for row, inner in reversed(self._inner_rows):
+            whole[..., inner] = whole[..., row].sum(axis=-1)
+        return whole
+
+    def along_steps(self, log_rows: FloatArray) -> FloatArray:
+        """Log-probabilities of a clique's cells given its separator, from those of the rows: (cells, ...) both."""
+        if not self._inner_rows:
+            return log_rows
+        whole = log_rows.copy()
+        for row, inner in self._inner_rows:
+            whole[row] += whole[inner]
+        return whole
+
+    @cached_property
+    def _inner_rows(self) -> list[tuple[slice, int]]:
+        """Each row that an inner cell is the sum of, and that cell."""
+        bounds = zip(pairwise(self.row_starts), pairwise(self.source_starts), strict=True)
+        return [
+            (slice(start, stop), int(self.sources[first]))
+            for (start, stop), (first, last) in bounds
+            if last == first + 1 and self.is_inner[self.sources[first]]
+        ]
+
+    @property
+    def _rows(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        return self._cut[1]
+
+    @cached_property
+    def _cut(self) -> tuple[tuple[RowTable, ...], tuple[IntArray, IntArray, IntArray, IntArray]]:
+        """The tables, and their rows: cells, where rows begin, where their sources begin, and sources."""
+        tables: list[RowTable] = []
+        cells: list[IntArray] = []
+        sizes: list[IntArray] = []
+        sources: list[IntArray] = []
+        place = np.full(self.offsets[-1], -1, dtype=np.int64)
+        filled, inner = 0, self.offsets[-1]
+        for clique in self.order:
+            flat, parent = self._possible(clique), self.parents[clique]
+            above = self._above(clique, place) if parent >= 0 else {}
+            row_of = self.separator_states(clique, self.separators[clique])[flat - self.offsets[clique]]
+            steps = self._steps(clique, flat)
+            for number, step in enumerate(steps):
+                code = row_of
+                for states, of_cell in step.margins:
+                    code = code * states + of_cell
+                _, firsts, code = np.unique(code, return_index=True, return_inverse=True)
+                is_last = number == len(steps) - 1
+                own = flat[firsts] if is_last else inner + np.arange(firsts.size)
+                rows, counts = np.unique(row_of[firsts], return_counts=True)
+                margins = tuple((states, of_cell[firsts]) for states, of_cell in step.margins)
+                tables.append(RowTable(clique, step.scope, step.name, filled, filled + own.size, margins))
+                cells.append(own)
+                sizes.append(counts)
+                sources += [above.get(int(row), np.zeros(0, np.int64)) for row in rows]
+                above = {k: np.array([filled + k]) for k in range(own.size)}
+                if is_last:
+                    place[own] = filled + np.arange(own.size)
+                else:
+                    inner += own.size
+                filled, row_of = filled + own.size, code
+        starts = np.concatenate([[0], np.cumsum(_concatenated(sizes))]).astype(np.int64)
+        return tuple(tables), (_concatenated(cells), starts, _starts(sources), _concatenated(sources))
+
+    def _steps(self, clique: int, flat: IntArray) -> list[_Step]:
+        """The steps by which a clique's cells at flat positions are drawn, given its separator.
+
+        Variables come in the order of declaration, so that the law is the same however the clique is written.
+        """
+        scope, given = self.scopes[clique], list(self.separators[clique])
+        state = {v: self.separator_states(clique, (v,))[flat - self.offsets[clique]] for v in scope}
+        plain, steps = [], []
+        for v in sorted(set(scope) - set(self.separators[clique])):
+            alike = [u for u in given if self._are_alike(u, v)]
+            if alike:
+                u = min(alike, key=lambda u: (abs(u - v), u))
+                stay = (state[u] != state[v]).astype(np.int64)
+                steps += [_Step((u, v), "stay", [(2, stay)])]
+                steps += [_Step((u, v), "move", [(self.cardinalities[v], state[v])])]
+            else:
+                plain.append(v)
+            given.append(v)
+        if plain or not steps:
+            margins = [(self.cardinalities[v], state[v]) for v in scope if v in plain]
+            steps.insert(0, _Step(scope, "start" if steps else "", margins))
+        return steps
+
+    def _are_alike(self, u: int, v: int) -> bool:
+        states = self.states
+        return states is not None and self.cardinalities[v] >= _FEWEST_STATES and states[u] == states[v]
+
+    def _possible(self, clique: int) -> IntArray:
+        """Flat positions of a clique's possible cells, ascending."""
+        start, stop = self.offsets[clique : clique + 2]
+        flat = np.arange(start, stop)
+        return flat if self.supported is None else flat[self.supported[start:stop]]
+
+    def _above(self, clique: int, place: IntArray) -> dict[int, IntArray]:
+        """The parent's cells at each state of a clique's separator, as positions in `cells`."""
+        parent = self.parents[clique]
+        flat = self._possible(parent)
+        states = self.separator_states(parent, self.separators[clique])[flat - self.offsets[parent]]
+        ranks = np.argsort(states, kind="stable")
+        values, firsts = np.unique(states[ranks], return_index=True)
+        parts = np.split(place[flat[ranks]], firsts[1:])
+        return {int(state): part for state, part in zip(values, parts, strict=True)}
+
+
+def junction_forest(
+    cardinalities: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    supported: np.ndarray | None = None,
+    states: Sequence[Hashable] | None = None,
+) -> JunctionForest | None:
+    """Junction forest whose bags are the given cliques, or None where the model is not decomposable.
+
+    Each part of the graph is rooted at its clique of most cells; among equals at the one from which the
+    farthest clique is nearest, then at the first. The rule sees the declared model alone.
+
+    Parameters
+    ----------
+    cardinalities
+        States of each variable.
+    scopes
+        Cliques, none inside another.
+    supported
+        Mask of the cells that some possible joint state reaches; None where all do.
+    states
+        States of each variable, where tables of two that have the same ones are to be cut in two steps.
+
+    Examples
+    --------
+    >>> forest = junction_forest((2, 3, 2), ((0, 1), (1, 2)))
+    >>> forest.parents, forest.separators
+    ((-1, 0), ((), (1,)))
+    >>> junction_forest((2, 2, 2), ((0, 1), (1, 2), (0, 2))) is None
+    True
+    """
+    edges = spanning_forest(scopes)
+    covered = len({v for scope in scopes for v in scope})
+    shared = sum(len(set(scopes[a]) & set(scopes[b])) for a, b in edges)
+    if sum(map(len, scopes)) - shared != covered:
+        return None
+    neighbours: list[list[int]] = [[] for _ in scopes]
+    for a, b in edges:
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    order, parents = rooted(cardinalities, scopes, neighbours)
+    separators = tuple(
+        tuple(sorted(set(scopes[c]) & set(scopes[p]))) if p >= 0 else () for c, p in enumerate(parents)
+    )
+    return JunctionForest(
+        cardinalities=tuple(cardinalities),
+        scopes=tuple(scopes),
+        order=order,
+        parents=parents,
+        separators=separators,
+        supported=supported,
+        states=None if states is None else tuple(states),
+    )
+
+
+def _concatenated(parts: list[np.ndarray]) -> IntArray:
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+def _starts(parts: list[np.ndarray]) -> IntArray:
+    return np.concatenate([[0], np.cumsum([part.size for part in parts], dtype=np.int64)]).astype(np.int64)

@@ -1,0 +1,1 @@
+"""NUTS: sampling a compiled or a PyMC density, by nutpie or by PyMC."""

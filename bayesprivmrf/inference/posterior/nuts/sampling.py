@@ -1,0 +1,249 @@
+"""NUTS draws of a formulation, by nutpie or by PyMC itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.checks import one_of, probability, whole_number
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.posterior.effort import WORK
+from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.nuts.clock import Clock
+from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+from bayesprivmrf.inference.posterior.results.diagnostics import (
+    LONGEST,
+    SMALLEST_ESS,
+    diverges,
+    is_mixed,
+    mixing_of,
+    saturates,
+)
+from bayesprivmrf.inference.posterior.room import MEMORY
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
+
+_OWN = (
+    "draws",
+    "tune",
+    "chains",
+    "seed",
+    "random_seed",
+    "model",
+    "blocking",
+    "return_raw_trace",
+    "nuts_sampler",
+    "progress_callback",
+    "progress_rate",
+)
+
+
+_TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
+"""Times the length asked for at which chains are looked at."""
+
+_SMALLER_STEPS = (0.8, 0.9, 0.99)
+"""Acceptances that the step is tuned for where too many trajectories diverged: the next two above the formulation's.
+
+Above .8 no step is small enough where a Laplace likelihood has many kinks: trees reach their greatest depth.
+"""
+
+_TIMES_LONGER, _TIMES_AT_MOST = 4, 8
+"""Expected and largest work of a second sampling, as multiples of the work so far."""
+
+
+def draw_posterior(
+    formulation: Formulation,
+    *,
+    sampler: Sampler,
+    draws: int,
+    tune: int,
+    chains: int,
+    seed: int,
+    settings: Mapping[str, Any],
+    time_limit: float = math.inf,
+) -> Sampled:
+    """Sample a formulation's posterior, longer while the chains have not mixed.
+
+    The chains go on until `is_mixed`, to sixteen times their length or to `WORK` operations. From what they have
+    drawn by then, `draws` are kept, evenly spaced. If too many trajectories diverged, everything is sampled again
+    with a step size that is tuned for a higher acceptance, unless `target_accept` is set or the work would be too
+    large. Divergences arise at nearly empty cells, whose counts grow exponentially with their potentials. When
+    `time_limit`, in seconds, has passed, sampling is neither continued nor repeated.
+
+    Raises
+    ------
+    ArgumentError
+        The sampler refuses a setting.
+    KeyboardInterrupt
+        The sampling was interrupted before any draw was kept.
+    """
+    how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
+    if isinstance(formulation, RecordSampler):
+        sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
+    else:
+        sampled = _with_steps_that_hold(
+            partial(_by_nuts, formulation, sampler, how, clock := Clock(time_limit)),
+            formulation,
+            settings,
+            clock,
+        )
+    if not next(iter(sampled.statistics.values())).size:
+        raise KeyboardInterrupt(
+            "sampling was interrupted while the chains were being tuned: nothing was drawn"
+        )
+    return sampled
+
+
+def _with_steps_that_hold(
+    sample: Callable[..., Sampled | None], formulation: Formulation, settings: Mapping[str, Any], clock: Clock
+) -> Sampled:
+    """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
+
+    A second sampling begins if the work so far is at most a quarter of `WORK`. Its draws are kept if it ends within
+    eight times the work so far, and if not all its trajectories reach the maximum tree depth; otherwise the first
+    draws are kept.
+    """
+    spent = 0.0
+
+    def may_repeat(sampled: Sampled) -> bool:
+        return _TIMES_LONGER * (spent + sampled.work) <= WORK
+
+    def told(sampled: Sampled, acceptance: float) -> Sampled:
+        own = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
+        return replace(sampled, stats={**sampled.stats, **own})
+
+    usual, given = formulation.acceptance, settings.get("target_accept")
+    first, *smaller = (usual, *[a for a in _SMALLER_STEPS if a > usual][:2]) if given is None else (given,)
+    drawn = sample(
+        {**settings, "target_accept": first},
+        may_stop=lambda sampled: bool(smaller) and diverges(sampled) and may_repeat(sampled),
+    )
+    assert drawn is not None  # the first length is always completed
+    found = told(drawn, first)
+    for acceptance in smaller:
+        if found.is_interrupted or not diverges(found) or not may_repeat(found) or clock.is_over:
+            break
+        spent, is_last = spent + found.work, acceptance == smaller[-1]
+        try:
+            following = sample(
+                {**settings, "target_accept": acceptance},
+                most=min(_TIMES_AT_MOST * spent, WORK - spent),
+                may_stop=lambda sampled, last=is_last: not last and diverges(sampled) and may_repeat(sampled),
+            )
+        except KeyboardInterrupt:
+            return replace(found, is_interrupted=True)
+        if following is None:
+            break
+        if following.is_interrupted:
+            return replace(found, is_interrupted=True)
+        if saturates(following):
+            break
+        found = told(following, acceptance)
+    return found
+
+
+def _by_nuts(
+    formulation: Formulation,
+    sampler: Sampler,
+    how: Mapping[str, Any],
+    clock: Clock,
+    settings: dict[str, Any],
+    *,
+    may_stop: Callable[[Sampled], bool],
+    most: float = math.inf,
+) -> Sampled | None:
+    """Sample once."""
+    if sampler == "pymc":  # it stores what follows from each position, and compiles in each call
+        from bayesprivmrf.inference.posterior.nuts.pymc import sample_with_pymc
+
+        sampled = _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
+        gradients = float(np.sum(sampled.statistics["n_steps"]))
+        return replace(sampled, work=formulation.operations_a_gradient * gradients)
+    from bayesprivmrf.inference.posterior.nuts.nutpie import sample_with_nutpie
+
+    return sample_with_nutpie(
+        formulation,
+        **how,
+        settings=settings,
+        lengths=_lengths(formulation, how["draws"], how["chains"]),
+        judge=partial(_judged, formulation=formulation),
+        may_stop=lambda sampled: may_stop(sampled) or _may_stop(sampled, how["chains"]),
+        clock=clock,
+        most=most,
+    )
+
+
+def _lengths(formulation: Formulation, draws: int, chains: int) -> list[int]:
+    """Steps a chain at which a sampling may end: one length where few draws were asked for, and what memory holds."""
+    most = MEMORY / (8 * chains * draws * max(formulation.density.size, 1))
+    times = _TIMES if draws >= SMALLEST_ESS else _TIMES[:1]
+    return [draws * n for n in times if n == 1 or n <= most]
+
+
+def _judged(sampled: Sampled, formulation: Formulation) -> Sampled:
+    """The sampling, and how its chains have mixed."""
+    judged = [sampled.draws[name] for name in formulation.judged]
+    return replace(sampled, mixing=mixing_of(judged, sampled.statistics["energy"]))
+
+
+def _may_stop(sampled: Sampled, chains: int) -> bool:
+    """Whether longer chains would not help: they are mixed, or some are missing."""
+    return sampled.is_interrupted or (sampled.mixing is not None and is_mixed(sampled.mixing, chains))
+
+
+def _of_exact(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that mean something to the exact formulation, which has no step to tune."""
+    return {name: value for name, value in settings.items() if name in ("cores", "progress_bar")}
+
+
+def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
+    """Raise if a sampler's setting is outside what it can use; some of these would hang it."""
+    one_of("sampler", sampler, ("nutpie", "pymc"))
+    numbers = {"draws": (draws, 1), "tune": (tune, 0), "chains": (chains, 1)}
+    numbers |= {
+        name: (settings[name], 1) for name in ("cores", "maxdepth", "max_treedepth") if name in settings
+    }
+    for name, (value, least) in numbers.items():
+        whole_number(name, value, least)
+    probability("target_accept", settings.get("target_accept", 0.8), zero=False, remedy="0.8 is usual")
+    for name in _OWN:
+        if name in settings:
+            remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
+            raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
+    if sampler == "pymc":
+        from bayesprivmrf.inference.posterior.nuts.pymc import refuse_unknown_of_pymc as refuse_unknown
+    else:
+        from bayesprivmrf.inference.posterior.nuts.nutpie import refuse_unknown_of_nutpie as refuse_unknown
+    refuse_unknown(settings)
+
+
+def prior_as_sampled(
+    formulation: Formulation, chains: int, draws: int, rng: np.random.Generator
+) -> tuple[Sampled, Finished]:
+    """The posterior of a release without tables, which is the prior, in the shape of a sampling."""
+    prior = formulation.prior_draws(chains * draws, rng)
+
+    def shaped(values: np.ndarray) -> np.ndarray:
+        return values.reshape(chains, draws, *values.shape[2:])
+
+    finished = Finished(
+        marginals=shaped(prior.marginals),
+        counts=shaped(prior.counts),
+        effects=shaped(prior.effects),
+        total=shaped(prior.total),
+        scales=None if prior.scales is None else shaped(prior.scales),
+        log_prior={name: shaped(values) for name, values in prior.log_prior.items()},
+    )
+    zeros = np.zeros((chains, draws))
+    statistics: dict[str, np.ndarray] = dict.fromkeys(STATISTICS, zeros)
+    statistics |= dict.fromkeys(("diverging", "reached_max_treedepth"), zeros > 0)
+    return Sampled(
+        draws={name: np.zeros((chains, draws, 0)) for name in formulation.judged},
+        statistics=statistics,
+        is_interrupted=False,
+        stats={"sampler": "exact", "sampling_seconds": 0.0},
+    ), finished

@@ -1,0 +1,122 @@
+r"""Bounds of sums of cells that are pairwise nested or disjoint, as a tree: is there a table within them, and which.
+
+The tables :math:`n \ge 0` with :math:`l_S \le \sum_{i \in S} n_i \le u_S`, for sets S of a laminar family, are an
+M♮-convex set of whole vectors: any two of them are linked inside it by steps :math:`\pm e_i` and :math:`e_i - e_j`,
+and by steps :math:`e_i - e_j` alone where they have one sum (Murota 2003, chapters 4 and 6). What a set can hold is
+an interval: between the larger of its lower bound and what its parts hold at least, and the smaller of its upper
+bound and what they hold at most.
+
+References
+----------
+Murota (2003). Discrete convex analysis. SIAM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.tables import FloatArray, IntArray
+
+CONTRADICTION = (
+    "bounds and numbers without noise must leave some table, but contradict each other; correct one."
+)
+_MANY = np.int64(1) << 60
+"""More than any number of records."""
+
+
+class CrossingError(Exception):
+    """Two sets overlap, and neither holds the other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bounded:
+    """A set of cells and the bounds of their sum; without them from 0 to any number."""
+
+    cells: IntArray
+    lowest: int = 0
+    highest: int = int(_MANY)
+
+
+class NestedSums:
+    """The tree of a family of bounded sums; its first blocks are the cells themselves.
+
+    Parameters
+    ----------
+    cells
+        Number of cells.
+    family
+        Bounded sets of cells.
+
+    Raises
+    ------
+    ModelError
+        No table meets all bounds.
+    CrossingError
+        Two sets overlap, and neither holds the other.
+    """
+
+    def __init__(self, cells: int, family: Sequence[Bounded]) -> None:
+        self._parts: dict[int, IntArray] = {}
+        self._low, self._high = [0] * cells, [int(_MANY)] * cells
+        held, sizes = np.arange(cells), [1] * cells
+        for each in sorted(family, key=lambda each: each.cells.size):
+            parts, found = np.unique(held[each.cells], return_counts=True)
+            if any(sizes[part] != count for part, count in zip(parts.tolist(), found.tolist(), strict=True)):
+                raise CrossingError
+            block = len(sizes)
+            self._low.append(max(each.lowest, sum(self._low[part] for part in parts)))
+            self._high.append(min(each.highest, sum(self._high[part] for part in parts)))
+            if self._low[-1] > self._high[-1]:
+                raise ModelError(CONTRADICTION)
+            sizes.append(each.cells.size)
+            self._parts[block], held[each.cells] = parts, block
+        self._tops = np.unique(held)
+        self._cells = cells
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The least and the largest number of records that all cells can hold together."""
+        low, high = (sum(ends[top] for top in self._tops) for ends in (self._low, self._high))
+        return low, min(high, int(_MANY))
+
+    def table(self, total: int, wanted: FloatArray) -> IntArray:
+        """A table of so many records within all bounds, near a wanted one.
+
+        Raises
+        ------
+        ModelError
+            There is none.
+        """
+        if not self.extent[0] <= total <= self.extent[1]:
+            raise ModelError(CONTRADICTION)
+        near = [*wanted.tolist()]
+        for parts in self._parts.values():
+            near.append(sum(near[part] for part in parts.tolist()))
+        counts = np.zeros(self._cells, np.int64)
+        left = [(self._tops, total)]
+        while left:
+            parts, number = left.pop()
+            low, high = (np.array([ends[part] for part in parts]) for ends in (self._low, self._high))
+            shares = _parted(number, np.array([near[part] for part in parts], float), low, high)
+            for part, share in zip(parts.tolist(), shares.tolist(), strict=True):
+                if part < self._cells:
+                    counts[part] = share
+                else:
+                    left.append((self._parts[part], share))
+        return counts
+
+
+def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> IntArray:
+    """Whole numbers with that sum between the ends, about in proportion to what is wanted."""
+    high = np.minimum(high, number)
+    scale = number / wanted.sum() if wanted.sum() > 0 else 0.0
+    found = np.clip(np.rint(wanted * scale).astype(np.int64), low, high)
+    missing = number - int(found.sum())
+    room = high - found if missing > 0 else found - low
+    before = np.concatenate([[0], np.cumsum(room.astype(float))[:-1]])
+    moved = np.clip(abs(missing) - before, 0, room).astype(np.int64)
+    return found + moved if missing > 0 else found - moved

@@ -1,0 +1,228 @@
+r"""Metropolis moves of the rows' learned shapes, given whole tables and with the rows integrated out, compiled.
+
+Given the tables n, the shapes of a clique have the likelihood
+
+.. math:: \sum_r \bigl[\log Γ(α_{r+}) - \log Γ(α_{r+} + n_{r+})\bigr]
+          + \sum_{i: n_i > 0} \bigl[\log Γ(α_i + n_i) - \log Γ(α_i)\bigr],
+
+so that only cells that hold records count one by one. A move of a margin multiplies α less its floor by one factor in
+the cells of one state and by another in all others, so that :math:`α_{r+}` follows from the sums of each row by
+state, taken once for each margin. A move costs what is occupied, not what the table holds.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from bayesprivmrf.compiled import INNER
+from bayesprivmrf.inference.posterior.shape_prior import (
+    LARGEST,
+    SPREAD_BETWEEN_TABLES,
+    SPREAD_IN_COMMON,
+    clique_shapes,
+    log_whole,
+    spread_of,
+)
+
+_FEW = 8
+MANY = 64  # states of a margin from which a position moves together with the level: the work of a pass is then linear
+
+
+@njit(nogil=True, inline="always")
+def _log_rising(shape, count):
+    """Log of Γ(α + n) / Γ(α)."""
+    if count > _FEW:
+        return math.lgamma(shape + count) - math.lgamma(shape)
+    product = shape
+    for k in range(1, count):
+        product *= shape + k
+    return math.log(product)
+
+
+@njit(nogil=True)
+def growth(clique, group, place, change, position, tape):
+    """By how much A m grows as one position does: in cells of its own state, and in all others of the clique."""
+    if group < 0:
+        level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
+        grown = level + SPREAD_BETWEEN_TABLES * change
+        bounds = math.log1p(math.exp(level) / LARGEST) - math.log1p(math.exp(grown) / LARGEST)
+        ratio = math.exp(grown - level + bounds)
+        return ratio, ratio
+    spread = spread_of(group, tape)
+    grown = 1.0 + math.exp(spread * position[place] - log_whole(group, position, tape)) * math.expm1(
+        spread * change
+    )
+    if tape.stays[group]:
+        return grown, grown * math.exp(-spread * change)
+    return math.exp(spread * change) / grown, 1.0 / grown
+
+
+@njit(nogil=True, **INNER)
+def _log_evidence(own, others, state, of_rows, of_cells, grown):
+    """Log likelihood of a clique's shapes where cells of one state grow by one factor, others by another."""
+    (floors, sums, totals), (alphas, fixed, counts, states) = of_rows, of_cells
+    value = 0.0
+    for r in range(totals.size):
+        whole = floors[r]
+        for k in range(grown.size):
+            whole += (own if k == state else others) * grown[k] * sums[r, k]
+        value += math.lgamma(whole) - math.lgamma(whole + totals[r])
+    for i in range(counts.size):
+        factor = grown[states[i]] * (own if states[i] == state else others)
+        value += _log_rising(fixed[i] + factor * (alphas[i] - fixed[i]), counts[i])
+    return value
+
+
+@njit(nogil=True, **INNER)
+def _gathered(clique, group, states, state, tape, prior):
+    """What the likelihood is made of: of rows that hold records, and of cells that do."""
+    first, last = tape.clique_rows[clique], tape.clique_rows[clique + 1]
+    start = prior.clique_groups[clique]
+    floors, sums = np.zeros(last - first), np.zeros((last - first, states))
+    totals, rows, cells = np.zeros(last - first, np.int64), 0, 0
+    for row in range(first, last):
+        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+            totals[rows] += state.counts[i]
+            cells += state.counts[i] > 0
+        rows += totals[rows] > 0
+    totals = totals[:rows]
+    alphas, fixed = np.empty(cells), np.empty(cells)
+    counts, places = np.empty(cells, np.int64), np.zeros(cells, np.int64)
+    rows, cells = 0, 0
+    for row in range(first, last):
+        is_empty = True
+        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+            if state.counts[i] > 0:
+                is_empty = False
+                break
+        if is_empty:
+            continue
+        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+            place = 0
+            if group >= 0:
+                place = prior.factors[prior.factor_starts[i] + group - start] - prior.group_starts[group]
+            floors[rows] += prior.fixed[i]
+            sums[rows, place] += state.shapes[i] - prior.fixed[i]
+            if state.counts[i] > 0:
+                alphas[cells], fixed[cells] = state.shapes[i], prior.fixed[i]
+                counts[cells], places[cells] = state.counts[i], place
+                cells += 1
+        rows += 1
+    return (floors, sums, totals), (alphas, fixed, counts, places)
+
+
+@njit(nogil=True, **INNER)
+def _move_group(clique, group, position, state, tape, prior, rng):
+    """Moves of the positions of one margin, or of a clique's own part of log A, by small steps and by large ones."""
+    start = 1 + clique if group < 0 else prior.group_starts[group]
+    states = 1 if group < 0 else prior.group_starts[group + 1] - start
+    of_rows, of_cells = _gathered(clique, group, states, state, tape, prior)
+    grown = np.ones(states)
+    current = _log_evidence(1.0, 1.0, 0, of_rows, of_cells, grown)
+    for own_state in range(states):
+        place = start + own_state
+        for step in (0.25, 1.0):
+            change = step * rng.standard_normal()
+            own, others = growth(clique, group, place, change, position, prior)
+            new = _log_evidence(own, others, own_state, of_rows, of_cells, grown)
+            by_prior = 0.5 * change * (2.0 * position[place] + change)
+            if math.log(rng.random()) < new - current - by_prior:
+                current, position[place] = new, position[place] + change
+                grown *= others
+                grown[own_state] *= own / others
+    clique_shapes(clique, position, prior, state.shapes)
+
+
+@njit(nogil=True, **INNER)
+def _move_states(clique, group, position, state, tape, prior, rng):
+    r"""Move the positions of a margin with many states, each together with the level, so that other cells stay.
+
+    A position z that grows by d makes the log of the margin's sum grow by :math:`g = \log(1 + m (e^d - 1))`. The
+    bounded level :math:`B = e^x / (1 + e^x / L)` grows by the factor :math:`e^g`, which cancels that: only α less its
+    floor in the cells of z's own state changes, by :math:`e^d`. The way back takes -d and -g, and the map of (z, x)
+    has the Jacobian :math:`(1 + e^{x'} / L) / (1 + e^x / L)`. So a pass over K states costs what is occupied, and not
+    K times that.
+    """
+    start, places = prior.group_starts[group], 1 + clique
+    states = prior.group_starts[group + 1] - start
+    (floors, sums, totals), (alphas, fixed, counts, own) = _gathered(
+        clique, group, states, state, tape, prior
+    )
+    wholes = floors.copy()
+    for r in range(totals.size):
+        for k in range(states):
+            wholes[r] += sums[r, k]
+    # occupied cells by state, by counting
+    starts = np.zeros(states + 1, np.int64)
+    for i in range(own.size):
+        starts[own[i] + 1] += 1
+    for k in range(states):
+        starts[k + 1] += starts[k]
+    filled, members = starts.copy(), np.empty(own.size, np.int64)
+    for i in range(own.size):
+        members[filled[own[i]]] = i
+        filled[own[i]] += 1
+    log_sum = log_whole(group, position, prior)
+    level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[places]
+    for k in range(states):
+        for step in (0.25, 1.0):
+            change = step * rng.standard_normal()
+            mark = math.log(rng.random())
+            factor = math.expm1(change)
+            gain = math.log1p(math.exp(position[start + k] - log_sum) * factor)
+            bounded = math.exp(level + gain) / (1.0 + math.exp(level) / LARGEST)
+            if bounded >= LARGEST:
+                continue
+            grown = math.log(bounded) - math.log1p(-bounded / LARGEST)
+            moved = position[places] + (grown - level) / SPREAD_BETWEEN_TABLES
+            ratio = math.log1p(math.exp(grown) / LARGEST) - math.log1p(math.exp(level) / LARGEST)
+            ratio -= 0.5 * change * (2.0 * position[start + k] + change)
+            ratio -= 0.5 * (moved - position[places]) * (moved + position[places])
+            for r in range(totals.size):
+                if sums[r, k] > 0.0:
+                    whole = wholes[r] + factor * sums[r, k]
+                    ratio += math.lgamma(whole) - math.lgamma(whole + totals[r])
+                    ratio += math.lgamma(wholes[r] + totals[r]) - math.lgamma(wholes[r])
+            for place in range(starts[k], starts[k + 1]):
+                i = members[place]
+                ratio += _log_rising(alphas[i] + factor * (alphas[i] - fixed[i]), counts[i])
+                ratio -= _log_rising(alphas[i], counts[i])
+            if mark < ratio:
+                position[start + k] += change
+                position[places], level, log_sum = moved, grown, log_sum + gain
+                for r in range(totals.size):
+                    wholes[r] += factor * sums[r, k]
+                    sums[r, k] *= 1.0 + factor
+                for place in range(starts[k], starts[k + 1]):
+                    i = members[place]
+                    alphas[i] += factor * (alphas[i] - fixed[i])
+    clique_shapes(clique, position, prior, state.shapes)
+
+
+@njit(nogil=True, **INNER)
+def move_shapes(position, state, tape, prior, rng):
+    """Metropolis moves of the shapes' positions given the tables, one at a time."""
+    cliques = prior.clique_cells.size - 1
+    for k in range(cliques):
+        clique_shapes(k, position, prior, state.shapes)
+        for group in range(prior.clique_groups[k] - 1, prior.clique_groups[k + 1]):
+            is_own = group >= prior.clique_groups[k]
+            if is_own and prior.group_starts[group + 1] - prior.group_starts[group] > MANY:
+                _move_states(k, group, position, state, tape, prior, rng)
+                continue
+            _move_group(
+                k, group if group >= prior.clique_groups[k] else -1, position, state, tape, prior, rng
+            )
+    # what all tables share moves against their own parts, which leaves the shapes as they are: a normal draw
+    ratio = SPREAD_IN_COMMON / SPREAD_BETWEEN_TABLES
+    precision, linear = 1.0, 0.0
+    for k in range(cliques):
+        precision += ratio * ratio
+        linear += ratio * (position[1 + k] + ratio * position[0])
+    common = linear / precision + rng.standard_normal() / math.sqrt(precision)
+    for k in range(cliques):
+        position[1 + k] += ratio * (position[0] - common)
+    position[0] = common

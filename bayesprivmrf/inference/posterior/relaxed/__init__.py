@@ -1,0 +1,1 @@
+"""Relaxed counts: densities over real-valued counts, which NUTS samples."""

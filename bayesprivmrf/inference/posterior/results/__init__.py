@@ -1,0 +1,1 @@
+"""Results of a posterior: draws, quantities, checks, files and synthetic records."""

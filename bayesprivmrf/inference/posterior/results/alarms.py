@@ -1,0 +1,225 @@
+r"""Whether a posterior contradicts the release that it was made from; mixing is judged elsewhere (`diagnostics`).
+
+Let T(y, n) be a discrepancy whose mean given the true tables n is 0 and whose variance is 1, whatever they are: the
+noise sees to that. Where model and prior are right, truth and release are one draw of their joint law, so that
+
+.. math:: E\,E[T \mid y] = 0, \qquad \operatorname{var} E[T \mid y] = 1 - E \operatorname{var}(T \mid y),
+
+the law of total variance. Hence
+
+.. math:: z = \frac{E[T \mid y]}{\sqrt{\max(1 - \operatorname{var}(T \mid y),\, 1/4) + e^2}},
+
+e being the Monte Carlo error of the numerator, is nearly standard normal, or smaller where the floor of 1/4 acts. No
+selection by y spoils it, for cells are selected by the latent table n of each draw. The same holds of a discrepancy
+between parameters and their prior, which has mean 0 and variance 1 under the prior. Three are judged, at 3.3: a
+normal score passes it once in a thousand, or in two thousand for one sign.
+
+- The number of records: :math:`T = (\hat N - N) / s`, s being the standard error of the release's own estimate, with
+  half a record added in squares. This is Hausman's test of an efficient estimate against an unbiased one.
+- Cells that are pressed against zero: T is the sum of (y - n) / sd over the cells of which n is below three standard
+  deviations of the noise, over the root of their number. Where a prior expects people in every cell, the part of the
+  noise that is above zero is mistaken for people, and T is far below zero. A relaxed count that ends at l above -1/2
+  gives zero, which owns [-1/2, 1/2), no more than [l, 1/2): it would lie above the truth in every cell that is
+  empty, under the right prior too, by up to 1/2 + l records. So whole numbers are judged, and draws below 1/2
+  weigh as much as the whole of zero's share would, :math:`1 / (1/2 - l)` to 1, cell by cell.
+- The prior itself: T is the log density of the rows, or of the effects, given what the prior has learned, less
+  its mean and over its standard deviation. It is the score of the prior's strength, and so the most powerful of
+  the three against a wrong `concentration`. The floor is 1/10, as little is known where noise is large. No alarm
+  is raised where the release pins T down, for then a prior can be wrong and do no harm; nor of fewer than twenty
+  cells, whose T is far from normal: one rare cell is a long tail; nor where the strength was learned, which mends
+  what this finds: sticky chains contradict the learned prior's shape, and their intervals hold.
+
+References
+----------
+Hausman (1978). Specification tests in econometrics. Econometrica 46, 1251-1271.
+Yuan and Johnson (2012). Goodness-of-fit diagnostics for Bayesian hierarchical models. Biometrics 68, 156-164.
+Evans and Moshonov (2006). Checking for prior-data conflict. Bayesian Analysis 1, 893-914.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from bayesprivmrf.inference.criticism.verdict import contradictions
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.measured import is_noisy
+from bayesprivmrf.inference.posterior.results.diagnostics import FEWEST, Diagnosis
+from bayesprivmrf.inference.posterior.results.draws import Draws
+from bayesprivmrf.inference.posterior.results.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.tables import FloatArray
+
+LARGEST_SCORE = 3.3
+"""Standard normal score beyond which posterior and release contradict each other."""
+SMALLEST_PRIOR_TAIL = 1e-3
+"""Tail probability, two-sided and over their number, below which a learned number is far out in its prior."""
+_FEWEST_CELLS = 5
+"""Small cells from which their sum is nearly normal."""
+_PRESSED = 3.0
+"""Noise standard deviations below which a latent count may be pressed against zero."""
+FEWEST_CELLS = 20
+"""Cells below which the prior's own score is not judged."""
+SMALLEST_OPEN = 0.25
+"""Share of a fit's prior variance that the release leaves open, from which a prior that is wrong matters."""
+_FLOOR, _PRIOR_FLOOR = 0.25, 0.1
+_TOLD = 3.0
+"""Standard errors that a private number of records must be above zero, for its truncation there is no surplus."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alarms:
+    """Findings about one posterior.
+
+    Parameters
+    ----------
+    numbers
+        For `Posterior.stats`: ``total_score``, ``pressed_score`` and ``prior_fit_score``, z of the module's formula,
+        where they exist; ``prior_fit_open``, what var(T | y) of the last is; ``learned_score``, the learned number of
+        the prior that is farthest out, in its prior standard deviations; ``prior_decides``, the share of the cliques'
+        cells whose probability the prior decides (`sensitivity`); and what `criticism.Verdict` has in `stats`.
+    of_release
+        Contradictions of the release with itself or with the model, with the remedy.
+    contradictions
+        Contradictions of the posterior with the release or its prior, each with its remedy, after those of the
+        release.
+    cautions
+        Each thing besides that a reader must know, with its remedy.
+    """
+
+    numbers: Mapping[str, float]
+    of_release: tuple[str, ...] = ()
+    contradictions: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
+
+    def added_to(self, diagnosis: Diagnosis) -> Diagnosis:
+        """The diagnosis with these problems; a contradicted posterior is not trusted."""
+        return replace(
+            diagnosis,
+            problems=(*diagnosis.problems, *self.contradictions, *self.cautions),
+            status=Status.NOT_TRUSTED if self.contradictions else diagnosis.status,
+        )
+
+
+def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
+    """Compare a posterior with its release and with its prior; draws that cannot be judged raise no alarm."""
+    if finished.total.shape[1] < FEWEST or not np.isfinite(finished.counts).all():
+        return Alarms(numbers={})
+    draws = Draws(model=evidence.specification, supported=evidence.supported, finished=finished)
+    # of free potentials no misfit is asked for, and their mean takes long where the model is not decomposable
+    potentials = draws.mean_potentials()[0] if draws.model.is_restricted else np.zeros(draws.model.size)
+    of_release, numbers = contradictions(evidence, potentials)
+    found = [
+        *of_release,
+        *_total(evidence, finished, numbers),
+        *_pressed(evidence, finished, numbers),
+        *_prior_fit(finished, numbers),
+    ]
+    cautions = tuple(_learned(finished, numbers))
+    return Alarms(numbers=numbers, of_release=of_release, contradictions=tuple(found), cautions=cautions)
+
+
+def _total(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
+    error, estimate = evidence.total_standard_error, evidence.estimated_total
+    if error == 0 or not _is_told(evidence):
+        return []
+    # half a record is no contradiction, however little the noise: between draws N need not be whole
+    score = numbers["total_score"] = _score((estimate - finished.total) / math.hypot(error, 0.5))
+    if abs(score) <= LARGEST_SCORE:
+        return []
+    return [
+        f"the posterior's number of records, {finished.total.mean():,.0f} ± {finished.total.std():,.0f}, contradicts "
+        f"the release's own estimate, {estimate:,.0f} ± {error:,.0f} (score {-score:.1f}, wanted: within "
+        f"{LARGEST_SCORE}): the prior does not fit these tables; leave `concentration` and `scale` to be learned, or "
+        "take another formulation"
+    ]
+
+
+def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) -> list[str]:
+    if not (evidence.total_standard_error == 0 or _is_told(evidence)):
+        return []
+    surplus, cells = np.zeros(finished.total.shape), np.zeros(finished.total.shape)
+    least = None if finished.least is None else evidence.answers(finished.least)
+    for position, latent in enumerate(evidence.answers(finished.counts)):
+        if not is_noisy(evidence, position):
+            continue
+        start, stop = evidence.offsets[position : position + 2]
+        deviation = evidence.noise[position].standard_deviation
+        counts = latent.reshape(*cells.shape, stop - start)
+        is_small = (counts < _PRESSED * deviation) & (evidence.possible & evidence.is_count)[start:stop]
+        whole, weight = (counts, 1.0) if least is None else _whole(counts, least[position].ravel())
+        residuals = weight * (evidence.noisy_counts[start:stop] - whole) / deviation
+        surplus += np.where(is_small, residuals, 0.0).sum(axis=-1)
+        cells += is_small.sum(axis=-1)
+    if cells.mean() < _FEWEST_CELLS:
+        return []
+    score = numbers["pressed_score"] = _score(surplus / np.sqrt(np.maximum(cells, 1.0)))
+    if score >= -LARGEST_SCORE:
+        return []
+    each = -float(surplus.sum() / cells.sum())
+    return [
+        f"small cells hold more records in the posterior than were released, by {each:.2f} noise standard "
+        f"deviations in each of {cells.mean():.0f} (score {-score:.1f}, wanted: at most {LARGEST_SCORE}): noise is "
+        "taken for people, as a prior does that expects some in every cell; leave a `concentration` to be learned or "
+        "lower it, take another formulation, or merge states"
+    ]
+
+
+def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Whole numbers that relaxed counts stand for, and weights of mean 1 by which zero has the whole of its share."""
+    share = np.clip(0.5 - least, 0.5, 1.0)  # answers that are no counts may have a least value above zero
+    weight = np.where(counts < 0.5, 1.0 / share, 1.0)
+    return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
+
+
+def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:
+    if finished.prior_fit is None or not finished.prior_fit.any():
+        return []
+    score = numbers["prior_fit_score"] = _score(finished.prior_fit, _PRIOR_FLOOR)
+    is_open = numbers["prior_fit_open"] = min(float(finished.prior_fit.var()), 1.0)
+    is_few = finished.marginals.shape[-1] < FEWEST_CELLS
+    if finished.learned or is_few or abs(score) <= LARGEST_SCORE or is_open < SMALLEST_OPEN:
+        return []
+    return [
+        f"the population is more {'even' if score > 0 else 'uneven'} than the prior has it (score {score:.1f}, "
+        f"wanted: within {LARGEST_SCORE}), and the release leaves much to the prior; leave `concentration` and "
+        "`scale` to be learned, or take another formulation"
+    ]
+
+
+def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
+    if finished.log_prior:
+        decided = is_decided_by_prior(finished.marginals, finished.log_prior)
+        numbers["prior_decides"] = float(decided.mean()) if decided.size else 0.0
+    scores = {name: float(values.mean()) for name, values in finished.learned.items()}
+    if not scores:
+        return []
+    farthest = max(scores, key=lambda name: abs(scores[name]))
+    score = numbers["learned_score"] = scores[farthest]
+    share = numbers.get("prior_decides", 0.0)
+    if share == 0 or abs(score) <= -ndtri(0.5 * SMALLEST_PRIOR_TAIL / len(scores)):
+        return []
+    return [
+        f"the prior's {farthest} was learned to be {abs(score):.1f} of its standard deviations "
+        f"{'above' if score > 0 else 'below'} what is expected of it, and the prior decides {share:.0%} of the "
+        "probabilities; compare with another formulation before you rely on them"
+    ]
+
+
+def _is_told(evidence: Evidence) -> bool:
+    return evidence.has_total and evidence.estimated_total >= _TOLD * evidence.total_standard_error
+
+
+def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
+    """The score of the module's formula, from draws of T, shape (chain, draw)."""
+    import arviz as az
+
+    variance = float(discrepancy.var())
+    size = float(az.ess(discrepancy)) if variance > 1e-12 else math.inf
+    own = max(1 - variance, floor) + (variance / size if math.isfinite(size) else 0.0)
+    return float(discrepancy.mean()) / math.sqrt(own)

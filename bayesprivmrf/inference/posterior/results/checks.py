@@ -1,0 +1,167 @@
+"""Tables that criticise or summarise a posterior: edges by probability, and the noise-aware predictive check."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bayesprivmrf.checks import at_least, probability
+from bayesprivmrf.inference.criticism.disagreement import shared_margins
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.measured import (
+    drawn_noise,
+    has_zeros,
+    is_noisy,
+    noisy_table,
+    possible_cells,
+    table_labels,
+    whole_counts,
+)
+from bayesprivmrf.inference.posterior.record_tables import draw_tables
+from bayesprivmrf.inference.posterior.results.draws import Draws
+from bayesprivmrf.inference.posterior.results.quantities import interval_of_draws
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray, project
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_PREDICTED = 400
+"""Number of draws whose predictions are compared: the standard error of a p-value is at most 0.025."""
+_HELD = 10_000_000
+"""Numbers of effect tables held at once."""
+
+
+def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob: float) -> pd.DataFrame:
+    """Edges of the model by the posterior probability that they are stronger than a threshold."""
+    import pandas as pd
+
+    threshold = at_least("threshold", threshold, 0)
+    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+    model = evidence.specification
+    effects = Effects.of(model.cardinalities, model.scopes)
+    largest = _largest_entries(effects, finished.effects)
+    rows, index = [], []
+    for pair in [subset for subset in effects.subsets if len(subset) == 2]:
+        held = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
+        strength: FloatArray = largest[..., held].max(axis=-1)
+        is_known = not has_zeros(evidence, pair)
+        estimate, lower, upper = interval_of_draws(strength, prob) if is_known else (np.nan,) * 3
+        rows.append(
+            {
+                "estimate": float(estimate),
+                "lower": float(lower),
+                "upper": float(upper),
+                "probability": float((strength > threshold).mean()) if is_known else np.nan,
+            }
+        )
+        index.append(tuple(model.domain.variables[v] for v in pair))
+    frame = pd.DataFrame(
+        rows,
+        columns=pd.Index(["estimate", "lower", "upper", "probability"]),
+        index=pd.MultiIndex.from_tuples(index, names=["first", "second"]) if index else None,
+    )
+    return frame.sort_values("probability", ascending=False, kind="stable")
+
+
+def effect_cells(effects: Effects) -> list[int]:
+    """Cells of each effect's table; over a clique they add up to many times its own."""
+    return [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
+
+
+def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:
+    """Compare each released table with its latent counts, and with the prediction of the model."""
+    import pandas as pd
+
+    columns = ["discrepancy", "realised", "replicated", "p_value"]
+    finished, rows, positions = draws.finished, {}, []
+    labels = table_labels(evidence)
+    for position, latent in enumerate(evidence.answers(finished.counts)):
+        if not is_noisy(evidence, position):
+            continue
+        positions.append(position)
+        law, mask = evidence.noise[position], possible_cells(evidence, position)
+        residual = (noisy_table(evidence, position) - whole_counts(evidence, position, latent))[..., mask]
+        noise = drawn_noise(law, residual.shape, rng)
+        is_laplace = law.kernel == "absolute"
+        realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
+        kind = "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2"
+        rows[labels[position]] = [kind, *_compared(realised, replicated)]
+    for margin in shared_margins(evidence):
+        noises = [
+            project(_noise_of(evidence, position, scope, finished.total.size, rng), scope, margin.variables)
+            for position, scope in zip(margin.positions, margin.scopes, strict=True)
+        ]
+        found = _compared(margin.discrepancy(margin.noisy), margin.discrepancy(np.stack(noises)))
+        rows[margin.label] = ["sum (y - mean y)^2 / s^2", *found]
+    frame = pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(columns)).rename_axis("table")
+    of_model = [f"model_{name}" for name in columns[1:]]
+    frame[of_model] = np.nan
+    if positions:
+        compared = [_compared(*each) for each in _predicted(evidence, draws, positions, rng)]
+        frame.loc[[labels[position] for position in positions], of_model] = compared
+    return frame
+
+
+def _compared(realised: FloatArray, replicated: FloatArray) -> tuple[float, float, float]:
+    return float(np.mean(realised)), float(np.mean(replicated)), float((replicated >= realised).mean())
+
+
+def _predicted(
+    evidence: Evidence, draws: Draws, positions: Sequence[int], rng: np.random.Generator
+) -> FloatArray:
+    r"""Return Pearson's :math:`\sum_i (y_i - m_i)^2 / v_i` of each table, released and replicated.
+
+    m = N A μ is the mean of a draw of the parameters, and v the variance of the noise and of a count of that mean.
+    Replicates are sums over *new* people, drawn from the same parameters, with new noise.
+
+    Returns
+    -------
+    ndarray
+        Shape (tables, 2, draws).
+    """
+    model, found = evidence.specification, []
+    for chain, draw in draws.pairs(_PREDICTED):
+        total = round(float(draws.finished.total[chain, draw]))
+        mean = evidence.answers(total * draws.finished.marginals[chain, draw])
+        potentials = draws.potentials(chain, draw)
+        counts = draw_tables(model.cardinalities, model.scopes, potentials, total, rng)
+        new = evidence.answers(counts.astype(float))
+        own = []
+        for position in positions:
+            law, mask = evidence.noise[position], possible_cells(evidence, position)
+            center = mean[position][mask]
+            variance = law.variance + np.maximum(center * (1 - center / max(total, 1)), 0.0)
+            replicate = whole_counts(evidence, position, new[position])[mask] + law.draw(center.shape, rng)
+            released = noisy_table(evidence, position)[mask]
+            own.append([((values - center) ** 2 / variance).sum() for values in (released, replicate)])
+        found.append(own)
+    return np.moveaxis(np.array(found), 0, -1)
+
+
+def _noise_of(
+    evidence: Evidence, position: int, scope: tuple[int, ...], size: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draws of one table's noise, an axis a variable of its scope after the first."""
+    mask = possible_cells(evidence, position)
+    noise = drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask
+    return noise.reshape(size, *(evidence.specification.cardinalities[v] for v in scope))
+
+
+def _largest_entries(effects: Effects, coordinates: FloatArray) -> FloatArray:
+    """Largest absolute entry of each effect's table, shape (chain, draw, effects); some draws at a time."""
+    flat = coordinates.reshape(-1, effects.size)
+    result = np.empty((len(flat), len(effects.subsets)))
+    step = max(1, _HELD // max(1, sum(effect_cells(effects))))
+    for start in range(0, len(flat), step):
+        for place, table in enumerate(effects.tables(flat[start : start + step])):
+            result[start : start + step, place] = np.abs(table).max(axis=tuple(range(1, table.ndim)))
+    return result.reshape(*coordinates.shape[:-1], -1)
+
+
+def _distance(scaled: FloatArray, is_laplace: bool) -> FloatArray:
+    return np.abs(scaled).sum(axis=-1) if is_laplace else (scaled**2).sum(axis=-1)

@@ -1,0 +1,354 @@
+r"""Whether the chains can be believed: rank-normalised R-hat, effective sample sizes, and what NUTS says of itself.
+
+Judged on what the sampler moved, never on what was drawn afterwards: marginals carry fresh independent noise in
+each draw, and would look well mixed over a latent table that is not.
+
+References
+----------
+Vehtari, Gelman, Simpson, Carpenter, Bürkner (2021). Rank-normalization, folding, and localization: an improved
+R-hat. Bayesian Analysis 16, 667-718.
+Betancourt (2016). Diagnosing suboptimal cotangent disintegrations in Hamiltonian Monte Carlo. arXiv:1604.00695.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.errors import SamplingWarning
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.sampled import Mixing, Sampled, Sampler
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.tables import FloatArray
+
+LARGEST_R_HAT = 1.01
+SMALLEST_ESS = 100
+"""Effective draws a chain, in the bulk and in the tails."""
+LARGEST_DIVERGING = 0.002
+"""Share of draws that may have diverged."""
+LARGEST_SATURATED = 0.05
+"""Share of draws whose tree may have reached its greatest depth."""
+SMALLEST_BFMI = 0.3
+STUCK_BFMI = 0.1
+"""E-BFMI below which longer chains are not thought to help."""
+SMALLEST_ACCEPTANCE = 0.2
+"""Mean acceptance probability of the population's own steps."""
+FEWEST = 8
+"""Draws of a chain below which nothing is judged."""
+MOST_JUDGED = 500
+"""Numbers whose mixing is judged; of more, those of largest variance: of thousands some look unmixed by chance."""
+FIRST_JUDGED = 40
+"""Numbers that are judged first where that may be enough to say that chains have not mixed."""
+LONGEST = 16
+"""Times the length asked for that a sampling which does not mix may get."""
+
+_TINY = np.finfo(float).tiny
+_ROUNDING = 1e-13
+"""Spread of a number, relative to its size, that is put down to rounding; one record of 1e12 is ten times as much."""
+_DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Findings about one sampling.
+
+    Parameters
+    ----------
+    r_hat, ess_bulk, ess_tail
+        The worst over all judged numbers; NaN where none varies.
+    diverging, saturated
+        Share of the draws that diverged, or whose tree reached its greatest depth.
+    bfmi
+        Energy Bayesian fraction of missing information, the worst chain's; NaN with too few draws, or where the
+        energy does not change.
+    population_acceptance
+        Mean acceptance probability of the steps that draw the population given the latent tables; None where it
+        is drawn exactly.
+    population_unmoved
+        Share of the draws in which none of those steps was accepted; None where it is not known.
+    status
+        How the sampling ended.
+    problems
+        Each failing, with its remedy.
+    """
+
+    r_hat: float
+    ess_bulk: float
+    ess_tail: float
+    diverging: float
+    saturated: float
+    bfmi: float
+    status: Status
+    problems: tuple[str, ...] = ()
+    population_acceptance: float | None = None
+    population_unmoved: float | None = None
+
+    def as_stats(self) -> dict[str, Any]:
+        """The numbers and problems, for `Posterior.stats`; without those that the formulation does not have."""
+        names = ("r_hat", "ess_bulk", "ess_tail", "diverging", "saturated", "bfmi")
+        optional = ("population_acceptance", "population_unmoved")
+        numbers = {name: getattr(self, name) for name in (*names, *optional)}
+        kept = {name: value for name, value in numbers.items() if name in names or value is not None}
+        return {**kept, "problems": list(self.problems)}
+
+
+_STEPS = (
+    ", or, where steps differ (a small `model_p_value` in `predictive_check()`), take the posterior of the sums over "
+    "the steps, as the guide to chains shows"
+)
+
+
+def diagnose(
+    sampled: Sampled,
+    judged: Sequence[str],
+    evidence: Evidence,
+    sampler: Sampler,
+    finished: Finished | None = None,
+    other: str | None = None,
+) -> Diagnosis:
+    """Judge a sampling on the variables that its formulation names, and on how its population was drawn.
+
+    `other` names a formulation that may mix better, where there is one.
+    """
+    numbers = _together([sampled.draws[name] for name in judged])
+    varying = _varying(numbers)
+    chains, draws = sampled.statistics["lp"].shape
+    is_known = not numbers.shape[-1] or _is_determined(evidence)
+    acceptance = None if finished is None else _mean(finished.acceptance)
+    unmoved = None if finished is None else _mean(finished.unmoved)
+    mixing = sampled.mixing
+    if mixing is None or math.isnan(mixing.bulk):
+        energy = math.nan if mixing is None else mixing.bfmi
+        mixing = _mixing(varying, in_full=True)._replace(bfmi=energy)
+    r_hat, bulk, tail, _ = mixing
+    told = sampled.statistics  # a sampler without trajectories tells no more than the log density
+    diverging = float(np.mean(told.get("diverging", 0.0)))
+    saturated = float(np.mean(told.get("reached_max_treedepth", 0.0)))
+    bfmi = _bfmi(told["energy"]) if "energy" in told else math.nan
+    # by the tables: potentials of whole records move beside a chain that is stuck
+    tables = _together([sampled.draws[name] for name in judged if name in ("counts", "sums")])
+    is_still = bool(varying.size) and not _varying(tables).size
+    problems = [
+        *_stuck(numbers, varying[..., :0] if is_still else varying, is_known=is_known, evidence=evidence),
+        *_population(acceptance),
+    ]
+    slow, broken = False, bool(problems)
+    least = SMALLEST_ESS * chains
+    if draws < FEWEST:
+        slow = True
+        problems.append(f"{draws} draws are too few to judge; take {FEWEST} or more")
+    elif varying.shape[-1] and not (r_hat < LARGEST_R_HAT and min(bulk, tail) >= least):
+        slow = True
+        problems.append(
+            f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
+            f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise {_longer(sampled, mixing)}"
+            f"{f', or take LatentCounts(formulation={other!r})' if other else ''}"
+            f"{_STEPS if evidence.specification.shares_transitions else ''}"
+        )
+    if not saturated <= LARGEST_SATURATED:
+        slow = True
+        problems.append(
+            f"{saturated:.0%} of the draws reached the greatest tree depth, so that each moves little; raise "
+            f"`{_DEPTH[sampler]}` (10 unless set), or take LatentCounts(smoothing=0.5), which rounds off the "
+            "kinks of a Laplace likelihood and says so"
+        )
+    if not diverging <= LARGEST_DIVERGING:
+        broken = True
+        problems.append(
+            f"{diverging:.1%} of the draws diverged: there are regions that the sampler cannot enter; raise "
+            "`target_accept` (0.65 to 0.8 unless set) and `tune`"
+        )
+    if draws >= FEWEST and not is_known and "energy" in told and not bfmi >= SMALLEST_BFMI:
+        remedy = "" if slow else f"; raise {_longer(sampled, mixing._replace(bfmi=bfmi))}"
+        slow, broken = True, broken or not bfmi >= STUCK_BFMI
+        problems.append(
+            f"the energy hardly changes between draws (E-BFMI {bfmi:.2f}, wanted: {SMALLEST_BFMI} or more), so "
+            f"that heavy tails are reached slowly{remedy}"
+        )
+    if sampled.is_interrupted:
+        problems.append(f"sampling was stopped early: {chains} chains of {draws} draws were kept")
+    return Diagnosis(
+        r_hat=r_hat,
+        ess_bulk=bulk,
+        ess_tail=tail,
+        diverging=diverging,
+        saturated=saturated,
+        bfmi=bfmi,
+        status=_status(evidence, broken=broken, slow=slow, interrupted=sampled.is_interrupted),
+        problems=tuple(problems),
+        population_acceptance=acceptance,
+        population_unmoved=unmoved,
+    )
+
+
+def diverges(sampled: Sampled) -> bool:
+    """Whether more trajectories diverged than may be."""
+    return bool(np.mean(sampled.statistics["diverging"]) > LARGEST_DIVERGING)
+
+
+def saturates(sampled: Sampled) -> bool:
+    """Whether more trees reached their greatest depth than may be."""
+    return bool(np.mean(sampled.statistics["reached_max_treedepth"]) > LARGEST_SATURATED)
+
+
+def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:
+    """How chains have mixed, for `is_mixed`; arrays of shape (chain, draw, ...).
+
+    Where there are many numbers, those that vary most are judged. Effective draws are NaN where R-hat already says
+    that the chains have not mixed, because they take half of the time.
+    """
+    bfmi = math.nan if energy is None else _bfmi(energy)
+    return _mixing(_varying(_together(draws)), in_full=False)._replace(bfmi=bfmi)
+
+
+def is_mixed(mixing: Mixing, chains: int) -> bool:
+    """Whether chains are as well mixed as a sampling called converged must be."""
+    if math.isnan(mixing.r_hat):
+        return True
+    is_long = mixing.r_hat < LARGEST_R_HAT and min(mixing.bulk, mixing.tail) >= SMALLEST_ESS * chains
+    return is_long and not mixing.bfmi < SMALLEST_BFMI
+
+
+def times_longer(mixing: Mixing, chains: int) -> float:
+    r"""How many times as long a sampling should be to have mixed.
+
+    Effective draws and E-BFMI grow as the length, and :math:`\hat R^2 - 1` falls as it, once chains have met.
+    """
+    needed = SMALLEST_ESS * chains / max(min(mixing.bulk, mixing.tail), 1.0)
+    if mixing.bfmi < SMALLEST_BFMI:
+        needed = max(needed, SMALLEST_BFMI / max(mixing.bfmi, 1e-3))
+    return max(needed, (mixing.r_hat**2 - 1.0) / (LARGEST_R_HAT**2 - 1.0), 1.0)
+
+
+def _longer(sampled: Sampled, mixing: Mixing) -> str:
+    """Return the setting that makes the sampling long enough; `time_limit` if it stopped the chains."""
+    chains, draws = sampled.statistics["lp"].shape
+    times, steps = times_longer(mixing, chains), sampled.stats.get("steps_between_draws", LONGEST)
+    if not (sampled.is_late and draws >= SMALLEST_ESS and steps * times <= LONGEST):
+        return "`draws` and `tune`"
+    seconds = sampled.stats.get("sampling_seconds", 0.0) * times
+    return f"`time_limit` (about {max(seconds, 1):,.0f} seconds should do)"
+
+
+def warn_of(diagnosis: Diagnosis) -> None:
+    """One `SamplingWarning` for a sampling with problems."""
+    if diagnosis.problems:
+        text = "; ".join(diagnosis.problems)
+        warnings.warn(f"{text}. `posterior.stats` has the numbers.", SamplingWarning, stacklevel=4)
+
+
+def _status(evidence: Evidence, *, broken: bool, slow: bool, interrupted: bool) -> Status:
+    if broken or not evidence.has_total:
+        return Status.NOT_TRUSTED
+    if interrupted:
+        return Status.STOPPED_EARLY
+    return Status.ITERATION_LIMIT if slow else Status.CONVERGED
+
+
+def _together(draws: Sequence[np.ndarray]) -> FloatArray:
+    """All judged numbers, shape (chain, draw, numbers)."""
+    flat = [
+        np.asarray(values, dtype=float).reshape(*values.shape[:2], math.prod(values.shape[2:]))
+        for values in draws
+    ]
+    return np.concatenate(flat, axis=-1) if flat else np.zeros((1, 1, 0))
+
+
+def _varying(numbers: FloatArray) -> FloatArray:
+    """The numbers that are not constant up to rounding; none of them where any is not finite, or nothing drawn."""
+    if not numbers.size or not np.isfinite(numbers).all():
+        return numbers[..., :0]
+    spread = np.ptp(numbers, axis=(0, 1))
+    return numbers[..., spread > _ROUNDING * np.maximum(1.0, np.abs(numbers).max(axis=(0, 1)))]
+
+
+def _is_determined(evidence: Evidence) -> bool:
+    """Whether the tables can be but one: N is public, and each has a single cell that may occur."""
+    offsets = evidence.specification.offsets
+    cells = np.diff(np.concatenate([[0], np.cumsum(evidence.supported_cells)])[list(offsets)])
+    return evidence.total_standard_error == 0 and bool((cells <= 1).all())
+
+
+def _stuck(numbers: FloatArray, varying: FloatArray, *, is_known: bool, evidence: Evidence) -> list[str]:
+    """What R-hat cannot judge: draws that are not numbers, and chains that stay where they started."""
+    finite = np.isfinite(numbers)
+    if not finite.all():
+        return [
+            f"{np.mean(~finite):.1%} of the judged numbers are not finite, so that nothing here can be used; "
+            "look for tables of a size or noise scale that cannot be, raise `tune`, or take NoiseAwareMAP"
+        ]
+    if numbers.shape[1] >= FEWEST and not is_known and not varying.shape[-1]:
+        one = "what was told leaves one table alone, or " if evidence.has_bounds else ""
+        return [f"no judged number changed in any draw: {one}the sampler has not moved; raise `tune`"]
+    return []
+
+
+def _population(acceptance: float | None) -> list[str]:
+    if acceptance is None or acceptance >= SMALLEST_ACCEPTANCE:
+        return []
+    return [
+        f"the population's steps given the latent tables were accepted in {acceptance:.0%} (wanted: "
+        f"{SMALLEST_ACCEPTANCE:.0%} or more), so that its marginals are not draws of the posterior; take fewer or "
+        "smaller cliques, or NoiseAwareMAP"
+    ]
+
+
+def _mean(share: FloatArray | float | None) -> float | None:
+    return None if share is None else float(np.mean(share))
+
+
+def _mixing(varying: FloatArray, *, in_full: bool) -> Mixing:
+    import arviz as az
+    import xarray as xr
+
+    chains, draws, numbers = varying.shape
+    if not numbers or draws < FEWEST:
+        return Mixing(math.nan, math.nan, math.nan)
+    if chains == 1:  # its halves are compared
+        half = draws // 2
+        varying = np.stack([varying[0, :half], varying[0, half : 2 * half]])
+    if numbers > MOST_JUDGED:
+        largest = np.argsort(varying.var(axis=(0, 1)))[-MOST_JUDGED:]
+        varying = varying[..., largest]
+
+    def dataset(numbers: FloatArray) -> xr.Dataset:
+        return xr.Dataset({"judged": (("chain", "draw", "number"), numbers)})
+
+    judged = dataset(varying)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if not in_full:
+            r_hat = float(np.max(az.rhat(dataset(_least_mixed(varying)))["judged"].values))
+            if r_hat >= LARGEST_R_HAT:
+                return Mixing(r_hat, math.nan, math.nan)
+        r_hat = float(np.max(az.rhat(judged)["judged"].values))
+        if not (in_full or r_hat < LARGEST_R_HAT):
+            return Mixing(r_hat, math.nan, math.nan)
+        bulk = az.ess(judged, method="bulk")["judged"].values
+        tail = az.ess(judged, method="tail")["judged"].values
+    return Mixing(r_hat, float(np.min(bulk)), float(np.min(tail)))
+
+
+def _least_mixed(numbers: FloatArray) -> FloatArray:
+    """The numbers whose half chains differ most in mean or in spread, without ranks: a first look."""
+    half = numbers.shape[1] // 2
+    halves = numbers[:, : 2 * half].reshape(2 * numbers.shape[0], half, -1)
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
+    ratios = [x.mean(axis=1).var(axis=0) / (x.var(axis=1).mean(axis=0) + _TINY) for x in (halves, folded)]
+    return numbers[..., np.argsort(np.maximum(*ratios))[-FIRST_JUDGED:]]
+
+
+def _bfmi(energy: FloatArray) -> float:
+    r"""Smallest over the chains of :math:`\sum_t (E_t - E_{t-1})^2 / \sum_t (E_t - \bar E)^2`."""
+    if energy.shape[1] < FEWEST:
+        return np.nan
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        changes = (np.diff(energy, axis=1) ** 2).sum(axis=1)
+        spread = ((energy - energy.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+        return float(np.min(changes / spread))

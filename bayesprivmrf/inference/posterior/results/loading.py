@@ -1,0 +1,214 @@
+"""Posteriors read from files that `saving` wrote; the content is checked against the model of the releases."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
+from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
+from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.posterior.results.draws import Draws
+from bayesprivmrf.inference.posterior.results.posterior import Posterior
+from bayesprivmrf.inference.posterior.results.saving import (
+    ARRAYS,
+    BY_NAME,
+    FORMAT,
+    GROUP,
+    VERSION,
+    checksum_of,
+)
+from bayesprivmrf.inference.posterior.source import Source
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import coordinates_of
+from bayesprivmrf.release.base import read_release
+from bayesprivmrf.release.codec import Fields
+from bayesprivmrf.release.file import checked_path
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+LARGEST = 8 * 2**30
+"""Largest size of a file's variables in memory, bytes, unless the caller allows more."""
+
+
+def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Posterior:
+    """Read a posterior that `Posterior.save` wrote, with the same draws.
+
+    Parameters
+    ----------
+    path
+        The file.
+    largest
+        Largest size of its variables in memory, bytes; 8 GiB by default.
+
+    Returns
+    -------
+    Posterior
+        The posterior, marked as simulated if its noise was. Its `pymc_model` is built again.
+
+    Raises
+    ------
+    ReleaseFileError
+        The file is missing, damaged, altered or too large. A `ForeignFileError` if it is not a posterior, a
+        `NewerFormatError` if a newer version wrote it.
+    """
+    import xarray as xr
+
+    target = checked_path(path)
+    try:
+        _refuse_links(target)
+        with xr.open_datatree(target, engine="h5netcdf") as opened:
+            _require_readable(opened, target, largest)
+            tree = opened.load()
+        return _posterior(tree)
+    except (ForeignFileError, NewerFormatError):
+        raise
+    except Exception as error:  # libraries raise many types of errors on a damaged file
+        reason = str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__
+        raise ReleaseFileError(f"{str(target)!r} holds no posterior that can be read: {reason}.") from error
+
+
+def _refuse_links(target: Path) -> None:
+    """Raise an error if a file is not HDF5, or refers to other files, which the user did not choose to read."""
+    import h5py
+
+    if target.is_file() and not h5py.is_hdf5(target):
+        raise ForeignFileError(f"{str(target)!r} is not a posterior: it is not a netCDF file.")
+
+    def look(group: Any, depth: int) -> None:
+        for name in group:
+            link = group.get(name, getlink=True)
+            if not isinstance(link, h5py.HardLink) or depth > 2:
+                raise ReleaseFileError(f"its part {name!r} is a link or nested too deep")
+            part = group[name]
+            if isinstance(part, h5py.Group):
+                look(part, depth + 1)
+            elif isinstance(part, h5py.Dataset) and (part.external or part.is_virtual):
+                raise ReleaseFileError(f"its part {name!r} refers to another file")
+
+    with h5py.File(target, "r") as file:
+        look(file, 0)
+
+
+def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
+    """Raise an error for another format, a newer version, or a size above the limit."""
+    if tree.attrs.get("format") != FORMAT:
+        raise ForeignFileError(
+            f"{str(target)!r} is not a posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
+        )
+    version = tree.attrs["format_version"]
+    if not version <= VERSION:
+        raise NewerFormatError(
+            f"{str(target)!r} has format version {version}, newer than {VERSION}, the newest that this bayesprivmrf "
+            "reads; upgrade it."
+        )
+    size = sum(variable.nbytes for node in tree.subtree for variable in node.dataset.variables.values())
+    if size > largest:
+        raise ReleaseFileError(
+            f"its variables would take {size:,} bytes, more than {largest:,}; pass `largest=`"
+        )
+
+
+def _posterior(tree: xr.DataTree) -> Posterior:
+    """Return the posterior that a tree in memory holds."""
+    own = tree[GROUP]
+    if own.attrs["sha256"] != checksum_of(tree):
+        raise ReleaseFileError("its content was altered or damaged")
+    fields = Fields(json.loads(own.attrs["document"]))
+    numbers = {str(name): np.asarray(values) for name, values in own.dataset.data_vars.items()}
+    releases = [
+        read_release(numbers.pop(f"release {k}").astype(np.uint8).tobytes())
+        for k in range(fields.whole("releases", 1, 10**6))
+    ]
+    given = fields.mapping("estimator")
+    estimator = LatentCounts(**{**given, "total_range": tuple(given["total_range"])})
+    source = Source(estimator=estimator, releases=tuple(releases), population=fields.text("population"))
+    evidence = gather(releases, takes_bounds=True, population=source.population)
+    if bool(tree.attrs["simulated"]) != evidence.is_simulated:
+        raise ReleaseFileError("its mark of simulated noise differs from that of its releases")
+    finished = _finished(tree, evidence, numbers)
+    asked = replace(estimator, formulation=fields.text("formulation"))
+    status = Status(fields.text("status"))
+    stats = {
+        name: tuple(value) if isinstance(value, list) and name != "problems" else value
+        for name, value in fields.mapping("stats").items()
+    }
+    del tree[GROUP]
+    return Posterior(
+        tree=tree,
+        status=status,
+        stats=stats,
+        _evidence=evidence,
+        _formulation=asked._formulation(evidence, finished.total.size, chains=len(finished.total)),
+        _draws=Draws(
+            model=evidence.specification,
+            supported=evidence.supported,
+            finished=finished,
+            is_simulated=evidence.is_simulated,
+            status=status,
+        ),
+        _source=source,
+    )
+
+
+def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.ndarray]) -> Finished:
+    """Return the draws, after a check of their shapes against the model."""
+    model = evidence.specification
+    lead = _checked("total", numbers["total"], numbers["total"].shape[:2], 2).shape
+    effects = _checked("effects", numbers["effects"], lead, 3)
+    if effects.shape[-1] not in (
+        Effects.of(model.cardinalities, model.scopes).size,
+        coordinates_of(model).size,
+    ):
+        raise ReleaseFileError("its effects are not those of its model")
+    names, tables = dimension_names(model.domain), {}
+    for kind in ("marginal", "counts"):
+        parts = [np.zeros((*lead, 0))]
+        for scope, shape in zip(model.scopes, model.shapes, strict=True):
+            table = np.asarray(tree["posterior"][table_name(kind, names, scope)], dtype=float)
+            if table.shape != (*lead, *shape) or not np.isfinite(table).all():
+                raise ReleaseFileError(f"its draws of {kind} are not tables of its model")
+            parts.append(table.reshape(*lead, -1))
+        tables[kind] = np.concatenate(parts, axis=-1)
+    by_name: dict[str, Any] = {
+        kind: {
+            name.removeprefix(f"{kind} of "): _checked(name, values, lead, 2)
+            for name, values in numbers.items()
+            if name.startswith(f"{kind} of ")
+        }
+        for kind in BY_NAME
+    }
+    optional: dict[str, Any] = {name: numbers.get(name) for name in ARRAYS[2:]}
+    for name, values in optional.items():
+        if values is not None and name != "least" and values.ndim:
+            _checked(name, values, lead, values.ndim)
+        if values is not None and not values.ndim:
+            optional[name] = float(values)
+    return Finished(
+        marginals=tables["marginal"],
+        counts=tables["counts"],
+        effects=effects,
+        total=numbers["total"],
+        **optional,
+        **cast("Any", by_name),
+    )
+
+
+def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:
+    """Return draws of numbers, after a check of their type and shape."""
+    if values.dtype.kind not in "fiu" or values.ndim != axes or values.shape[:2] != lead or not values.size:
+        raise ReleaseFileError(
+            f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}"
+        )
+    return values.astype(float)

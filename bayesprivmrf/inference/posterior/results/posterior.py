@@ -1,0 +1,426 @@
+"""What `LatentCounts` returns: draws of the model, and every question one can ask of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from bayesprivmrf.cards import SIMULATED, Card, marked, stated
+from bayesprivmrf.checks import generator, one_of, probability, whole_number
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.asked_queries import refuse_given
+from bayesprivmrf.inference.criticism.assumptions import model_assumptions
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.results.checks import edge_presence, predictive_check
+from bayesprivmrf.inference.posterior.results.draws import Draws
+from bayesprivmrf.inference.posterior.results.intervals import (
+    THINNED,
+    PosteriorIntervals,
+    refuse_sums_alone,
+)
+from bayesprivmrf.inference.posterior.results.quantities import Quantity, quantity_of
+from bayesprivmrf.inference.posterior.results.saving import save_posterior
+from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, summary_of
+from bayesprivmrf.inference.posterior.results.synthetic import records_of
+from bayesprivmrf.inference.posterior.source import Source
+from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.conditions import coded_states, conditions
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.tables import labelled, parent
+from bayesprivmrf.queries import Query
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pymc as pm
+    import xarray as xr
+    from pgmpy.models import DiscreteMarkovNetwork
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Posterior(Card):
+    r"""The posterior of a Markov random field given its releases.
+
+    Everything speaks of the *population* :math:`p(x; θ)` from which the records were drawn, unless ``of="records"``
+    is asked: intervals hold sampling noise as well as the mechanism's.
+
+    Parameters
+    ----------
+    tree
+        ArviZ DataTree: groups `posterior` (``marginal[a,b]``, ``counts[a,b]``, ``potentials[a,b]`` in the zero-sum
+        gauge, `total` if private), `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`,
+        `log_likelihood`, `log_prior` (`arviz.psense` scales them by powers), and `prior` and `prior_predictive` if
+        asked for. Dims are variables and coords are states, as text.
+    status
+        How the sampling ended.
+    stats
+        Diagnostics, ``"problems"`` (what the warning said, a text each), seconds, the seed (``"generator"`` where
+        one was given), the number of records, and the formulation's settings.
+    """
+
+    tree: xr.DataTree
+    status: Status
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    _evidence: Evidence
+    _formulation: Formulation
+    _draws: Draws
+    _source: Source
+
+    method = "posterior"
+    references = ("cgm", "posterior", "pymc")
+    inference: Literal["exact"] = "exact"
+
+    @property
+    def specification(self) -> ModelSpecification:
+        """The declared model."""
+        return self._evidence.specification
+
+    @property
+    def is_simulated(self) -> bool:
+        """Whether a release behind it had seeded noise, and so protects nobody."""
+        return self._evidence.is_simulated
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Problems of the fit, one sentence each; empty where none is known."""
+        return tuple(self.stats.get("problems", ()))
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
+        return model_assumptions(self.specification, self._evidence.of_records)
+
+    @cached_property
+    def pymc_model(self) -> pm.Model:
+        """The PyMC model of this release, to read, to extend and to sample in one's own way.
+
+        The same object is returned each time, so that a potential added to it stays. Its log density is the one that
+        `fit` samples. Under Laplace noise it has a kink at every noisy count, where the derivative jumps. In `fit`,
+        nutpie follows a smoothed gradient there, which allows longer steps, and weights its draws by the exact
+        density.
+        """
+        return self._formulation.model()
+
+    @cached_property
+    def solution(self) -> Solution:
+        """The model whose clique marginals are the posterior means of the marginals.
+
+        In a decomposable model that is exact; in any other the mean is matched by maximum likelihood.
+        """
+        potentials, status = self._draws.mean_potentials()
+        return Solution(
+            specification=self.specification,
+            potentials=self.specification.tables(potentials),
+            method="posterior mean",
+            status=status if self.status is Status.CONVERGED else self.status,
+            stats=self.stats,
+            is_simulated=self.is_simulated,
+            problems=self.problems,
+            of_records=self._evidence.of_records,
+        )
+
+    @property
+    def network(self) -> DiscreteMarkovNetwork:
+        """Pgmpy network of `solution`: the mean of the marginals."""
+        return self.solution.network
+
+    def network_at(self, chain: int, draw: int) -> DiscreteMarkovNetwork:
+        """Pgmpy network of one draw."""
+        return self.solution_at(chain, draw).network
+
+    def solution_at(self, chain: int, draw: int) -> Solution:
+        """One draw of the model."""
+        for name, value, size in zip(("chain", "draw"), (chain, draw), self._draws.shape, strict=True):
+            whole_number(name, value, 0, size - 1)
+        return self._draws.solution(chain, draw)
+
+    @cached_property
+    def marginals(self) -> CliqueTables:
+        """Posterior means of the cliques' probability tables."""
+        return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))
+
+    def marginal(
+        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+    ) -> xr.DataArray:
+        """Posterior mean of the joint marginal of any variables, or of the conditional given states of others.
+
+        Where no clique holds all of them it takes inference in each draw, and is the mean over about 1000 of them.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or repeated; or what is given cannot occur.
+        """
+        names, query = self.specification.positions_of(variables)
+        condition = conditions(self.specification.domain, given, query)
+        mean = self._draws.joint(query, THINNED, condition).mean(axis=(0, 1))
+        return marked(labelled(self.specification.domain, names, mean, "probability"), self.is_simulated)
+
+    def interval(
+        self,
+        variables: Variable | Sequence[Variable] | Query,
+        prob: float = 0.9,
+        *,
+        of: Literal["population", "records"] = "population",
+        given: Mapping[Variable, Label] | None = None,
+    ) -> pd.DataFrame:
+        """Return credible intervals of a joint marginal, of a conditional, or of a query's answers.
+
+        Tails are equal, except near 0 and 1, where limits move to the end (`bayesprivmrf.inference.limits`).
+
+        Parameters
+        ----------
+        variables
+            One or more declared variables; or a query (`bayesprivmrf.queries`), measured or not, such as
+            ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
+        prob
+            Posterior probability of each interval.
+        of
+            ``"population"``: the probability of each joint state. ``"records"``: how many of the records were in
+            it, in records; the bounds are whole numbers, the estimate is a mean and need not be; only for
+            variables that share a clique. For a query: its answers on the records, or what one record of the
+            population adds to them on average.
+        given
+            States of other variables, ``{variable: state}``. For the population, the probability of each joint
+            state is conditional on them. For the records, it is the share among the records that had those states.
+            A query takes none.
+
+        Returns
+        -------
+        pandas.DataFrame
+            `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
+            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`.
+            It is ``"model"`` in rows that no measurement determines; their note names the assumption they rest on,
+            such as ``"declared: age ⟂ income | job"``, which no number of records would contradict. It is
+            ``"prior"`` in rows whose estimate a stronger prior would move by a standard deviation (`sensitivity`).
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown, or repeated; what is given cannot occur; or, of the records, no clique holds the
+            variables together, or a draw has no record with what is given.
+        ArgumentError
+            A query was asked for given some states.
+        """
+        one_of("of", of, ("population", "records"))
+        refuse_sums_alone(self._draws, of, self._formulation.name)
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        asked = self._intervals(prob, of)
+        if isinstance(variables, Query):
+            refuse_given(given)
+            return asked.of_query(variables)
+        return asked.of_variables(variables, given)
+
+    def _intervals(self, prob: float, of: Literal["population", "records"]) -> PosteriorIntervals:
+        evidence, draws = self._evidence, self._draws
+        return PosteriorIntervals(evidence=evidence, draws=draws, status=self.status, prob=prob, of=of)
+
+    def probability(
+        self,
+        states: Mapping[Variable, Label],
+        prob: float = 0.9,
+        *,
+        given: Mapping[Variable, Label] | None = None,
+    ) -> Quantity:
+        """Draws and interval of the probability that some variables take the states named.
+
+        Where no clique holds all variables it takes inference in each of about 1000 draws.
+
+        Parameters
+        ----------
+        states
+            ``{variable: state}``, as many variables as one likes.
+        prob
+            Posterior probability of the interval.
+        given
+            States of other variables, on which the probability is conditional.
+
+        Returns
+        -------
+        Quantity
+            Its `status` and `note` have the meaning of those of a row of `interval`.
+
+        Raises
+        ------
+        ModelError
+            `states` names no variable, a variable or a state is not declared, or what is given cannot occur.
+        """
+        import xarray as xr
+
+        model, draws = self.specification, self._draws
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        event = coded_states(model.domain, "states", states)
+        condition = conditions(model.domain, given, [*event])
+        if not event:
+            raise ModelError("`states` must name at least one variable, got none.")
+        if parent(model.scopes, [*event, *condition]) is None:
+            drawn = self.quantity(lambda draw: draw.probability(states, given=given), prob).draws
+        else:
+            cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
+            drawn = xr.DataArray(cell, dims=("chain", "draw"))
+        return self._intervals(prob, "population").of_event(drawn, [*event, *condition])
+
+    def quantity(
+        self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
+    ) -> Quantity:
+        """Draws and interval of any function of the model.
+
+        Parameters
+        ----------
+        function
+            Takes one draw as a `Solution`, with `marginal`, `marginals`, `potentials` and `network`; gives a number,
+            an array or a DataArray, of one shape in every draw.
+        prob
+            Probability of the interval.
+        draws
+            Number of draws, over all chains, at which the function is computed.
+
+        Examples
+        --------
+        An odds ratio::
+
+            def odds_ratio(draw):
+                table = draw.marginal(["smokes", "ill"]).values
+                return table[0, 0] * table[1, 1] / (table[0, 1] * table[1, 0])
+
+            posterior.quantity(odds_ratio)
+        """
+        return quantity_of(self._draws, function, prob, draws)
+
+    def summary(self, prob: float = 0.9) -> PosteriorSummary:
+        """How the sampling ended, what is wrong with it, the records, the prior and the mixing, in one screen.
+
+        Parameters
+        ----------
+        prob
+            Probability of the intervals.
+
+        Returns
+        -------
+        dict
+            Shown as a card. `status`; `problems`, each with its remedy; `prob`; `records`, the number N, with
+            `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; the prior's own
+            numbers that were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`,
+            `ess_bulk` and `ess_tail` of all that the sampler moved; `seconds`.
+        """
+        return summary_of(self, probability("prob", prob, zero=False, remedy="0.9 is for 90 %"))
+
+    def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
+        r"""Edges by the probability that they are stronger than a threshold.
+
+        The strength of the edge {a, b} is :math:`\max_{S ⊇ \{a, b\}} \max_x |e_S(x)|`, the largest entry of all
+        zero-sum effects that hold both, nats. It is 0 exactly where a and b are independent given the others.
+        Between two-state variables that meet in no larger clique it is a quarter of the log odds ratio.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Index: the two variables. `estimate`, `lower`, `upper` of the strength, and `probability` that it is
+            above the threshold, which orders the rows, the largest first. NaN beside structural zeros, where effects
+            are not defined.
+        """
+        return edge_presence(self._evidence, self._draws.finished, threshold, prob)
+
+    def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
+        r"""Compare each released table with its latent counts, and with the prediction of the model.
+
+        Two questions are asked of each table.
+
+        *Is the table as far from its latent counts as its noise explains?* The discrepancy is
+        :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
+        the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
+        follow the release under any model, so that this question does not test the model.
+
+        *Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
+        ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
+        whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
+        for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
+        so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
+        restricted model.
+
+        Returns
+        -------
+        pandas.DataFrame
+            A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for the
+            replicates (`replicated`), and how often a replicate is at least as far (`p_value`). The second question
+            has the same columns: `model_realised`, `model_replicated` and `model_p_value`. A row ``margin[a,b]`` is
+            for a margin that several released tables contain: its discrepancy sums the squared distances of the
+            noisy margins from their mean, over their noise variances. A p-value near 0 then means that the tables
+            do not describe the same records.
+
+        References
+        ----------
+        Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
+        Statistica Sinica 6, 733-807.
+        """
+        return predictive_check(self._evidence, self._draws, generator(rng))
+
+    def synthetic(
+        self, number: int = 20, size: int | None = None, *, rng: int | np.random.Generator
+    ) -> list[pd.DataFrame]:
+        """Synthetic data sets, each from its own draw of the posterior.
+
+        Analyse each by itself and give the estimates to `combine_estimates`: one data set alone understates what the
+        release leaves uncertain.
+
+        Parameters
+        ----------
+        number
+            Number of data sets; at most one a draw.
+        size
+            Records in each; by default the posterior median of N.
+        rng
+            Seed or generator.
+
+        Raises
+        ------
+        ArgumentError
+            `number` is outside its range; or no `size` is given, and the release does not tell its number of
+            records from none.
+        """
+        number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
+        records = records_of(self._evidence, self._draws.finished.total) if size is None else size
+        return list(self._draws.synthetic(number, records, generator(rng)))
+
+    def sample(
+        self,
+        size: int,
+        *,
+        rng: int | np.random.Generator,
+        method: Literal["independent", "balanced"] = "independent",
+    ) -> pd.DataFrame:
+        """Records drawn from `solution`, the mean, as its `sample` draws them.
+
+        `synthetic` draws the data sets from which intervals can be made.
+        """
+        return self.solution.sample(size, rng=rng, method=method)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the posterior to one netCDF file, replacing an existing file.
+
+        `bayesprivmrf.load_posterior` reads the file back as a posterior, ``arviz.from_netcdf`` as a tree. The file
+        contains the releases behind the posterior. Nothing is pickled.
+
+        Raises
+        ------
+        ArgumentError
+            The file cannot be written.
+        ReleaseFileError
+            A release behind it cannot be saved.
+        """
+        save_posterior(self, path)
+
+    def _facts(self) -> list[tuple[str, str]]:
+        told = {"problems": "; ".join(self.stats["problems"]) or "none"} if "problems" in self.stats else {}
+        facts = [("status", self.status.value), ("model", repr(self.specification))]
+        return facts + stated({**self.stats, **told})
+
+    @property
+    def _mark(self) -> str:
+        return SIMULATED if self.is_simulated else ""

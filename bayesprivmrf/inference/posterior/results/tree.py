@@ -1,0 +1,224 @@
+"""The ArviZ tree of a posterior: variables are dimensions, states are coordinates, both as text."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bayesprivmrf.checks import file_path
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.measured import (
+    has_zeros,
+    log_likelihoods,
+    noisy_table,
+    replicated_tables,
+    table_labels,
+)
+from bayesprivmrf.inference.posterior.names import dimension_names, scaled_effects, state_labels, table_name
+from bayesprivmrf.inference.posterior.results.checks import effect_cells
+from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import coordinates_of
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+_DRAWN = ("chain", "draw")
+_EFFECTS = 6
+"""Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree."""
+_COUNTS_NOTE = (
+    "counts are a continuous relaxation of whole numbers; where the noise is below one record they are spread "
+    "over more than the exact posterior of the counts is, which the marginals are not"
+)
+_PREDICTIVE_NOTE = (
+    "under integer noise the latent counts are rounded, and whole-number noise is added to them"
+)
+
+
+def build_tree(
+    evidence: Evidence,
+    formulation: Formulation,
+    finished: Finished,
+    sampled: Sampled,
+    *,
+    prior: Finished | None,
+    rng: np.random.Generator,
+    attributes: Mapping[str, Any],
+) -> xr.DataTree:
+    """Tree of the groups `posterior`, `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`.
+
+    `log_likelihood` and `log_prior` hold one number a draw of each noisy table and of each part of the prior.
+
+    Parameters
+    ----------
+    evidence, formulation, finished, sampled
+        The evidence, the model, and its draws.
+    prior
+        Draws of the prior, for the groups `prior` and `prior_predictive`; None leaves these out.
+    rng
+        Source of the replicated noise.
+    attributes
+        Attributes of the root: text and numbers.
+    """
+    import xarray as xr
+
+    groups = {
+        "posterior": _draws(evidence, finished),
+        "posterior_predictive": _replicates(evidence, finished, rng),
+        "sample_stats": xr.Dataset(
+            {name: (_DRAWN, values) for name, values in sampled.statistics.items()},
+            coords=_drawn_coordinates(finished),
+        ),
+        "observed_data": _tables(
+            evidence, [noisy_table(evidence, p) for p in range(len(evidence.noise))], ()
+        ),
+        "constant_data": _constants(evidence, formulation),
+        "log_likelihood": _log_densities(finished, log_likelihoods(evidence, finished.counts)),
+    }
+    if finished.log_prior:
+        groups["log_prior"] = _log_densities(finished, finished.log_prior)
+    if prior is not None:
+        groups["prior"] = _draws(evidence, prior)
+        groups["prior_predictive"] = _replicates(evidence, prior, rng)
+    tree = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in groups.items()})
+    tree.attrs.update(attributes)
+    return tree
+
+
+def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
+    """Marginals and counts of each clique, potentials of each effect, and the sampled numbers."""
+    model = evidence.specification
+    names = dimension_names(model.domain)
+    tables: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
+    for kind in ("marginal", "counts"):
+        flat = finished.marginals if kind == "marginal" else finished.counts
+        for position, scope in enumerate(model.scopes):
+            start, stop = model.offsets[position : position + 2]
+            table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
+            tables[table_name(kind, names, scope)] = (scope, table)
+    effects = Effects.of(model.cardinalities, model.scopes)
+    room = np.cumsum(effect_cells(effects)) <= _EFFECTS * model.size
+    if room.all():
+        for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
+            if not has_zeros(evidence, subset):
+                tables[table_name("potentials", names, subset)] = (subset, table)
+    dataset = _dataset(evidence, tables, _DRAWN, _drawn_coordinates(finished))
+    if evidence.total_standard_error > 0:
+        dataset["total"] = (_DRAWN, finished.total)
+        dataset["total"].attrs["units"] = "records"
+    if finished.scales is not None:
+        prior = EffectsPrior(effects=coordinates_of(model))
+        labels = np.array(scaled_effects(prior, names), dtype=object)
+        dataset = dataset.assign_coords(effect=("effect", labels), order=("effect", np.array(prior.orders)))
+        dataset["scale"] = ((*_DRAWN, "effect"), finished.scales)
+    dataset.attrs.update({"sample_dims": list(_DRAWN), "counts": _COUNTS_NOTE})
+    if not room.all():
+        dataset.attrs["potentials"] = (
+            f"left out: {len(effects.subsets)} effects have many times the cells of the tables"
+        )
+    return dataset
+
+
+def _log_densities(finished: Finished, densities: Mapping[str, FloatArray]) -> xr.Dataset:
+    """Log densities of one number a draw each, nats."""
+    import xarray as xr
+
+    dataset = xr.Dataset(
+        {name: (_DRAWN, values) for name, values in densities.items()}, coords=_drawn_coordinates(finished)
+    )
+    dataset.attrs["sample_dims"] = list(_DRAWN)
+    return dataset
+
+
+def _replicates(evidence: Evidence, finished: Finished, rng: np.random.Generator) -> xr.Dataset:
+    tables = replicated_tables(evidence, finished.counts, rng)
+    dataset = _tables(evidence, tables, _DRAWN, _drawn_coordinates(finished))
+    dataset.attrs.update({"sample_dims": list(_DRAWN), "noise": _PREDICTIVE_NOTE})
+    return dataset
+
+
+def _tables(
+    evidence: Evidence,
+    tables: Sequence[FloatArray],
+    lead: tuple[str, ...],
+    coordinates: Mapping[str, Any] | None = None,
+) -> xr.Dataset:
+    """Dataset of the measured tables."""
+    labels, scopes = table_labels(evidence), evidence.measured_scopes
+    named = {
+        label: (scope, table)
+        for label, scope, table in zip(labels, scopes, tables, strict=True)
+        if scope is not None
+    }
+    dataset = _dataset(evidence, named, lead, coordinates or {})
+    for position, query in enumerate(evidence.queries or ()):
+        if scopes[position] is None:
+            rows = f"row of {labels[position]}"
+            dataset[labels[position]] = ((*lead, rows), tables[position])
+            dataset = dataset.assign_coords({rows: np.array(query.labels, dtype=object)})
+    return dataset
+
+
+def _dataset(
+    evidence: Evidence,
+    tables: Mapping[str, tuple[tuple[int, ...], FloatArray]],
+    lead: tuple[str, ...],
+    coordinates: Mapping[str, Any],
+) -> xr.Dataset:
+    import xarray as xr
+
+    domain = evidence.specification.domain
+    names = dimension_names(domain)
+    used = sorted({v for scope, _ in tables.values() for v in scope})
+    return xr.Dataset(
+        {name: ((*lead, *(names[v] for v in scope)), table) for name, (scope, table) in tables.items()},
+        coords={**coordinates, **{names[v]: (names[v], state_labels(domain, v)) for v in used}},
+    )
+
+
+def _drawn_coordinates(finished: Finished) -> dict[str, Any]:
+    chains, draws = finished.total.shape
+    return {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
+
+
+def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
+    """Noise of each table, a public total, and the prior's settings."""
+    import xarray as xr
+
+    labels = np.array(table_labels(evidence, "table"), dtype=object)
+    dataset = xr.Dataset(
+        {
+            "noise_scale": ("table", np.array([law.scale for law in evidence.noise], dtype=float)),
+            "noise_law": ("table", np.array([law.name for law in evidence.noise], dtype=object)),
+        },
+        coords={"table": labels},
+    )
+    dataset["noise_scale"].attrs["units"] = "records"
+    if evidence.total_standard_error == 0 and evidence.noise:
+        dataset["total"] = evidence.estimated_total  # 0 where it is public that there are none
+    for name, value in formulation.settings.items():
+        numbers = np.asarray(value) if not isinstance(value, str) else None
+        if numbers is not None and numbers.dtype.kind in "iuf" and numbers.ndim == 0:
+            dataset[name] = float(numbers)
+        else:
+            dataset.attrs[name] = value if isinstance(value, str) else json.dumps(value)
+    return dataset
+
+
+def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
+    """Write a tree as a netCDF file; an `ArgumentError` says that it cannot be written."""
+    target = file_path("path", path)
+    try:
+        tree.to_netcdf(target, engine="h5netcdf")
+    except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+        raise ArgumentError(
+            f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
+        ) from error

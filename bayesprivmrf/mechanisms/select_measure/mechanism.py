@@ -1,0 +1,390 @@
+"""A Markov random field from the tables that tell most: they are chosen, measured, and fitted.
+
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) holds the order of check, charge and noise, and calls the hooks
+of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. From there on there are two
+forms:
+
+- **adaptive rounds**, without a degree. `select_measure.plan` has what is public, sensitivities and
+  noise; `select_measure.rounds` sees the records, and makes the release. In `bayesprivmrf.learning.rounds`,
+  `tables` has what was let out, `fit` the model, and `solution` the intervals of its marginals;
+- **one choice of pairs**, with a degree. `SelectMeasure._measurements` shares the budget and sets the noise, by the
+  sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
+  on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
+  answers to queries, for other estimators, the noisy numbers go through
+  `bayesprivmrf.learning.select_measure.statistics`.
+
+Codes and noise meet in `_randomise` alone, and a setting of the other form is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import combinations
+from typing import Any, ClassVar, Literal, final
+
+import numpy as np
+
+from bayesprivmrf.audit import Choices, Sums
+from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
+from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
+from bayesprivmrf.learning.models.advice import FALLEN_BACK
+from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
+from bayesprivmrf.learning.select_measure import (
+    STEPS,
+    CouplingsByMeasurement,
+    FittedCouplings,
+    MeasurementPlan,
+    all_pairs,
+    details_of,
+    noise_share,
+    pair_statistics,
+    pairs_sensitivity,
+    score_range,
+    select_and_measure,
+    singles_sensitivity,
+    smallest_chosen,
+    smallest_measured,
+)
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
+from bayesprivmrf.mechanisms.select_measure.forecast import require_room, round_outlays
+from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
+from bayesprivmrf.mechanisms.select_measure.released import release_of, said_of
+from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
+from bayesprivmrf.mechanisms.select_measure.wide_rounds import WideRounds
+from bayesprivmrf.mechanisms.settings import checked_workload
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import Clique, IntArray
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.planning import Outlay, about
+from bayesprivmrf.privacy import selection_scale
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
+
+ONE_WAY_SHARE, SELECTION_SHARE = 0.1, 0.4
+"""Shares of the budget for learning; the rest is for the chosen pairs."""
+
+_ARRAYS = 7  # of the size of all pairs of states, held at once
+
+type Measure = Literal["moments", "tables"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectMeasurePlan(LearningPlan):
+    """The public part of a release, with the map from records to couplings."""
+
+    map: CouplingsByMeasurement
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class SelectMeasure(
+    LearningMechanism[
+        SelectMeasurePlan | SelectRoundsPlan, LearnedIsing | LearnedPairwise | LearnedPotentials
+    ]
+):
+    r"""Learn a model by choosing the tables about which the records say most, and measuring those alone.
+
+    Without a `degree` the analyst has nothing to guess. The mechanism measures single variables first; then, in
+    rounds, the pairs and triples whose tables are furthest from what the model says, as many as stand out from the
+    noise that measuring them would have; and it fits the model after each round (`select_measure.rounds`).
+    If nothing stands out any more, it measures again what it has, single variables first of all. The release is a
+    `LearnedPotentials`. Rare states are merged for the fit (`merged_states` of the release names them). Where
+    `declare(ordinal=...)` gives scores, only neighboring states are merged; the scores have no other effect here.
+    The state of `missing` is never merged with an answer.
+
+    With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
+    :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
+    `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
+    likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
+    allows; a smaller model stands in for a fit that fails, and the release says which. Where measuring all pairs
+    would have no more noise, because no budget goes to a choice, the mechanism measures all.
+
+    Parameters
+    ----------
+    rho
+        Budget, nats, positive. With a degree, a private number of records takes 2 %; a tenth of the rest is for
+        single variables, four tenths are for the choice, and the pairs get what is left. `preview` shows the rounds'
+        shares.
+    degree
+        d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
+        chosen for nothing costs little, but a coupling left out is lost. ``None`` asks for rounds.
+    measure
+        For one choice only. ``"moments"`` measures sums of spins and of their products, and needs two states a
+        variable; ``"tables"`` measures whole tables of pairs. The default is moments where all variables have two
+        states, because that is more exact. The release holds either kind as `statistics`, for `LatentCounts` and the
+        other estimators.
+    workload
+        For rounds only: the tables that may be measured, each a tuple of variables. The default is all pairs and
+        triples, or those inside the cliques where some are declared.
+    maximum_cells
+        For rounds only: the largest number of cells in all cliques of the model, rare states merged. More cells bear
+        more tables and take longer: a fit evaluates them some hundred times. Beyond a hundred variables the model may
+        have this many for each hundred.
+    adjacency, missing, other
+        See `LearningMechanism`.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is out of range.
+
+    References
+    ----------
+    Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
+    McKenna, Mullins, Sheldon, Miklau 2022 (rounds that adapt). Feldman, Zrnic 2021 (privacy filters).
+    """
+
+    releases = (LearnedIsing, LearnedPairwise, LearnedPotentials)
+    _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller degree"
+
+    degree: float | None = None
+    measure: Measure | None = None
+    workload: Iterable[Clique] | None = None
+    maximum_cells: int = MAXIMUM_CELLS
+    removed_settings: ClassVar[Mapping[str, str]] = {
+        "seconds": "learning does not depend on time; set a smaller `maximum_cells` for a shorter release, and see "
+        "`preview(network, total=...)` for about how long it takes"
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole_number("maximum_cells", self.maximum_cells, 16)
+        object.__setattr__(self, "workload", checked_workload(self.workload))
+        if self.degree is None:
+            if self.measure is not None:
+                raise ArgumentError(
+                    f"`measure` must be left out without `degree`, got {self.measure!r}: rounds measure tables; "
+                    "give both for one choice of pairs."
+                )
+            return
+        if self.workload is not None:
+            raise ArgumentError(
+                "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
+            )
+        positive_finite("degree", self.degree, "state about how many neighbours a variable has")
+        if self.measure is not None:
+            one_of(
+                "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"
+            )
+
+    @property
+    def needs_total(self) -> bool:
+        """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
+        return self.degree is not None
+
+    @property
+    def _knows_order(self) -> bool:
+        return self.degree is None
+
+    def _settings(self) -> dict[str, Any]:
+        """Return the settings as numbers and text: those of the form alone that was asked for."""
+        own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
+        return {name: value for name, value in super()._settings().items() if name not in own}
+
+    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
+        if self.degree is None:
+            found = rounds_plan(self, plan)
+            require_room(found.rounds)
+            return found
+        return self._one_choice(plan, self.degree)
+
+    def _one_choice(self, plan: LearningPlan, degree: float) -> SelectMeasurePlan:
+        specification = plan.specification
+        cards = specification.cardinalities
+        variables = len(cards)
+        candidates = eligible_pairs(specification)
+        if not len(candidates):
+            raise no_pair()
+        if float(degree) > variables - 1:
+            raise ArgumentError(
+                f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {degree!r}."
+            )
+        is_binary = all(k == 2 for k in cards)
+        if self.measure == "moments" and not is_binary:
+            raise ModelError(
+                "`measure` must be 'tables' where a variable has not two states, got 'moments'; leave it out."
+            )
+        _require_room(cards)
+        form: Measure = self.measure or ("moments" if is_binary else "tables")
+        count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
+        measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
+        fitted = CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
+        return plan.extended(SelectMeasurePlan, map=fitted)
+
+    def _measurements(
+        self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
+    ) -> MeasurementPlan:
+        r"""Share the budget between single variables, the choice and the pairs, and widen the noise to the shares.
+
+        `discrete_gaussian_laws` rounds each scale up until OpenDP's loss for it is no more than its share. The choice
+        has the scale :math:`b = R \sqrt{m / (8 \rho_2)}`: R is `score_range`, m the number chosen. ``at_once=True``,
+        for the m are the best of one draw of Gumbel noise (`choose_several`): b then also pays for the rounding of
+        that draw, at most :math:`m^2 2^{-39}` scales in the range of each choice.
+        """
+        few, all_of_them = (
+            pairs_sensitivity(len(cards), m, form, self.adjacency) for m in (count, len(candidates))
+        )
+        # variances of the noise, but for a common factor, on pairs that are chosen and on all
+        chosen_noise = few**2 / (1 - ONE_WAY_SHARE - SELECTION_SHARE)
+        chooses = count < len(candidates) and chosen_noise < all_of_them**2 / (1 - ONE_WAY_SHARE)
+        count = count if chooses else len(candidates)
+        single = ONE_WAY_SHARE * rho
+        choice = SELECTION_SHARE * rho if chooses else 0.0
+        rest = math.nextafter(float(Fraction(rho) - Fraction(single) - Fraction(choice)), 0.0)
+        (one_way,) = discrete_gaussian_laws([1.0], single, singles_sensitivity(cards, form, self.adjacency))
+        sensitivity = pairs_sensitivity(len(cards), count, form, self.adjacency)
+        (two_way,) = discrete_gaussian_laws([1.0], rest, sensitivity)
+        if not min(one_way.variance, two_way.variance) > 0:
+            raise ArgumentError(
+                f"`rho` must leave noise that a float can tell from none, got {self.rho!r}; choose a smaller budget."
+            )
+        scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True) if chooses else None
+        return MeasurementPlan(
+            cardinalities=cards,
+            form=form,
+            candidates=candidates,
+            count=count,
+            one_way=one_way,
+            two_way=two_way,
+            selection_scale=scale,
+        )
+
+    def _outlays(self, plan: SelectMeasurePlan | SelectRoundsPlan, total: float | None) -> list[Outlay]:
+        if isinstance(plan, SelectRoundsPlan):
+            return round_outlays(plan.rounds, total)
+        measured, rho = plan.map.plan, plan.budget.learning
+        pairs, choosing = measured.count, measured.selection_scale
+        alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
+        cards, form = measured.cardinalities, measured.form
+        singles = singles_sensitivity(cards, form, self.adjacency)
+        doubles = pairs_sensitivity(len(cards), pairs, form, self.adjacency)
+        single = Outlay(
+            step="each variable by itself",
+            rho=alone,
+            count=len(cards),
+            noise_sd=measured.one_way.standard_deviation,
+            draws=(Sums(law=measured.one_way, copies=round(singles**2)),),
+        )
+        chosen = Outlay(
+            step=f"choice of {pairs} pairs from {len(measured.candidates)}",
+            rho=choice,
+            count=pairs,
+            noise_sd=GUMBEL_DEVIATION * (choosing or 0.0) / STEPS,
+            draws=(Choices(scale=choosing, score_range=score_range(self.adjacency), copies=pairs),)
+            if choosing
+            else (),
+            smallest_coupling=None if total is None else smallest_chosen(measured, total),
+        )
+        joint = Outlay(
+            step="these pairs" if choosing is not None else "all pairs",
+            rho=rho - alone - choice,
+            count=pairs,
+            noise_sd=measured.two_way.standard_deviation,
+            draws=(Sums(law=measured.two_way, copies=round(doubles**2)),),
+            smallest_coupling=None if total is None else smallest_measured(measured, total),
+        )
+        return [*self._total_outlay(plan), single, *([chosen] if choosing is not None else []), joint]
+
+    def _warning(self, plan: SelectMeasurePlan, fitted: FittedCouplings) -> str | None:
+        """Return what a warning says of a release whose couplings noise hides, or that kept none because of it."""
+        measured, total = plan.map.plan, max(fitted.total, 1.0)
+        kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
+        is_noise = noise_share(measured, total) > 1 / 2
+        also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
+        if hides := fitted.told.details.get(NOISE_HIDES):
+            also += f"; it hides {hides}, so that no number of the model is to be trusted"
+        if stands_in := fitted.fit.details.get(FALLEN_BACK):
+            also += f"; the fit of all pairs failed, and the model is a smaller one: {stands_in}"
+        return self._hidden(self._outlays(plan, total), about(total), also)
+
+    def _randomise(
+        self,
+        plan: SelectMeasurePlan | SelectRoundsPlan,
+        exact: CodedRecords,
+        source: NoiseSource,
+        stamp: Stamp,
+    ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
+        if isinstance(plan, SelectRoundsPlan):
+            return self._in_rounds(plan, exact, source, stamp)
+        total = self._total(plan, exact, source)
+        assert total is not None
+        measured = select_and_measure(exact.codes, exact.counts, total, plan.map.plan, source)
+        # from here on, only what was let out is looked at
+        fitted = plan.map.fit(measured, total)
+        release = _release(plan, fitted, total, stamp)
+        message = self._warning(plan, fitted)
+        if message is not None:
+            warn_without_raising(message)
+        return release
+
+    @staticmethod
+    def _in_rounds(
+        plan: SelectRoundsPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+    ) -> LearnedPotentials:
+        """Run the rounds, and return the model and what was measured."""
+        known = exact.records if plan.is_total_public else None
+        kind = WideRounds if plan.rounds.is_wide else Rounds
+        run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
+        run.run()
+        release = release_of(run, plan.specification.domain, stamp)
+        message = said_of(run, plan.specification.domain)
+        if message is not None:
+            warn_without_raising(message)
+        return release
+
+
+def _release(
+    plan: SelectMeasurePlan, fitted: FittedCouplings, total: float, stamp: Stamp
+) -> LearnedIsing | LearnedPairwise:
+    """Return couplings, fields, the map that made them, and the noisy numbers as answers to queries: all public."""
+    is_binary = all(k == 2 for k in plan.specification.cardinalities)
+    common: dict[str, Any] = {
+        "domain": plan.specification.domain,
+        **stamp.fields,
+        "total": fitted.total,
+        "total_noise": plan.budget.total,
+        "unsupported": fitted.told.unsupported,
+        "details": details_of(fitted, plan.map.plan),
+        "coupling_matrix": fitted.coupling_matrix,
+        "field_vector": fitted.field_vector,
+        "map": plan.map,
+        "statistics": pair_statistics(
+            plan.specification.domain,
+            plan.map.plan,
+            fitted.measured,
+            total,
+            plan.budget.total,
+            **stamp.fields,
+        ),
+    }
+    return LearnedIsing(**common) if is_binary else LearnedPairwise(**common)
+
+
+def eligible_pairs(specification: ModelSpecification) -> IntArray:
+    """Return the pairs that may be coupled, ascending: inside a declared clique, or all; none of one state."""
+    cards = specification.cardinalities
+    if not specification.cliques_declared:
+        return all_pairs(cards)
+    free = [sorted(v for v in scope if cards[v] > 1) for scope in specification.scopes]
+    found = sorted({pair for scope in free for pair in combinations(scope, 2)})
+    return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def _require_room(cards: tuple[int, ...]) -> None:
+    """Refuse a table of all pairs of states that memory would not hold.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The model does not fit in memory; the error states the forecast in bytes.
+    """
+    needed = _ARRAYS * 8 * sum(k - 1 for k in cards) ** 2
+    what, remedy = f"all pairs of {sum(cards):,} states", "merge states, or learn groups of variables apart"
+    require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)

@@ -1,0 +1,111 @@
+"""Release of adaptive rounds: the fitted model on the declared states, all measured tables, and warnings.
+
+Nothing here uses a record: only the released numbers of a finished run are read.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import interrupted_by, stopped_details
+from bayesprivmrf.learning import LearnedPotentials
+from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES, Told
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import number_of_records
+from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
+from bayesprivmrf.learning.rounds.tables import single_counts
+from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.release.measured import of_measurements
+
+if TYPE_CHECKING:
+    from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
+
+
+def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
+    """Return the release: the fitted model on the declared states, and all measured tables."""
+    scopes, merging, told = run.fit.effects.scopes, run.merging, _told(run)
+    model = ModelSpecification(
+        domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
+    )
+    measured = [each.measurement(domain, merging) for each in run.tables]
+    return LearnedPotentials(
+        domain=domain,
+        total=run.fit.total,
+        unsupported=told.unsupported,
+        details=_details(run, domain, told),
+        model=model,
+        tables=CliqueTables.from_arrays(
+            domain, model.cliques, merging.expanded(scopes, run.fit.potentials())
+        ),
+        groups=tuple(tuple(group.tolist()) for group in merging.groups),
+        statistics=of_measurements(model, measured, total=run.total, **stamp.fields),
+        **stamp.fields,
+    )
+
+
+def said_of(run: Rounds, domain: Domain) -> str | None:
+    """Return the text of a warning about the rounds, from public numbers; None where they were interrupted."""
+    if interrupted_by() is not None:
+        return None
+    said, left_out = [], _left_out(run)
+    if left_out:
+        names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
+        said.append(
+            f"requested tables did not fit into `maximum_cells` beside the others: {', '.join(names)}"
+        )
+    if not run.measured and not left_out:
+        said.append("the noise hides all dependence: no table of two variables was measured")
+    if hides := _told(run).details.get(NOISE_HIDES):
+        said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")
+    return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
+
+
+def _told(run: Rounds) -> Told:
+    """Return the evidence on which states have records, from the tables of single variables."""
+    tables = [each.merged(run.merging) for each in run.tables]
+    total, error = number_of_records(tables) if run.total is None else (float(run.total), 0.0)
+    return Told.by(total, error, *single_counts(run.plan.declared, run.tables))
+
+
+def _left_out(run: Rounds) -> list[Scope]:
+    """Return the tables of the workload that do not fit beside those that were measured."""
+    inside = [set(scope) for scope in run.fit.effects.scopes]
+    asked, cards = run.plan.workload or (), run.merging.cardinalities
+    found = {c: tuple(v for v in c if cards[v] > 1) for c in asked}
+    missing = {c: kept for c, kept in found.items() if not any(set(kept) <= scope for scope in inside)}
+    model = [each.scope for each in (*run.measured, *run.singles)]
+    return [c for c, kept in missing.items() if not run.size.bears([*model, kept])]
+
+
+def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
+    """Return public numbers about a release, and the names of the states that are merged in the fit."""
+    status, merging = run.fit.status, run.merging
+    if run.has_fallen_back and status is not Status.DIVERGED:
+        status = Status.STOPPED_EARLY
+    left_out = [[str(domain.variables[v]) for v in scope] for scope in _left_out(run)]
+    merged = {
+        str(variable): [[str(states[s]) for s in part] for part in merging.parts(v)]
+        for v, (variable, states) in enumerate(zip(domain.variables, domain.states, strict=True))
+        if merging.is_merged(v)
+    }
+    return {
+        "status": str(status.value),
+        "rounds": len(run.tables_by_round),
+        "tables_measured": len(run.measured),
+        TABLES_BY_ROUND: list(run.tables_by_round),
+        "measured_again": len(run.again),
+        "refits_that_failed": run.failures,
+        "distance_from_optimum": run.fit.off if math.isfinite(run.fit.off) else None,
+        "merged_states": sum(run.plan.declared) - sum(merging.cardinalities),
+        **({"merged": merged} if merged else {}),
+        "one_way_noise": run.singles[0].law.scale,
+        "rho_spent": float(run.filter.spent),
+        NOT_MEASURED: run.apart.at_most(run.fit, merging.groups, run.error_of_total),
+        **stopped_details(),
+        **(told.details if status is not Status.DIVERGED else {}),
+        **({"left_out": left_out} if left_out else {}),
+    }

@@ -1,0 +1,420 @@
+r"""Adaptive rounds: which tables the model misses most is asked, they are measured, the model is fitted, and again.
+
+This is what sees the records. Every step looks at them and at what was released before. A `PrivacyFilter` is charged
+before each, so that neither the choices nor the number of rounds, which depend on the answers, can spend more than
+the total (`bayesprivmrf.privacy.filter` has the proof). What is `left` is rounded down, `charge` raises beyond it;
+`Spending` leaves out of a round's measurements a share of 2^-40, more than all rounding, so that it never does.
+Shares, sensitivities and laws are those of `select_measure.plan`.
+
+1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
+   noisy counts alone, and every later table is of merged states (`bayesprivmrf.learning.rounds.tables`).
+2. **How many tables stand out.** For each candidate c the *misfit* is
+
+   .. math:: u_c = \sum_x \bigl| M n_c(x) - e_c(x) \bigr|, \qquad
+       e_c(x) = \lfloor M \hat N \mu_c(x) \rceil ,
+
+   whole numbers in steps of 1/M record: the L1 distance between the data and the fitted model, whose mean counts
+   :math:`e_c` are public. A record that is added or removed changes one cell of :math:`n_c` by one, so that
+   :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
+   with D of the plan. The k-th largest of numbers each of which moves by at most so much moves by no more itself.
+   Of a heaviest basis of the candidates, which leaves out pairs that a chain of others says already, it moves by no
+   more either (`select_measure.basis`). So these order statistics of :math:`u_c` less a public
+   allowance, at several k, are released with discrete Gaussian noise of that sensitivity. The allowance is for the
+   noise that measuring k tables would have, and for what the noise on single variables, which is public, makes of
+   the misfit (`bayesprivmrf.learning.rounds.single_noise`).
+   Unless one of these numbers is three deviations of its noise above zero, or one where tables were measured before,
+   nothing stands out, and the round ends here; else the largest k whose number is above zero is the number of tables.
+3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
+   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M. A pair
+   across parts that those chosen before it join is no candidate any more. A table that is chosen, but for which the
+   model has no room in this round, is dropped and paid for.
+   The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not measured. These bounds are
+   released (`select_measure.unmeasured`): post-processing of answers that were paid for.
+4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
+   Gaussian noise. Single variables whose states are still hardly known are measured again beside them, as tables of
+   the same sensitivity and noise. The model is fitted to all that was measured so far
+   (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are taken again.
+5. **What is left.** If the last round measures nothing, be it because nothing stands out or because nothing fits,
+   what the filter has left is spent on what was measured before: all tables of the model, and single variables as in
+   step 4; where there are no tables, all single variables, and which states are rare is decided anew by both
+   measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
+   noise are those of step 4; and the filter is charged before it, as before any.
+
+The release holds the last model, and every noisy table as an answer to a query
+(`select_measure.released`): single
+variables first, then the tables of the rounds in their order, then what was measured again. Intervals rely on it. A
+`LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
+files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the
+noisy numbers are of noise alone (`bayesprivmrf.learning.models.noise_alone`).
+
+**More than thirty variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
+It has other public candidates (pairs across the independent parts of the model, and tables near each other within a
+part), and makes some choices at once (`select_measure.wide_rounds`). Filter, noise, measurements, fit and
+release are this file's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import interrupted_by, remember
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import (
+    RoundFit,
+    carried,
+    fit_tables,
+    maximal,
+    number_of_records,
+    unfinished,
+)
+from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
+from bayesprivmrf.learning.rounds.single_noise import SingleNoise
+from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
+from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
+from bayesprivmrf.mechanisms.select_measure.basis import basis_scores, ends_across, parts_of, without_subsets
+from bayesprivmrf.mechanisms.select_measure.misfits import expected_counts, misfit
+from bayesprivmrf.mechanisms.select_measure.plan import (
+    ROOM_SHARES,
+    ROUND_SHARES,
+    SINGLES_SHARE,
+    STEPS,
+    RoundsPlan,
+    Spending,
+    allowance,
+    choice_scale,
+    counting_law,
+    numbers_of_tables,
+    singles_law,
+    tables_law,
+)
+from bayesprivmrf.mechanisms.select_measure.size import Size
+from bayesprivmrf.mechanisms.select_measure.unmeasured import Asked, bound_by_choice, bound_by_count
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy.filter import PrivacyFilter
+
+STANDS_OUT = (3.0, 1.0)
+"""Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
+
+That columns depend at all is to be sure; once they do, a table more costs less than one that is missed.
+"""
+
+_ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
+# deviations of noise that these fits may be off: between rounds it would be taken for a misfit
+_ENOUGH_TO_CHOOSE, _ENOUGH = 0.01, 0.1
+
+
+@dataclass(slots=True)
+class Rounds:
+    """One run: the records behind it are let out by the source of noise alone."""
+
+    plan: RoundsPlan
+    source: NoiseSource
+    codes: np.ndarray
+    counts: IntArray
+    total: int | None = None
+    filter: PrivacyFilter = field(init=False)
+    merging: Merging = field(init=False)
+    size: Size = field(init=False)
+    singles: list[MeasuredTable] = field(init=False, default_factory=list)
+    measured: list[MeasuredTable] = field(init=False, default_factory=list)
+    again: list[MeasuredTable] = field(init=False, default_factory=list)
+    fit: RoundFit = field(init=False)
+    tables_by_round: list[int] = field(init=False, default_factory=list)
+    has_fit: bool = field(init=False, default=False)
+    apart: Unmeasured = field(init=False, default_factory=Unmeasured)
+    failures: int = field(init=False, default=0)
+    has_fallen_back: bool = field(init=False, default=False)
+    _round_number: int = field(init=False, default=0)
+    _room: float = field(init=False, default=1.0)
+    _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
+    _largest: tuple[float, float] = field(init=False, default=(0.0, 0.0))
+    _last_choice: tuple[int, np.ndarray] | None = field(init=False, default=None)
+
+    def __repr__(self) -> str:
+        return "Rounds(sensitive)"
+
+    def run(self) -> None:
+        """Spend the budget; an interruption ends the rounds, and no measured table is lost."""
+        self.filter = PrivacyFilter(self.plan.rho)
+        try:
+            self._measure_singles(SINGLES_SHARE * self.plan.rho)
+            self._spend()
+        except BaseException as error:
+            remember(error)
+            self._end()
+
+    def _spend(self) -> None:
+        """Run the rounds and the last fit; a fit that is interrupted becomes the last one."""
+        whole, has_measured = self.filter.left, False
+        for self._round_number, share in enumerate(ROUND_SHARES, start=1):
+            if interrupted_by() is not None:
+                return
+            has_measured = self._round(min(share * whole, self.filter.left))
+        if not has_measured:
+            self._measure_again(self.filter.left)
+        if interrupted_by() is None:
+            self._refit(is_last=True)
+
+    def _end(self) -> None:
+        """Keep all measured tables; the model is the last one, on the cliques of all tables.
+
+        An interruption may come while tables are drawn. Each table is kept as soon as it is drawn. The tables of
+        single variables are completed, because there is no model without them.
+        """
+        plan = self.plan
+        missing = [(v,) for v in plan.free if (v,) not in {each.scope for each in self.singles}]
+        if not self.filter.spent:
+            self.filter.charge(SINGLES_SHARE * plan.rho)
+        self._count_singles()
+        self._draw(missing, singles_law(plan), self.singles)
+        self.merging = Merging.by(plan.declared, self.tables, plan.rules)
+        cards = self.merging.cardinalities
+        self.size = Size(cards, plan.declared, plan.maximum_cells, plan.memory)
+        last = self.fit if self.has_fit and self.fit.effects.cardinalities == cards else None
+        tables = [each.merged(self.merging) for each in self.tables]
+        self.fit = unfinished(cards, tables, last, total=self.total)
+
+    # single variables
+
+    def _measure_singles(self, rho: float) -> None:
+        plan = self.plan
+        self._count_singles()
+        self._measured([(v,) for v in plan.free], rho, self.singles)
+        self.merging = Merging.by(plan.declared, self.singles, plan.rules)
+        self.apart.groups = self.merging.groups
+        self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
+        self.codes = self.merging.codes(self.codes)
+        self._use(self._first_fit())
+
+    def _count_singles(self) -> None:
+        """Count each variable by itself, with its declared states; no later step counts it again."""
+        for v in self.plan.free:
+            if (v,) not in self._kept:
+                exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v])
+                self._kept[v,] = exact.astype(np.int64)
+
+    def _use(self, fit: RoundFit) -> None:
+        self.fit, self.has_fit = fit, True
+
+    def _first_fit(self) -> RoundFit:
+        """Fit single variables; if that diverges, all are even, so that misfits are of finite numbers."""
+        found = self._fitted()
+        if found.status is not Status.DIVERGED:
+            return found
+        self.failures += 1
+        return replace(found, coordinates=np.zeros_like(found.coordinates), off=math.inf)
+
+    def _fitted(self, last: RoundFit | None = None, *, is_last: bool = False) -> RoundFit:
+        """Fit to all that was measured."""
+        return fit_tables(
+            self.merging.cardinalities,
+            [each.merged(self.merging) for each in self.tables],
+            last,
+            total=self.total,
+            iterations=_LAST_ITERATIONS if is_last else _ITERATIONS,
+            enough=_ENOUGH if is_last else _ENOUGH_TO_CHOOSE,
+        )
+
+    # one round
+
+    def _round(self, rho: float) -> bool:
+        """Ask, choose, measure and fit; return whether tables were measured, else their share of rho is left."""
+        if not rho > 0:
+            return False
+        scopes = self._eligible()
+        if not scopes:
+            return False
+        misfits = self._misfits(scopes)
+        cells = np.array([math.prod(self.merging.cardinalities[v] for v in c) for c in scopes])
+        spent = Spending.of(rho)
+        number = self._how_many(scopes, misfits, cells, spent)
+        chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
+        if not chosen:  # nothing stands out, or none of it fits
+            bound_by_count(
+                self.apart, self._asked(scopes, cells, spent), self._of_noise(scopes), *self._largest
+            )
+            return False
+        is_last = self._round_number == len(ROUND_SHARES)
+        self._measure(chosen, self.filter.left if is_last else spent.measuring)
+        self.tables_by_round.append(len(chosen))
+        bound_by_choice(
+            self.apart, self._asked(scopes, cells, spent), number, self._last_choice, self.measured
+        )
+        self._refit()
+        return True
+
+    def _asked(self, scopes: list[Scope], cells: IntArray, spent: Spending) -> Asked:
+        return Asked(plan=self.plan, fit=self.fit, scopes=scopes, cells=cells, spent=spent)
+
+    def _misfits(self, scopes: list[Scope]) -> IntArray:
+        """Return how far the model is from each table: sensitive."""
+        expected = [expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)]
+        found = [misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)]
+        return np.array(found, dtype=np.int64)
+
+    def _eligible(self) -> list[Scope]:
+        model = self._scopes()
+        found = self.plan.candidates(self.merging.cardinalities, model)
+        if self.plan.workload is None and self._round_number == 1:
+            found = [c for c in found if len(c) == 2]
+        inside, taken = [set(scope) for scope in self.fit.effects.scopes], self.size.share(model)
+        self._room = taken + ROOM_SHARES[self._round_number - 1] * max(1 - taken, 0.0)
+        return [c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])]
+
+    def _bears(self, scopes: Sequence[Scope]) -> bool:
+        """Whether the model has room for these scopes in this round."""
+        return self.size.bears(scopes, self._room)
+
+    def _ends(self, scopes: Sequence[Scope], chosen: Sequence[Scope] = ()) -> IntArray:
+        """Return the parts of the model that pairs join; of a workload every table counts by itself."""
+        if self.plan.workload is not None:
+            return np.full((len(scopes), 2), -1, dtype=np.int64)
+        return ends_across(scopes, parts_of(len(self.plan.declared), [*self._scopes(), *chosen]))
+
+    def _scopes(self) -> list[Scope]:
+        """Return the scopes of all that was measured."""
+        return [each.scope for each in (*self.measured, *self.singles)]
+
+    @property
+    def tables(self) -> list[MeasuredTable]:
+        """All that was measured, in the order in which it is released."""
+        return [*self.singles, *self.measured, *self.again]
+
+    def _single_noise(self) -> SingleNoise:
+        return SingleNoise.left(self.plan.declared, self.merging, self.tables)
+
+    def _counts(self, scope: Scope) -> IntArray:
+        """Return the exact table of a scope, of merged states unless it is one variable's: sensitive."""
+        if scope not in self._kept:
+            shape = [self.merging.cardinalities[v] for v in scope]
+            flat = np.ravel_multi_index(tuple(self.codes[:, v] for v in scope), shape)
+            table = np.bincount(flat, weights=self.counts, minlength=math.prod(shape))
+            self._kept[scope] = table.astype(np.int64)
+        return self._kept[scope]
+
+    def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
+        """Return how many tables stand out, by noisy order statistics of a heaviest basis."""
+        ends, beyond = self._ends(scopes), misfits - self._of_noise(scopes)
+        numbers = numbers_of_tables(len(basis_scores(misfits, ends)))
+        allowances = [allowance(cells, tables_law(self.plan, spent.measuring, k), 1.5) for k in numbers]
+        exact = [int(basis_scores(beyond - a, ends)[-k]) for k, a in zip(numbers, allowances, strict=True)]
+        return self._standing(numbers, exact, spent)
+
+    def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
+        """Return what noise on single variables makes of misfits, steps of 1/M record: public."""
+        return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
+
+    def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
+        """Return the largest number whose order statistic is above zero with noise, each of sensitivity D.
+
+        It is none if no order statistic stands out of this noise by `STANDS_OUT` deviations: three, which K numbers
+        of noise alone reach in .00135 K of cases at most; one, where the model has tables already.
+        """
+        law = counting_law(self.plan, spent.counting, len(numbers))
+        self.filter.charge(spent.counting)
+        noisy = self.source.add(np.array(exact, dtype=np.int64), law)
+        self._largest = float(noisy[0]), law.standard_deviation
+        if not noisy.max() > STANDS_OUT[bool(self.measured)] * law.standard_deviation:
+            return 0
+        return max(k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0)
+
+    def _choose(
+        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
+    ) -> list[Scope]:
+        """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
+        chosen: list[Scope] = []
+        self._last_choice = None
+        model = self._scopes()
+        everything = without_subsets(scopes)
+        if number >= len(everything) and self._bears([*model, *everything]):
+            return everything
+        scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
+        scale = choice_scale(self.plan, spent.choosing / number)
+        eligible, is_across = np.ones(len(scopes), dtype=bool), self._ends(scopes)[:, 0] >= 0
+        for _ in range(number):
+            if not eligible.any():
+                break
+            self.filter.charge(spent.choosing / number)
+            place = int(self.source.choose(scores[None, :], scale, eligible[None, :])[0])
+            if self._bears([*model, *chosen, scopes[place]]):
+                chosen.append(scopes[place])
+                self._last_choice = place, eligible.copy()
+                inside = set(scopes[place])
+                eligible &= np.array([not set(c) <= inside for c in scopes])
+                eligible &= ~is_across | (self._ends(scopes, chosen)[:, 0] >= 0)
+            eligible[place] = False
+        return chosen
+
+    def _measure(self, chosen: Sequence[Scope], rho: float) -> None:
+        """Measure the chosen tables, and beside them again those of variables that are hardly known."""
+        self._measured([*chosen, *self._beside(chosen, rho)], rho, self.measured, self.again)
+
+    def _beside(self, chosen: Sequence[Scope], rho: float) -> list[Scope]:
+        return self._single_noise().worth_repeating(len(chosen), self.plan.moved / (2 * rho))
+
+    def _measured(
+        self,
+        scopes: Sequence[Scope],
+        rho: float,
+        into: list[MeasuredTable],
+        alone: list[MeasuredTable] | None = None,
+    ) -> None:
+        """Charge and draw tables with the same noise; those of single variables are appended to `alone`."""
+        law = tables_law(self.plan, rho, len(scopes))
+        self.filter.charge(rho)
+        self._draw(scopes, law, into, alone)
+        self.merging = Merging.by(self.plan.declared, self.tables, self.plan.rules)
+
+    def _draw(
+        self,
+        scopes: Sequence[Scope],
+        law: NoiseLaw,
+        into: list[MeasuredTable],
+        alone: list[MeasuredTable] | None = None,
+    ) -> None:
+        """Keep each table as soon as it is drawn."""
+        for scope in scopes:
+            kept = into if alone is None or len(scope) > 1 else alone
+            noisy = self.source.add(self._counts(scope), law)
+            kept.append(MeasuredTable(scope=scope, values=noisy, law=law))
+
+    def _measure_again(self, rho: float) -> None:
+        """Spend what the rounds left, for nothing stands out any more, on what was measured; see the module."""
+        if not rho > 0:
+            return
+        known = list(maximal([each.scope for each in self.measured]))
+        if known:
+            self._measured([*known, *self._beside(known, rho)], rho, self.again)
+            return
+        self._measured([(v,) for v in self.plan.free], rho, self.again)
+        self._use(self._first_fit())  # the merged states may differ from before
+
+    def _refit(self, *, is_last: bool = False) -> None:
+        """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
+        found = self._fitted(self.fit, is_last=is_last)
+        if is_last:
+            tables = [each.merged(self.merging) for each in self.tables]
+            found = with_learned_scales(found, tables, total=self.total)
+        self.has_fallen_back = found.status is Status.DIVERGED
+        self.failures += self.has_fallen_back
+        if self.has_fallen_back:
+            found = replace(
+                self.fit,
+                effects=found.effects,
+                coordinates=carried(found.effects, self.fit),
+                off=math.inf,  # what it was off is of another objective, without the newest tables
+            )
+        self.fit = found
+
+    @property
+    def error_of_total(self) -> float:
+        """Standard error of the number of records by the tables; 0 where it is public."""
+        merged = [each.merged(self.merging) for each in self.tables]
+        return 0.0 if self.total is not None else number_of_records(merged)[1]

@@ -1,0 +1,148 @@
+r"""Rounds of many variables: all pairs are asked about once, and later those near each other in the model.
+
+`select_measure.rounds` has the steps. What differs is which tables are candidates, and which of them count:
+
+- **Across parts** of the model, which are independent in it, the candidates are pairs. Their misfits against
+  independence are computed once, when the model is that of single variables, and stand for all rounds: they are
+  functions of the records and of answers given before, which is all that a score must be.
+- **Within a part** the candidates are the pairs and triples that a clique holds, and the pairs that add few cells
+  (`bayesprivmrf.learning.rounds.junction`). Their misfits are against the last model.
+
+Choices are made some at once (`NoiseSource.choose_several`), each by the exponential mechanism among those left, and
+cost what as many in turn do, but for rounding. One that closes a ring with those before it, or does not fit, is
+dropped and paid for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+
+import numpy as np
+
+from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.learning.rounds.fit import maximal
+from bayesprivmrf.learning.rounds.junction import GrowingForest
+from bayesprivmrf.learning.rounds.single_noise import SingleNoise
+from bayesprivmrf.mechanisms.select_measure.misfits import (
+    expected_counts,
+    independent_misfits,
+    misfit,
+    pair_misfits,
+)
+from bayesprivmrf.mechanisms.select_measure.plan import STEPS, Spending, allowance, tables_law
+from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
+from bayesprivmrf.model.tables import IntArray
+from bayesprivmrf.privacy import selection_scale
+
+NEAR = 64
+"""A pair within a part may add this share of the most cells, one in so many."""
+
+BATCHES = 64
+"""Times that a round looks at the scores to choose all its tables."""
+
+
+@dataclass(slots=True)
+class WideRounds(Rounds):
+    """One run over many variables; see the module."""
+
+    forest: GrowingForest = field(init=False)
+    _across: IntArray | None = field(init=False, default=None)
+    _across_noise: SingleNoise = field(init=False)
+    _costs: IntArray = field(init=False)
+    _expected: dict[Scope, IntArray] = field(init=False, default_factory=dict)
+
+    def _eligible(self) -> list[Scope]:
+        """Return pairs across parts, then pairs within them, then triples."""
+        effects, beta = self.fit.effects, self.fit.coordinates
+        cards, plan = self.merging.cardinalities, self.plan
+        self.forest = forest = GrowingForest(cards, effects.scopes)
+        self._expected.clear()
+        room = plan.maximum_cells - forest.cells
+        free = [v for v, k in enumerate(cards) if k > 1]
+        parts = forest.parts.tolist()
+        across = [
+            (u, v) for u, v in combinations(free, 2) if parts[u] != parts[v] and cards[u] * cards[v] <= room
+        ]
+        within, costs = [], [cards[u] * cards[v] for u, v in across]
+        reach = min(room, plan.maximum_cells // NEAR)
+        for pair, cost, table in forest.near(effects, beta, reach):
+            if table.size <= plan.maximum_cells:
+                within.append(pair)
+                costs.append(cost)
+                self._expected[pair] = expected_counts(table, self.fit.total)
+        triples = [c for c in forest.triples() if math.prod(cards[v] for v in c) <= plan.maximum_cells]
+        for scope, table in zip(triples, forest.margins(effects, beta, triples), strict=True):
+            self._expected[scope] = expected_counts(table, self.fit.total)
+        self._costs = np.array(costs + [0] * len(triples), dtype=np.int64)
+        return across + within + triples
+
+    def _misfits(self, scopes: list[Scope]) -> IntArray:
+        """Return how far the model is from each table: sensitive."""
+        cards = self.merging.cardinalities
+        if self._across is None:
+            shares = self.fit.probabilities([(v,) for v in range(len(cards))])
+            self._across = independent_misfits(self.codes, self.counts, shares, self.fit.total, STEPS)
+            self._across_noise = self._single_noise()
+        across = [c for c in scopes if c not in self._expected]
+        pairs = [(c[0], c[1]) for c in scopes if c in self._expected and len(c) == 2]
+        found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs], STEPS)
+        triples = [misfit(self._counts(c), self._expected[c]) for c in scopes if len(c) > 2]
+        rows, columns = np.array(across, dtype=np.int64).reshape(-1, 2).T
+        return np.concatenate([self._across[rows, columns], found, np.array(triples, dtype=np.int64)])
+
+    def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
+        """Of pairs across parts, what noise made of the misfits that stand for all rounds."""
+        then = np.rint(STEPS * self._across_noise.misfits(scopes)).astype(np.int64)
+        return np.where([c in self._expected for c in scopes], Rounds._of_noise(self, scopes), then)
+
+    def _choose(
+        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
+    ) -> list[Scope]:
+        """Return tables, chosen some at once; one that does not fit with those before it is dropped."""
+        scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
+        place_of = {scope: place for place, scope in enumerate(scopes)}
+        across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
+        ends = np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)
+        chosen: list[Scope] = []
+        most, share = math.ceil(number / BATCHES), spent.choosing / number
+        while number > 0:
+            room = self.plan.maximum_cells - self.forest.cells
+            eligible &= self._costs <= room
+            eligible[:across] &= np.not_equal(*self.forest.parts[ends].T)
+            left = np.flatnonzero(eligible)
+            batch = min(most, number, left.size)
+            if batch == 0:
+                break
+            rho = share * batch
+            scale = selection_scale(self.plan.largest_change, rho, batch, at_once=True)
+            self.filter.charge(rho)
+            for place in left[self.source.choose_several(scores[None, left], scale, batch)[0]].tolist():
+                eligible[place] = False
+                if self._takes(scopes[place]):
+                    chosen.append(scopes[place])
+                    for pair in combinations(scopes[place], 2):
+                        eligible[place_of.get(pair, place)] = False
+            number -= batch
+        return self._bearable(chosen)
+
+    def _takes(self, scope: Scope) -> bool:
+        """Whether a table fits next to those before it; the forest then holds it."""
+        if self.forest.holds(scope):
+            return True
+        u, v = scope
+        is_ring = scope not in self._expected and self.forest.parts[u] == self.forest.parts[v]
+        if is_ring or self.forest.cells + self.forest.cost(u, v) > self.plan.maximum_cells:
+            return False
+        self.forest.add(u, v)
+        return True
+
+    def _bearable(self, chosen: list[Scope]) -> list[Scope]:
+        """Return the first of the chosen tables with which exact inference bears the model: nearly always all."""
+        model = self._scopes()
+        kept = len(chosen)
+        while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
+            kept = kept * 15 // 16
+        return chosen[:kept]
