@@ -245,12 +245,12 @@ def threes(kind: str) -> None:
         "mixed": (mixed(0.4), 2, [4_000, 8_000, 16_000]),
         "blocks": (forest_of_threes(2, 0.5), 2, [32_000, 64_000]),
     }[kind]
-    if kind == "blocks":
-        rules: list[dict[str, Any]] = [{"order": 3, "certificate": "blocks"}]
-    else:
-        rules = [{"order": 3}, {"order": 3, "given": 1}, {"order": 2}]
+    rules: list[dict[str, Any]] = [{"order": 3}]
+    if kind != "blocks":
+        rules += [{"order": 3, "given": 1}, {"order": 2}]
+    certified = BlockStructure if kind == "blocks" else StableStructure
     for rule in rules:
-        mechanism = StableStructure(**PROMISE, structure="graph", **rule)
+        mechanism = certified(**PROMISE, structure="graph", **rule)
         shown(f"threes, {kind}", mechanism, sizes, draw, k=k, told=f" {rule}")
 
 
