@@ -547,6 +547,15 @@ def test_wrong_usage_is_code_two(toy, capsys):
         assert remedy == " ".join(["see bayesprivmrf", *arguments[:1], "--help"])
 
 
+@pytest.mark.parametrize("arguments", [[], ["cgm-fig2", "--quick"], ["--help"]])
+def test_the_papers_figures_are_said_to_be_made_elsewhere(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["reproduce", *arguments])
+    assert caught.value.code == 2
+    refusal, _ = capsys.readouterr().err.splitlines()
+    assert "`uv run python -m benchmarks.papers`" in refusal
+
+
 def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys):
     arguments = (
         "compare",

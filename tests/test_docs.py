@@ -21,6 +21,7 @@ from bayesprivmrf.cli.parser import command_parser
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 from bayesprivmrf.learning import LearnedIsing, LearnedNetwork
+from benchmarks.papers.command import papers_parser
 
 ROOT = Path(__file__).parents[1]
 GUIDES = [
@@ -47,9 +48,13 @@ def blocks(path: Path) -> list[Block]:
     ]
 
 
-def commands(block: Block) -> list[list[str]]:
+def commands(block: Block, program: str = "bayesprivmrf") -> list[list[str]]:
+    """Return the arguments of every command of a program."""
     lines = block.text.replace("\\\n", " ").splitlines()
-    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("bayesprivmrf ")]
+    found = [
+        line.removeprefix(program) for line in lines if line == program or line.startswith(f"{program} ")
+    ]
+    return [shlex.split(line, comments=True) for line in found]
 
 
 def test_every_guide_is_found():
@@ -71,10 +76,9 @@ def shorter_chains(monkeypatch):
 @pytest.fixture
 def fewer_replicates(monkeypatch):
     """Intervals by simulated releases take ten of them where a guide names no number."""
-    for function in (LearnedNetwork.interval, LearnedNetwork.interval_forecast):
-        *others, replicates = function.__defaults__
-        assert replicates == 100
-        monkeypatch.setattr(function, "__defaults__", (*others, 10))
+    *others, replicates = LearnedNetwork.interval.__defaults__
+    assert replicates == 100
+    monkeypatch.setattr(LearnedNetwork.interval, "__defaults__", (*others, 10))
 
 
 @pytest.mark.usefixtures("shorter_chains", "fewer_replicates")
@@ -99,6 +103,8 @@ def test_a_guide_runs_top_to_bottom(path, tmp_path, monkeypatch):
                 command_parser().parse_args(command)
                 if path.name in RUN_SHELL:
                     assert main(command) == 0
+            for command in commands(block, "uv run python -m benchmarks.papers"):
+                papers_parser().parse_args(command)
 
 
 def test_links_between_guides_lead_somewhere():

@@ -4,7 +4,7 @@
 
 1. ``_prepare``: what was declared is checked, the budget is split, and a subclass makes its own public plan. No data.
 2. ``_guarantee``: zero-concentrated privacy of `rho` for the neighbouring relation, whatever the answers will be, or
-   of more where a paper's constants spend more (`_cost`). No data.
+   what a subclass spends in its place (`_cost`). No data.
 3. ``_read``: **data to codes**, by `read_records`, before the ledger is charged; no other hook sees the data frame. A
    value becomes the position of its label among the declared states: `bayesprivmrf.mechanisms.reading` matches
    columns and labels, and takes a missing or an undeclared value for the state declared for it, or refuses the data
@@ -297,7 +297,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         return PrivacyGuarantee(rho=self._cost(plan), adjacency=self.adjacency)
 
     def _cost(self, plan: PlanT) -> float:
-        """Return what a release costs, nats: the budget, or what a paper's constants really spend."""
+        """Return what a release costs, nats: the budget, unless a subclass spends another sum."""
         return self.rho
 
     @final

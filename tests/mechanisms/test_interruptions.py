@@ -16,7 +16,6 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import InterruptionWarning, PrivacyError
 from bayesprivmrf.mechanisms import (
     DPSGD,
-    DPSGDSearch,
     GaussianStatistics,
     LaplaceStatistics,
     ObjectivePerturbation,
@@ -29,6 +28,8 @@ from bayesprivmrf.mechanisms import (
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.noise import SimulatedNoise
+from benchmarks.papers.block_structure import BlockStructure
+from benchmarks.papers.dpsgd_search import DPSGDSearch
 
 from .contract import Account, Replay, released
 
@@ -178,7 +179,7 @@ def test_a_second_interruption_is_obeyed():
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, TimeoutError])
 def test_one_interruption_of_the_coins_of_blocks_loses_no_structure(kind):
-    mechanism = StableStructure(epsilon=2.0, delta=1e-5, certificate="blocks")
+    mechanism = BlockStructure(epsilon=2.0, delta=1e-5)
     release = released(mechanism, NETWORK, data(), Interrupting((1,), kind))
     assert release.guarantee == mechanism.promise(NETWORK)
 

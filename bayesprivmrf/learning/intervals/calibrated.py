@@ -70,7 +70,7 @@ def limits(
     """
     space, estimate = learned.coordinates(), learned.vector()
     in_a_round, unmoved, moved = _counts(replicates)
-    with _bar(releases(replicates)) as advance:
+    with _bar(_ROUNDS * in_a_round + unmoved + moved) as advance:
 
         def answers(thetas: Iterable[FloatArray]) -> FloatArray:
             """What the map makes of records from each model, one row each."""
@@ -111,12 +111,6 @@ def limits(
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
             is_deaf[own] = reach.is_deaf & (np.abs(estimate[own]) > -reach.y[0])
     return low, high, is_deaf
-
-
-def releases(replicates: int) -> int:
-    """Return how many releases are simulated in all."""
-    in_a_round, unmoved, moved = _counts(replicates)
-    return _ROUNDS * in_a_round + unmoved + moved
 
 
 def _counts(replicates: int) -> tuple[int, int, int]:

@@ -21,7 +21,6 @@ docs/learning.md has measured coverage.
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,7 +34,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
-from bayesprivmrf.learning.intervals.replicates import replicates_of, size_of
+from bayesprivmrf.learning.intervals.replicates import size_of
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.solution import LearnedSolution
     from bayesprivmrf.release.base import Provenance
 
-_SECOND = 1.0  # about what linearised intervals of measured pairs take
 _NOT_VARIABLES = (
     "`interval` of a learned model is for all its couplings, and takes no variables or `given`; probabilities of "
     "some variables are had from `solution.interval(variables)` after SelectMeasure(rho), and with `given` from "
@@ -124,8 +122,8 @@ class LearnedParameters(ABC):
         """Words of an error about intervals of couplings where the map is not known."""
         return (
             "an interval must simulate how the model was made, and this one does not know: it was fitted to parities "
-            "without a law of their noise (use method='gaussian' for them), comes from an older file, or was made by "
-            "hand."
+            "without a law of their noise (use method='gaussian' for them), was learned with the paper's constants "
+            "(import benchmarks.papers.frank_wolfe of the repository), comes from an older file, or was made by hand."
         )
 
     @property
@@ -291,45 +289,6 @@ class LearnedParameters(ABC):
             marks=marks,
             is_simulated=self.provenance.simulated,
         )
-
-    def interval_forecast(
-        self,
-        replicates: int = 100,
-        *,
-        method: Literal["linearised", "calibrated"] | None = None,
-        total: float | None = None,
-    ) -> dict[str, Any]:
-        """Tell which form `interval` would take, how many releases it simulates, and about how long that takes here.
-
-        The time is that of one simulated release, or of one round of the linearised form, times their number: a
-        linearised form that does not settle is followed by the calibrated one. The arguments are those of `interval`.
-
-        Returns
-        -------
-        dict
-            ``method``, ``releases`` and ``seconds``.
-
-        Raises
-        ------
-        ArgumentError
-            An argument is out of range.
-        ModelError
-            The release does not know its map, or no number of records.
-        """
-        replicates = whole_number("replicates", replicates, 2)
-        if method is not None:
-            one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
-        size, random = size_of(self, total), generator(None)
-        if method != "calibrated" and hasattr(self.map, "linearised"):
-            cost = getattr(self.map, "linearised_cost", lambda *_: (0, _SECOND))(self, size, random)
-            if cost is not None:
-                return {"method": "linearised", "releases": cost[0], "seconds": cost[1]}
-        if method == "linearised":
-            raise ArgumentError(_NOT_LINEAR)
-        replicates_of(self, 1, random, size)  # the first one compiles and plans
-        begin, count = time.perf_counter(), calibrated.releases(replicates)
-        replicates_of(self, 1, random, size)
-        return {"method": "calibrated", "releases": count, "seconds": count * (time.perf_counter() - begin)}
 
     def _linearised(
         self, prob: float, size: float, random: np.random.Generator

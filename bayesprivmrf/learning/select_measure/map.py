@@ -94,7 +94,6 @@ _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
 _CHUNK = 1 << 22  # entries of the matrix of effects
 _NODES = 41  # of the integral over sampling
 _HALVINGS = 30
-_SECOND = 1.0
 _LEAST_VARIANCE = 1e-9  # records squared
 _ROUNDING = 1e-12  # of the largest eigenvalue: what a smaller one is, rounding decides
 
@@ -160,11 +159,6 @@ class CouplingsByMeasurement(SavedMap):
         except BaseException as error:
             remember(error)
             return fit_couplings(measured, self.plan, total, self._total_variance, is_interrupted=True)
-
-    def linearised_cost(self, learned: LearnedPairs, *_: object) -> tuple[int, float]:
-        """Return that `linearised` simulates no release and takes about a second."""
-        require_own_fit(learned)
-        return 0, _SECOND
 
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator

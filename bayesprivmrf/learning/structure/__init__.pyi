@@ -1,4 +1,3 @@
-from .blocks import answers_of_blocks, enough_blocks, most_frequent
 from .dependence_graph import THRESHOLDS, PairScores, excess_range, graphs_to_choose, stable_graph
 from .packed_records import UNIT, PackedRecords
 from .released import ReleasedGraph
@@ -12,12 +11,9 @@ __all__ = [
     "PackedRecords",
     "PairScores",
     "ReleasedGraph",
-    "answers_of_blocks",
-    "enough_blocks",
     "excess_range",
     "gap_range",
     "graphs_to_choose",
-    "most_frequent",
     "release_threshold",
     "scaled_scores",
     "stable_graph",

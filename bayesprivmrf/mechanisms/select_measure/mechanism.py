@@ -149,7 +149,7 @@ class SelectMeasure(
     measure: Measure | None = None
     workload: Iterable[Clique] | None = None
     maximum_cells: int = MAXIMUM_CELLS
-    _removed: ClassVar[Mapping[str, str]] = {
+    removed_settings: ClassVar[Mapping[str, str]] = {
         "seconds": "learning does not depend on time; set a smaller `maximum_cells` for a shorter release, and see "
         "`preview(network, total=...)` for about how long it takes"
     }
