@@ -15,7 +15,7 @@ from .inference import (
 )
 from .model import CliqueTables, Domain, ModelSpecification, declare, markov_chain
 from .privacy import Adjacency, PrivacyGuarantee, compose
-from .release import NoisyStatistics, load_release
+from .release import Measurement, NoisyStatistics, load_release
 
 __all__ = [
     "CGM",
@@ -23,6 +23,7 @@ __all__ = [
     "CliqueTables",
     "Domain",
     "LatentCounts",
+    "Measurement",
     "ModelSpecification",
     "NaiveMLE",
     "NoiseAwareMAP",

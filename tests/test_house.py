@@ -29,10 +29,6 @@ ARGUMENTS = {
 
 LATER = {
     ("model.pgmpy_networks", "model.specification"),  # two methods that say it in another library's words
-    (
-        "release.measured",
-        "release.statistics",
-    ),  # a constructor of the base gives what holds queries of any kind
 }
 """Cycles of modules that are left when imports inside functions count: each is one arrow back within one folder."""
 

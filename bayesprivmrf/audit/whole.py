@@ -89,7 +89,7 @@ def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
 def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
     """Return by how much each released number moves between the worst neighbours, possible or not."""
     most = _at_most(release) or 1
-    if not hasattr(release, "tables"):
+    if not release.has_tables:
         return most * np.concatenate(moves(release.bound, _worst(release, adjacency).neighbours))
     before, after = (
         _tables(release.specification, records) for records in neighbours(release.specification, adjacency)
@@ -118,7 +118,7 @@ def _worst(release: NoisyStatistics, adjacency: Adjacency) -> Sensitivity:
 def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
     """Return made-up neighbouring data sets: the worst for queries where these are possible, or those for tables."""
     model = release.specification
-    if hasattr(release, "tables"):
+    if release.has_tables:
         return neighbours(model, adjacency)
     found = _worst(release, adjacency).neighbours
     records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]

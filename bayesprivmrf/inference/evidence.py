@@ -32,7 +32,7 @@ from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.release.measured import stacked
+from bayesprivmrf.release.measurement import stacked
 
 LARGEST_TOTAL = 1e12
 """Largest number of records that estimators fit: up to it, doubles hold a count to a thousandth of a record."""
@@ -366,7 +366,7 @@ def _measured(
     releases: Sequence[NoisyStatistics], model: ModelSpecification
 ) -> tuple[tuple[tuple[int, ...], ...], tuple[BoundQuery, ...] | None]:
     """Return scopes of tables, of which each of the model's cliques has one at least; or queries."""
-    if all(hasattr(release, "tables") for release in releases):
+    if all(release.has_tables for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
         return tuple(tuple(model.domain.index(v) for v in clique) for clique in cliques), None
     queries = tuple(query for release in releases for query in _bound(release, model))

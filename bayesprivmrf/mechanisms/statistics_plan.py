@@ -27,7 +27,6 @@ from bayesprivmrf.planning import drowned_queries, drowned_tables
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery, Query, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
-from bayesprivmrf.release.measured import of_measurements
 
 LARGEST_WEIGHT = 2**26
 """Limit on what one record may add to an answer, set without data. 64 bits then hold sums over 2^35 records."""
@@ -78,7 +77,7 @@ class StatisticsPlan:
         parts = np.split(noisy, self.offsets[1:-1])
         given = zip(self.queries, parts, self.noise, strict=True)
         measured = [Measurement(one.query, part, law) for one, part, law in given]
-        return of_measurements(model, measured, self.queries, **stamp)
+        return NoisyStatistics(specification=model, measurements=measured, bound=self.queries, **stamp)
 
     def drowned(self, total: float, what: str) -> str | None:
         """Return what a warning says, if the noise would drown a table at this number of records."""

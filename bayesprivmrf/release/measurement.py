@@ -1,19 +1,22 @@
-"""A measurement: what was asked, what was answered with noise, and the law of that noise."""
+"""Measurements: what was asked, what was answered with noise, and the distribution of that noise."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import is_labeled, number_array, sides_of
+from bayesprivmrf.checks import is_labeled, number_array, require, sides_of
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model import CliqueTables, ModelSpecification
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.privacy import NoiseLaw
-from bayesprivmrf.queries import Query
+from bayesprivmrf.queries import BoundQuery, Query, table
 
 
 @dataclass(frozen=True, eq=False, kw_only=False)
@@ -98,3 +101,107 @@ def check_answers(name: str, values: np.ndarray, noise: NoiseLaw) -> None:
             f"{name} must be whole numbers under {noise.name} noise; state the continuous law if that is what "
             "was added."
         )
+
+
+def measurements_of_cliques(
+    model: ModelSpecification, tables: CliqueTables | None, noise: Sequence[NoiseLaw]
+) -> list[Measurement]:
+    """Return the measurements of one table for each clique.
+
+    Raises
+    ------
+    ModelError
+        The tables are those of another model, or there are more or fewer noise distributions than tables.
+    """
+    if tables is None or tables.cliques != model.cliques or tables.domain != model.domain:
+        raise ModelError("`tables` must be those of `specification`; make them with `specification.tables`.")
+    require(
+        len(noise) == len(model.cliques),
+        "noise",
+        f"hold one law for each of the {len(model.cliques)} tables",
+        str(len(noise)),
+        error=ModelError,
+    )
+    parts = np.split(tables.flat, model.offsets[1:-1]) if model.cliques else []
+    queries = [table(*clique) for clique in model.cliques]
+    return [Measurement(*each) for each in zip(queries, parts, noise, strict=True)]
+
+
+def measured_on(
+    model: ModelSpecification, measurements: Any, bound: Sequence[BoundQuery] | None = None
+) -> tuple[list[Measurement], np.ndarray, tuple[BoundQuery, ...] | None]:
+    """Return measurements as they stand on a model, all their numbers, and their queries on the model.
+
+    Where the measurements are the whole table of each clique, they are returned as such, and None in place of bound
+    queries: nothing needs the matrices of whole tables. Numbers that count impossible cells alone are set to 0.
+
+    Raises
+    ------
+    ArgumentError
+        Something other than measurements is given.
+    ModelError
+        A query does not fit the model, or has another number of rows than there are values.
+    """
+    if isinstance(measurements, Measurement) or not isinstance(measurements, Iterable):
+        raise ArgumentError(
+            f"`measurements` must be a list of measurements, got a {type(measurements).__name__}; write [...]."
+        )
+    given = []
+    for each in listed("`measurements`", measurements):
+        if not isinstance(each, Measurement):
+            raise ArgumentError(
+                f"`measurements` must hold measurements, got a {type(each).__name__}; write "
+                "Measurement(query, values, noise)."
+            )
+        given.append(each.aligned(model))
+    sizes = np.diff(model.offsets).tolist()
+    whole = [table(*clique) for clique in model.cliques]
+    is_whole = [each.query for each in given] == whole
+    if not is_whole:  # nor need whole tables be bound to learn that they are whole
+        bound = tuple(each.query.bind(model) for each in given) if bound is None else tuple(bound)
+        sizes = [*map(len, bound)]
+        is_whole = tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques
+    for size, each in zip(sizes, given, strict=True):
+        if size != len(each.values):
+            raise ModelError(
+                f"the values of {each.query!r} must be {size} numbers, one for each of its rows, got "
+                f"{len(each.values)}."
+            )
+    if is_whole:
+        given, bound = [replace(each, query=query) for each, query in zip(given, whole, strict=True)], None
+    values = [each.values for each in given]
+    flat = np.concatenate(values) if bound is None and values else np.concatenate([np.zeros(0), *values])
+    informative = informative_numbers(model, bound)
+    if flat[~informative].any():
+        flat = np.where(informative, flat, 0)
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        given = [replace(each, values=part) for each, part in zip(given, parts, strict=True)]
+    flat.flags.writeable = False
+    return given, flat, None if bound is None else tuple(bound)
+
+
+def informative_numbers(model: ModelSpecification, bound: Sequence[BoundQuery] | None) -> np.ndarray:
+    """Return a mask of the numbers that count some possible cell; any other is 0, whoever the records are.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    bound
+        The queries on it; None for the table of each clique.
+    """
+    possible = model.possible
+    if bound is None:
+        return np.ones(model.size, bool) if possible is None else possible
+    if possible is not None:
+        return abs(stacked(bound, model.size)) @ possible > 0
+    sums = [np.ravel(abs(query.matrix).sum(axis=1)) for query in bound]
+    return np.concatenate([np.zeros(0), *sums]) > 0
+
+
+def stacked(bound: Sequence[BoundQuery], size: int) -> Any:
+    """Return the matrices of queries on the cells of all the model's tables, one below the other."""
+    from scipy.sparse import csr_array, vstack
+
+    blocks = [query.in_cliques for query in bound]
+    return vstack(blocks, format="csr").astype(float) if blocks else csr_array((0, size))

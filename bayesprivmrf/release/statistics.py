@@ -1,11 +1,11 @@
-"""Frozen releases: what left the protected side, and everything inference may know of how it was made."""
+"""Releases of noisy measurements: the tables of a model's cliques, or answers to queries of any kind."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
@@ -14,100 +14,128 @@ import numpy as np
 from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import ModelError, PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee, noise_from_dict
-from bayesprivmrf.queries import BoundQuery, table
-from bayesprivmrf.release.base import Provenance, Released
-from bayesprivmrf.release.codec import (
-    Fields,
-    domain_content,
-    model_content,
-    numbers,
-    restored_domain,
-    restored_model,
-)
+from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.queries import BoundQuery, Query
+from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released
+from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
-from bayesprivmrf.release.measurement import Measurement, check_answers
+from bayesprivmrf.release.measurement import (
+    Measurement,
+    informative_numbers,
+    measured_on,
+    measurements_of_cliques,
+    stacked,
+)
 from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.promises import check_promise, dearer_than_promised, whole_total
-from bayesprivmrf.release.total import pooled_total, sums_of_tables
-from bayesprivmrf.release.words import told_noise, told_promise, told_records
+from bayesprivmrf.release.total import pooled_total, told_totals
+from bayesprivmrf.release.words import facts_of, told_promise
+from bayesprivmrf.release.written_statistics import (
+    MEASUREMENTS,
+    MEASUREMENTS_VERSION,
+    restored_fields,
+    statistics_content,
+)
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 _PUBLISHED = "tables published elsewhere"
+"""Mechanism named in the provenance of tables that somebody else published; it stands in files."""
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class _NoTablesError(ModelError, AttributeError):
+    """The release has no `tables`; an `AttributeError`, so that ``hasattr`` says so."""
+
+
+@dataclass(frozen=True, eq=False, repr=False, init=False)
 class NoisyStatistics(Released):
-    """Noisy contingency tables, one a clique, with the law of their noise.
+    """Noisy answers to queries, with the distribution of their noise.
+
+    Where the queries are the table of each clique, `has_tables` is True, and `tables` shows the answers.
 
     Parameters
     ----------
     specification
         The declared model.
-    tables
-        Noisy counts y, records; shape and order as declared. Impossible cells are 0.
-    noise
-        The noise law of each table; cells are independent.
     guarantee
         The promise; None where there is none (exact or foreign tables).
-    total
-        The public number of records N under replace-one neighbours, otherwise None.
     provenance
-        How the release was made.
+        How it was made.
+    measurements
+        Everything that was measured. Answers to rows all of whose cells are impossible are set to 0.
+    tables, noise
+        In place of `measurements`: the noisy counts of each clique's table, and each table's distribution of noise.
+    total
+        The public number of records N under replace-one neighbors, otherwise None.
     person_rows
         Rule for counting rows of one person, where one may have several; otherwise None.
+    bound
+        The measurements' queries on the model, if the caller has bound them already.
 
     Raises
     ------
     ModelError
-        Tables and noise laws do not fit the model.
+        Measurements, tables or noise do not fit the model.
     ArgumentError
-        The total is no number of records.
+        The total is no number of records, or the measurements are of another type.
     PrivacyError
-        A guarantee stands beside a table without noise, or beside a total that it says is protected.
+        A guarantee stands beside an answer without noise, or beside a total that it says is protected.
     """
 
     specification: ModelSpecification
-    tables: CliqueTables
-    noise: tuple[NoiseLaw, ...]
+    measurements: tuple[Measurement, ...]
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
     total: int | None = None
     person_rows: PersonRows | None = None
+    has_tables: bool = field(init=False)
+    """Whether the measurements are the whole table of each clique, in the order of the cliques."""
+    flat: np.ndarray = field(init=False)
+    """y, all noisy numbers one measurement after the other."""
 
     kind = "noisy-statistics"
     format_version = 1
     may_promise_nothing = True
 
-    def __post_init__(self) -> None:
-        model = self.specification
-        if self.tables.cliques != model.cliques or self.tables.domain != model.domain:
-            raise ModelError(
-                "`tables` must be those of `specification`; make them with `specification.tables`."
-            )
-        if len(self.noise) != len(model.cliques):
-            raise ModelError(
-                f"`noise` must hold one law for each of the {len(model.cliques)} tables, got {len(self.noise)}."
-            )
-        self._check_promises([f"table of {clique!r}" for clique in model.cliques])
-        for position, (clique, law) in enumerate(zip(model.cliques, self.noise, strict=True)):
-            check_answers(f"the numbers of the table of {clique!r}", self.tables.table(position), law)
-        if model.possible is not None and self.tables.flat[~model.possible].any():
-            flat = np.where(model.possible, self.tables.flat, 0)
-            object.__setattr__(self, "tables", model.tables(flat))
+    def __init__(
+        self,
+        *,
+        specification: ModelSpecification,
+        guarantee: PrivacyGuarantee | None,
+        provenance: Provenance,
+        measurements: Sequence[Measurement] | None = None,
+        tables: CliqueTables | None = None,
+        noise: Sequence[NoiseLaw] = (),
+        total: int | None = None,
+        person_rows: PersonRows | None = None,
+        bound: Sequence[BoundQuery] | None = None,
+    ) -> None:
+        if measurements is None:
+            measurements = measurements_of_cliques(specification, tables, noise)
+        given, flat, bound = measured_on(specification, measurements, bound)
+        total = None if total is None else whole_total(total)
+        check_promise(guarantee, ((f"answers to {each.query!r}", each.noise) for each in given), total)
+        fields: dict[str, Any] = {
+            "specification": specification,
+            "measurements": tuple(given),
+            "guarantee": guarantee,
+            "provenance": provenance,
+            "total": total,
+            "person_rows": person_rows,
+            "has_tables": bound is None,
+            "flat": flat,
+        }
+        if bound is not None:  # files of such releases have a kind and a version of their own
+            fields |= {"bound": bound, "kind": MEASUREMENTS, "format_version": MEASUREMENTS_VERSION}
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     @property
     def _version(self) -> int:
         least = TIED_VERSION if any(self.specification.sharing) else 0
         stated = FACTS_VERSION if PersonRows.content(self.person_rows, self.provenance.settings) else 0
         return max(self.format_version, least, stated)
-
-    def _check_promises(self, names: Sequence[str]) -> None:
-        if self.total is not None:
-            object.__setattr__(self, "total", whole_total(self.total))
-        check_promise(self.guarantee, zip(names, self.noise, strict=True), self.total)
 
     @classmethod
     def from_tables(
@@ -143,15 +171,8 @@ class NoisyStatistics(Released):
         Returns
         -------
         NoisyStatistics
-            One with `tables` where they are one table for each clique, each with one law. Otherwise one that has
-            `measurements` and no `tables`.
-
-        Raises
-        ------
-        ModelError
-            Tables, noise laws or labels do not fit the model.
-        PrivacyError
-            The guarantee contradicts the noise or the total.
+            One that `has_tables` where they are one table for each clique, each with one law. Otherwise its numbers
+            are in `measurements` alone.
 
         Examples
         --------
@@ -196,16 +217,7 @@ class NoisyStatistics(Released):
         -------
         NoisyStatistics
             The release that `from_tables` makes where the measurements are one whole table for each clique, in the
-            cliques' order and with their axes. Otherwise one that has `measurements` and no `tables`.
-
-        Raises
-        ------
-        ArgumentError
-            Something other than measurements is given.
-        ModelError
-            A query does not fit the model, or has another number of rows than there are values.
-        PrivacyError
-            The guarantee contradicts the noise or the total.
+            cliques' order and with their axes. Otherwise its numbers are in `measurements` alone.
 
         Examples
         --------
@@ -222,32 +234,47 @@ class NoisyStatistics(Released):
         >>> round(release.estimated_total, 2)
         98.67
         """
-        from bayesprivmrf.release.measured import of_measurements
+        return cls(
+            specification=ModelSpecification.from_pgmpy(network),
+            measurements=measurements,
+            guarantee=guarantee,
+            provenance=Provenance(mechanism=_PUBLISHED),
+            total=total,
+        )
 
-        model = ModelSpecification.from_pgmpy(network)
-        provenance = Provenance(mechanism=_PUBLISHED)
-        return of_measurements(model, measurements, guarantee=guarantee, total=total, provenance=provenance)
+    @cached_property
+    def tables(self) -> CliqueTables:
+        """Noisy counts y as the tables of the cliques, where `has_tables`; a ModelError where it is not."""
+        if not self.has_tables:
+            raise _NoTablesError(
+                "this release holds answers to queries, and not a table of each clique; read `measurements`."
+            )
+        return self.specification.tables(self.flat)
 
     @property
-    def measurements(self) -> tuple[Measurement, ...]:
-        """Everything that was measured: here the table of each clique."""
-        queries = (table(*clique) for clique in self.specification.cliques)
-        return tuple(map(Measurement, queries, map(np.ravel, self.tables.values()), self.noise))
+    def queries(self) -> tuple[Query, ...]:
+        """The queries that were measured, in the order of `measurements`."""
+        return tuple(each.query for each in self.measurements)
+
+    @property
+    def noise(self) -> tuple[NoiseLaw, ...]:
+        """The distribution of each measurement's noise."""
+        return tuple(each.noise for each in self.measurements)
+
+    @property
+    def answers(self) -> np.ndarray:
+        """The same as `flat`."""
+        return self.flat
 
     @cached_property
     def bound(self) -> tuple[BoundQuery, ...]:
         """The queries of `measurements` on the declared model."""
-        return tuple(each.query.bind(self.specification) for each in self.measurements)
-
-    @property
-    def flat(self) -> np.ndarray:
-        """y, all noisy numbers one measurement after the other."""
-        return self.tables.flat
+        return tuple(query.bind(self.specification) for query in self.queries)
 
     @property
     def matrix(self) -> Any | None:
         """A, sparse, a row for each noisy number and a column for each cell of the model; None for the identity."""
-        return None
+        return None if self.has_tables else stacked(self.bound, self.specification.size)
 
     @property
     def estimated_total(self) -> float:
@@ -269,11 +296,13 @@ class NoisyStatistics(Released):
 
     @cached_property
     def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
-        return sums_of_tables(self.specification, self.tables.flat, self.noise)
+        bound = None if self.has_tables else self.bound
+        return told_totals(self.measurements, bound, informative_numbers(self.specification, bound))
 
     def cell_variances(self) -> np.ndarray:
-        """Noise variance of every cell, records squared, shape (size,)."""
-        return np.repeat([law.variance for law in self.noise], np.diff(self.specification.offsets))
+        """Noise variance of every number, the square of its unit, shape (size,)."""
+        variances = [np.full(each.values.size, each.noise.variance) for each in self.measurements]
+        return np.concatenate([np.zeros(0), *variances])
 
     @property
     def statistics(self) -> NoisyStatistics:  # type: ignore[override]
@@ -281,16 +310,16 @@ class NoisyStatistics(Released):
         return self
 
     def summary(self) -> dict[str, Any]:
-        """Return the measured cliques, and the number of records as far as the release tells it."""
-        return {
-            "tables": [list(clique) for clique in self.specification.cliques],
+        """Return what was measured, and the number of records as far as the release tells it."""
+        cliques = {"tables": [list(clique) for clique in self.specification.cliques]}
+        return (cliques if self.has_tables else {"queries": list(map(repr, self.queries))}) | {
             "estimated_total": self.estimated_total,
             "total_standard_error": self.total_standard_error,
         }
 
     @property
     def is_exact(self) -> bool:
-        """Whether some table was given without noise."""
+        """Whether some answer was given without noise."""
         return any(not law.hides for law in self.noise)
 
     def privacy_statement(self) -> str:
@@ -306,7 +335,8 @@ class NoisyStatistics(Released):
         return told_promise(guarantee, self.person_rows)
 
     def _doubt(self) -> str | None:
-        return dearer_than_promised(self.guarantee, self.noise, self.specification)
+        asked = () if self.has_tables else self.queries
+        return dearer_than_promised(self.guarantee, self.noise, self.specification, asked)
 
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
@@ -346,53 +376,24 @@ class NoisyStatistics(Released):
     def _identity(self) -> tuple[Any, ...]:
         made = self.provenance.mechanism, self.provenance.simulated
         stated = self.noise, self.guarantee, self.total, self.person_rows
-        return self.specification, self._answered, *stated, *made
-
-    @property
-    def _answered(self) -> tuple[Any, ...]:
-        return (self.tables,)
+        return self.specification, self.queries, self.flat.tolist(), *stated, *made
 
     def _facts(self) -> list[tuple[str, str]]:
-        return [
-            ("mechanism", self.provenance.mechanism),
-            ("variables", f"{len(self.specification.domain.variables)}"),
-            self._measured_fact(),
-            ("noise", told_noise(self.noise)),
-            ("records", told_records(self.total, self.estimated_total, self.total_standard_error)),
-            ("privacy", self.privacy_statement()),
-        ]
-
-    def _measured_fact(self) -> tuple[str, str]:
-        return "tables", f"{len(self.specification.cliques)} ({self.specification.size:,} cells)"
+        return facts_of(self)
 
     @classmethod
     def _most_numbers(cls, model: ModelSpecification) -> int:
         return model.size
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,  # of all kinds this one alone has it first, and the guarantee before the total
-            **domain_content(self.specification.domain),
-            **model_content(self.specification),
-            "cliques_declared": self.specification.cliques_declared,
-            "noise": [law.as_dict() for law in self.noise],
-            "guarantee": None,
-            "total": self.total,
-            **PersonRows.content(self.person_rows, self.provenance.settings),
-        }
+        return statistics_content(self)
 
     def _array(self) -> np.ndarray:
-        return self.tables.flat
+        return self.flat
 
     @classmethod
     def _restored(cls, content: Fields, array: np.ndarray, **stamp: Any) -> Self:
-        declared = content.truth("cliques_declared")
-        model = restored_model(content, restored_domain(content), cliques_declared=declared)
-        return cls(
-            specification=model,
-            tables=model.tables(numbers(array, (model.size,))),
-            noise=tuple(noise_from_dict(law) for law in content.items("noise")),
-            total=content["total"],
-            person_rows=PersonRows.restored(content, stamp["provenance"].settings),
-            **stamp,
-        )
+        return cls(**restored_fields(content, array, stamp["provenance"]), **stamp)
+
+
+RELEASE_KINDS.add(MEASUREMENTS, NoisyStatistics)

@@ -1,12 +1,25 @@
-"""What a release of noisy numbers says of itself, in words."""
+"""Facts and sentences that a release of noisy numbers shows of itself."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release.person_rows import PersonRows
+
+
+def facts_of(release: Any) -> list[tuple[str, str]]:
+    """Return the facts that `NoisyStatistics` shows of itself: names and values."""
+    kind, unit = ("tables", "cells") if release.has_tables else ("queries", "numbers")
+    return [
+        ("mechanism", release.provenance.mechanism),
+        ("variables", f"{len(release.specification.domain.variables)}"),
+        (kind, f"{len(release.measurements)} ({release.flat.size:,} {unit})"),
+        ("noise", _noise(release.noise)),
+        ("records", _records(release)),
+        ("privacy", release.privacy_statement()),
+    ]
 
 
 def told_promise(guarantee: PrivacyGuarantee | None, rows: PersonRows | None) -> str:
@@ -19,16 +32,17 @@ def told_promise(guarantee: PrivacyGuarantee | None, rows: PersonRows | None) ->
     return f"{guarantee.sentence()} Of one person's rows at most {rows.at_most} were counted{weighed}."
 
 
-def told_records(total: int | None, estimated: float, error: float) -> str:
+def _records(release: Any) -> str:
     """Return the number of records: the public one, or an estimate with its standard error."""
-    if total is not None:
-        return f"{total:,} (public)"
+    if release.total is not None:
+        return f"{release.total:,} (public)"
+    error = release.total_standard_error
     if not math.isfinite(error):
         return "not told by the release"
-    return f"about {estimated:,.0f} ± {error:,.0f}, from the release"
+    return f"about {release.estimated_total:,.0f} ± {error:,.0f}, from the release"
 
 
-def told_noise(laws: Sequence[NoiseLaw]) -> str:
+def _noise(laws: tuple[NoiseLaw, ...]) -> str:
     """Return the names of laws and their standard deviations."""
     names = ", ".join(sorted({law.name for law in laws}))
     deviations = [law.standard_deviation for law in laws]

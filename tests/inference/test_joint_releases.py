@@ -104,6 +104,6 @@ def test_shared_potentials_are_those_of_every_release():
 
 def test_a_release_of_queries_says_that_it_has_no_tables():
     release = noisy(FIRST, COUNTS[:6], q.parities(2))
-    assert not hasattr(release, "tables")
+    assert not release.has_tables
     with pytest.raises(ModelError, match="read `measurements`"):
         release.tables  # noqa: B018

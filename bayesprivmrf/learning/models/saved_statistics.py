@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.model import Domain
-from bayesprivmrf.release import NoisyMeasurements, NoisyStatistics
+from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.codec import Fields, restored_model
 
 
@@ -34,9 +34,7 @@ def restored_statistics(content: Fields, array: np.ndarray, **stamp: Any) -> Noi
     """Return the inverse of `statistics_content`, of the last numbers of a file's array."""
     if "statistics" not in content or content["statistics"] is None:
         return None
-    measured = _measured(content)
-    made = NoisyMeasurements if "queries" in measured else NoisyStatistics
-    return made._restored(measured, array, **stamp)
+    return NoisyStatistics._restored(_measured(content), array, **stamp)
 
 
 def _measured(content: Fields) -> Fields:

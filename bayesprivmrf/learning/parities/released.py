@@ -31,7 +31,6 @@ from bayesprivmrf.queries import parities, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
 from bayesprivmrf.release.codec import Fields, domain_content, numbers, restored_domain
-from bayesprivmrf.release.measured import of_measurements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,9 +129,9 @@ class ReleasedParities(Released):
         if not together and not is_public:
             records = weighted(names[0], matrix=[[1, 1]], labels=["records"])
             found.append(Measurement(records, self.sums[:1], self.total_law))
-        return of_measurements(
-            ModelSpecification(domain=self.domain, cliques=cliques),
-            found,
+        return NoisyStatistics(
+            specification=ModelSpecification(domain=self.domain, cliques=cliques),
+            measurements=found,
             guarantee=self.guarantee,
             provenance=self.provenance,
             total=round(self.sums[0]) if is_public else None,

@@ -12,7 +12,6 @@ from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
 from bayesprivmrf.queries import parities, table, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.base import Provenance
-from bayesprivmrf.release.measured import of_measurements
 
 
 def pair_statistics(
@@ -54,7 +53,9 @@ def pair_statistics(
             records = weighted(names[0], matrix=[[1, 1]], labels=["records"])
             found.append(Measurement(records, np.array([round(total)]), total_noise))
     known = round(total) if total_noise is None else None
-    return of_measurements(model, found, guarantee=guarantee, provenance=provenance, total=known)
+    return NoisyStatistics(
+        specification=model, measurements=found, guarantee=guarantee, provenance=provenance, total=known
+    )
 
 
 def _tables(

@@ -19,7 +19,7 @@ from bayesprivmrf.learning.rounds.tables import single_counts
 from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.release.measured import of_measurements
+from bayesprivmrf.release import NoisyStatistics
 
 if TYPE_CHECKING:
     from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
@@ -42,7 +42,9 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
             domain, model.cliques, merging.expanded(scopes, run.fit.potentials())
         ),
         groups=tuple(tuple(group.tolist()) for group in merging.groups),
-        statistics=of_measurements(model, measured, total=run.total, **stamp.fields),
+        statistics=NoisyStatistics(
+            specification=model, measurements=measured, total=run.total, **stamp.fields
+        ),
         **stamp.fields,
     )
 

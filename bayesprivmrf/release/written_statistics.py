@@ -1,0 +1,69 @@
+"""Noisy statistics as the content of a file: the model, the noise, and the queries unless they are whole tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bayesprivmrf.checks import require
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.privacy import noise_from_dict
+from bayesprivmrf.release.base import Provenance
+from bayesprivmrf.release.codec import (
+    Fields,
+    domain_content,
+    model_content,
+    numbers,
+    restored_domain,
+    restored_model,
+)
+from bayesprivmrf.release.measurement import Measurement
+from bayesprivmrf.release.person_rows import PersonRows
+from bayesprivmrf.release.written_queries import query_content, restored_query
+
+MEASUREMENTS = "noisy-measurements"
+"""Kind of the files of answers to queries; it stands in files."""
+MEASUREMENTS_VERSION = 4
+"""The first version of the file format that has answers to queries."""
+
+
+def statistics_content(release: Any) -> dict[str, Any]:
+    """Return all of `NoisyStatistics` but its numbers, guarantee and provenance, as values that JSON can hold."""
+    model = release.specification
+    content = {
+        "kind": release.kind,  # of all kinds this one alone has it first, and the guarantee before the total
+        **domain_content(model.domain),
+        **model_content(model),
+        "cliques_declared": model.cliques_declared,
+        "noise": [law.as_dict() for law in release.noise],
+        "guarantee": None,
+        "total": release.total,
+        **PersonRows.content(release.person_rows, release.provenance.settings),
+    }
+    if not release.has_tables:
+        content["queries"] = [query_content(query, model.domain) for query in release.queries]
+    return content
+
+
+def restored_fields(content: Fields, array: np.ndarray, provenance: Provenance) -> dict[str, Any]:
+    """Return the arguments of the release that `statistics_content` described."""
+    domain = restored_domain(content)
+    model = restored_model(content, domain, cliques_declared=content.truth("cliques_declared"))
+    laws = [noise_from_dict(law) for law in content.items("noise")]
+    found = {
+        "specification": model,
+        "total": content["total"],
+        "person_rows": PersonRows.restored(content, provenance.settings),
+    }
+    # the file of a learned model holds measurements without their kind
+    has_queries = content["kind"] == MEASUREMENTS if "kind" in content else "queries" in content
+    if not has_queries:
+        return found | {"tables": model.tables(numbers(array, (model.size,))), "noise": laws}
+    queries = [restored_query(Fields(written), domain) for written in content.items("queries")]
+    must = f"hold one distribution for each of {len(queries)} queries"
+    require(len(laws) == len(queries), "noise", must, len(laws), error=ModelError)
+    bound = [query.bind(model) for query in queries]
+    offsets = np.cumsum([0, *map(len, bound)])
+    parts = np.split(numbers(array, (int(offsets[-1]),)), offsets[1:-1])
+    return found | {"measurements": list(map(Measurement, queries, parts, laws)), "bound": bound}
