@@ -2,10 +2,11 @@
 
 from bayesprivmrf.queries.contrasts import parities
 from bayesprivmrf.queries.kinds import coarsened, pooled, table, weighted
-from bayesprivmrf.queries.query import BoundQuery, Query
+from bayesprivmrf.queries.query import QUERY_KINDS, BoundQuery, Query
 from bayesprivmrf.queries.sensitivity import Sensitivity, sensitivity
 
 __all__ = [
+    "QUERY_KINDS",
     "BoundQuery",
     "Query",
     "Sensitivity",

@@ -19,7 +19,7 @@ import numpy as np
 
 from bayesprivmrf.checks import truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
-from bayesprivmrf.model import CliqueTables, ModelSpecification, Monomials
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, Monomials
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries.query import BoundQuery, Query, Subset
@@ -65,6 +65,18 @@ class ParityQuery(Query):
     order: int
     with_empty: bool = True
     least: int = 1
+
+    kind = "parities"
+
+    def _content(self, domain: Domain) -> dict[str, Any]:
+        least = {"least": self.least} if self.least > 1 else {}
+        return {"order": self.order, "with_empty": self.with_empty, **least}
+
+    @classmethod
+    def _restored(cls, content: Any, domain: Domain) -> Query:
+        order = content.whole("order", 1)
+        least = content.whole("least", 1, order) if "least" in content else 1
+        return parities(order, with_empty=content.truth("with_empty"), least=least)
 
     def _members(self, sets: Monomials) -> list[tuple[int, ...]]:
         """Return the sets that are asked for, in their order."""

@@ -15,6 +15,7 @@ from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
+from bayesprivmrf.model.labels import encoded, labels, positions
 from bayesprivmrf.model.tables import Clique, FloatArray
 from bayesprivmrf.queries.query import (
     BoundQuery,
@@ -29,6 +30,9 @@ from bayesprivmrf.queries.query import (
 
 LARGEST_SQUARES = 2**50
 """Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits."""
+
+_LARGEST_SIDE = 2**31
+"""Limit on the columns of a matrix that a file describes, before memory is taken for it."""
 
 _TELLS = 1e-9
 """How far each record may be from counting once in a sum of rows that is the number of records."""
@@ -153,6 +157,26 @@ class TableQuery(Query):
     scope: Clique
     groups: _Groups = ()
 
+    kind = "table"
+
+    def _content(self, domain: Domain) -> dict[str, Any]:
+        groups = [
+            [domain.index(v), [[encoded(g), [domain.code(v, s) for s in held]] for g, held in merged]]
+            for v, merged in self.groups
+        ]
+        return {"scope": [domain.index(v) for v in self.scope], "groups": groups}
+
+    @classmethod
+    def _restored(cls, content: Any, domain: Domain) -> Query:
+        groups = {}
+        for place, merged in content.items("groups"):
+            (position,) = positions([place], len(domain.variables))
+            states = domain.states[position]
+            names = labels([label for label, _ in merged])
+            held = [[states[code] for code in positions(codes, len(states))] for _, codes in merged]
+            groups[domain.variables[position]] = dict(zip(names, held, strict=True))
+        return coarsened(*_written_scope(content["scope"], domain), groups=groups)
+
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scope, domain = declared_scope(model, self.scope), self._domain(model)
         maps = [np.arange(len(model.domain.states_of(v))) for v in scope]
@@ -216,6 +240,27 @@ class WeightedQuery(Query):
     rows: tuple[str, ...]
     weights: Sparse
 
+    kind = "weighted"
+
+    def _content(self, domain: Domain) -> dict[str, Any]:
+        entries = self.weights.tocoo()
+        return {
+            "scope": [domain.index(v) for v in self.scope],
+            "labels": list(self.rows),
+            "cells": self.weights.shape[1],
+            "entries": [[*map(int, entry)] for entry in zip(*entries.coords, entries.data, strict=True)],
+        }
+
+    @classmethod
+    def _restored(cls, content: Any, domain: Domain) -> Query:
+        from scipy.sparse import coo_array
+
+        names = [str(name) for name in labels(content.items("labels"))]
+        cells = content.whole("cells", 1, _LARGEST_SIDE)
+        entries = np.array(content.items("entries"), dtype=np.int64).reshape(-1, 3).T
+        matrix = coo_array((entries[2], (entries[0], entries[1])), (len(names), cells))
+        return weighted(*_written_scope(content["scope"], domain), matrix=matrix, labels=names)
+
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scope = declared_scope(model, self.scope)
         cells, given = math.prod(len(model.domain.states_of(v)) for v in scope), self.weights.shape[1]
@@ -262,6 +307,15 @@ class PooledQuery(Query):
 
     scopes: tuple[Clique, ...]
 
+    kind = "pooled"
+
+    def _content(self, domain: Domain) -> dict[str, Any]:
+        return {"scopes": [[domain.index(v) for v in scope] for scope in self.scopes]}
+
+    @classmethod
+    def _restored(cls, content: Any, domain: Domain) -> Query:
+        return pooled([_written_scope(scope, domain) for scope in content.items("scopes")])
+
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scopes = tuple(declared_scope(model, scope) for scope in self.scopes)
         shared, *others = [_states(model, scope) for scope in scopes]
@@ -286,6 +340,11 @@ class PooledQuery(Query):
 
     def __repr__(self) -> str:
         return f"pooled({list(self.scopes)!r})"
+
+
+def _written_scope(written: Any, domain: Domain) -> Clique:
+    """Return the variables at the positions that a file holds."""
+    return tuple(domain.variables[v] for v in positions(written, len(domain.variables)))
 
 
 def _states(model: ModelSpecification, scope: Clique) -> list[list[tuple[bool, Any]]]:

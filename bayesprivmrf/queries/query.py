@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
 from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
-from bayesprivmrf.model import CliqueTables, ModelSpecification, cells_within
+from bayesprivmrf.kinds import Kinds
+from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
@@ -38,7 +39,44 @@ class Query(ABC):
     """A request to measure, by names of variables and labels of states; abstract.
 
     Queries are frozen values: two that ask the same compare equal.
+
+    A subclass supplies ``_bind``, ``_labels`` and ``_total_weights``. One that names its `kind` can be saved, and so
+    be measured by a mechanism. It supplies as well
+
+    - ``_content(domain)``: what was asked, as values that JSON can hold: variables and states as positions in the
+      domain;
+    - ``_restored(content, domain)``, a class method: the query again, from what ``_content`` wrote as
+      `bayesprivmrf.release.codec.Fields`.
+
+    A kind of another package is found by the entry-point group ``bayesprivmrf.queries``, in which its name is the
+    kind.
+
+    Raises
+    ------
+    TypeError
+        A class names its kind without ``_content`` and ``_restored``, or the kind of another; raised at class
+        creation.
     """
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            if any(hook.__qualname__.startswith("Query.") for hook in (cls._content, cls._restored)):
+                raise TypeError(
+                    f"{cls.__name__} must supply `_content` and `_restored`, so that it can be saved."
+                )
+            QUERY_KINDS.add(cls.kind, cls)
+
+    def _content(self, domain: Domain) -> dict[str, Any]:
+        """Return what was asked, as values that JSON can hold."""
+        raise NotImplementedError
+
+    @classmethod
+    def _restored(cls, content: Any, domain: Domain) -> Query:
+        """Return the query that `_content` described."""
+        raise NotImplementedError
 
     @final
     def bind(self, network: DiscreteMarkovNetwork | ModelSpecification) -> BoundQuery:
@@ -76,6 +114,10 @@ class Query(ABC):
         left out have none.
         """
         return None
+
+
+QUERY_KINDS: Kinds[Query] = Kinds("bayesprivmrf.queries")
+"""The kinds of queries that can be saved and read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

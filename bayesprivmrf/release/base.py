@@ -19,6 +19,7 @@ from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.labels import needs_kinds
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import Fields, plain
 from bayesprivmrf.release.file import (
@@ -30,7 +31,6 @@ from bayesprivmrf.release.file import (
     unpacked,
     write_file,
 )
-from bayesprivmrf.release.labels import needs_kinds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ import numpy as np
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.contrast_parts import Level, Scores
+from bayesprivmrf.model.labels import encoded, labels, positions
 from bayesprivmrf.privacy import noise_from_dict
-from bayesprivmrf.release.labels import encoded, labels
+from bayesprivmrf.queries import QUERY_KINDS, Query
 
 _LARGEST_WHOLE = 2**63 - 1
 
@@ -107,16 +108,6 @@ def upper_places(places: Sequence[np.ndarray], size: int) -> np.ndarray:
     return np.stack([rows, columns]).astype(np.int64)
 
 
-def positions(values: Any, size: int) -> tuple[int, ...]:
-    """Return distinct whole numbers from 0 to below a size, such as variables or states of a domain."""
-    is_right = isinstance(values, list) and all(type(value) is int and 0 <= value < size for value in values)
-    if not is_right or len(set(values)) < len(values):
-        raise ReleaseFileError(
-            f"positions must be distinct whole numbers from 0 to {size - 1}, got {reprlib.repr(values)}"
-        )
-    return tuple(values)
-
-
 def domain_content(domain: Domain) -> dict[str, Any]:
     """Return the variables and their states."""
     return {
@@ -203,6 +194,34 @@ def _assigned(pair: list[Any], domain: Domain) -> tuple[Any, Any]:
     (variable,) = positions(pair[:1], len(domain.variables))
     (code,) = positions(pair[1:], domain.cardinalities[variable])
     return domain.variables[variable], domain.states[variable][code]
+
+
+def query_content(query: Query, domain: Domain) -> dict[str, Any]:
+    """Return a query as values that JSON can hold.
+
+    Raises
+    ------
+    ReleaseFileError
+        The query's class names no kind, so that no file could be read again.
+    """
+    if not QUERY_KINDS.holds(type(query)):
+        raise ReleaseFileError(
+            f"queries of the class {type(query).__name__} have no written form; give the class a `kind`, `_content` "
+            "and `_restored`, as `bayesprivmrf.queries.Query` says"
+        )
+    return {"query": query.kind, **query._content(domain)}
+
+
+def restored_query(content: Fields, domain: Domain) -> Query:
+    """Return the query that `query_content` described."""
+    kind = content.text("query")
+    made = QUERY_KINDS.find(kind)
+    if made is None:
+        raise ReleaseFileError(
+            f"no installed package brings its queries of the kind {kind!r}; install the package that made them, or "
+            "import the module that defines the kind"
+        )
+    return made._restored(content, domain)
 
 
 def plain(value: Any) -> Any:

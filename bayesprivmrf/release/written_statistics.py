@@ -15,12 +15,13 @@ from bayesprivmrf.release.codec import (
     domain_content,
     model_content,
     numbers,
+    query_content,
     restored_domain,
     restored_model,
+    restored_query,
 )
 from bayesprivmrf.release.measurement import Measurement
 from bayesprivmrf.release.person_rows import PersonRows
-from bayesprivmrf.release.written_queries import query_content, restored_query
 
 MEASUREMENTS = "noisy-measurements"
 """Kind of the files of answers to queries; it stands in files."""

@@ -84,7 +84,9 @@ def test_every_kind_of_query_is_read_as_it_was_written(query, tmp_path):
 
 
 def test_one_type_holds_tables_and_queries_and_its_tables_are_a_view_of_the_measurements():
-    tables = bpm.NoisyStatistics.from_tables(CYCLE, dict(CYCLE.tables(np.arange(CYCLE.size))), noise=LAW)
+    model = bpm.ModelSpecification.from_pgmpy(CYCLE)
+    numbers = dict(model.tables(np.arange(model.size)))
+    tables = bpm.NoisyStatistics.from_tables(CYCLE, numbers, noise=LAW)
     asked = measured(CYCLE, q.parities(2))
     assert type(tables) is type(asked) is NoisyStatistics
     assert bpm.Measurement is Measurement

@@ -54,6 +54,16 @@ def labels(written: Any) -> tuple[Any, ...]:
     return tuple(_decoded(label) for label in written)
 
 
+def positions(values: Any, size: int) -> tuple[int, ...]:
+    """Return distinct whole numbers from 0 to below a size, such as variables or states of a domain."""
+    is_right = isinstance(values, list) and all(type(value) is int and 0 <= value < size for value in values)
+    if not is_right or len(set(values)) < len(values):
+        raise ReleaseFileError(
+            f"positions must be distinct whole numbers from 0 to {size - 1}, got {reprlib.repr(values)}"
+        )
+    return tuple(values)
+
+
 def needs_kinds(content: Any) -> bool:
     """Return True if a file's content holds labels that only readers of the kinds below understand."""
     if isinstance(content, dict):
