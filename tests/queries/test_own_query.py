@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -78,7 +78,7 @@ def test_a_file_of_an_unknown_query_kind_says_what_to_import(tmp_path):
 def test_a_query_without_a_kind_is_refused_with_the_remedy_before_the_data_is_read():
     class Own(q.Query):
         def _bind(self, model):
-            return q.table("age").bind(model)
+            return replace(q.table("age").bind(model), query=self)
 
         def _labels(self, model):
             return ()
