@@ -19,13 +19,13 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.inference.agreement import agreed_total
 from bayesprivmrf.inference.given_releases import (
     CONTRADICTION,
+    JointMeasurements,
     checked_releases,
     most_rows_of_one,
-    pooled_total,
+    of_one_population,
     unlike_guarantees,
 )
-from bayesprivmrf.inference.joint_model import joint_specification
-from bayesprivmrf.inference.waves import public_totals, wave_queries, wave_specification, wave_total
+from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
@@ -79,6 +79,9 @@ class Evidence:
         The queries that were measured, unless they are tables of each clique, and perhaps tables inside them.
     wave_totals
         Each wave's own estimate of its number of records; empty where the releases are of one population.
+    wave_tables
+        Of each measurement that is a whole table of one wave, the wave and the variable positions; otherwise None.
+        Empty where the releases are of one population.
     """
 
     specification: ModelSpecification
@@ -96,6 +99,7 @@ class Evidence:
     is_weighed: bool = False
     queries: tuple[BoundQuery, ...] | None = None
     wave_totals: tuple[float, ...] = ()
+    wave_tables: tuple[tuple[int, tuple[int, ...]] | None, ...] = ()
 
     @cached_property
     def measured_scopes(self) -> tuple[tuple[int, ...] | None, ...]:
@@ -103,6 +107,11 @@ class Evidence:
         if self.queries is None:
             return self.scopes
         return tuple(query.positions[0] if query.is_table else None for query in self.queries)
+
+    def table_at(self, position: int) -> tuple[int | None, tuple[int, ...] | None]:
+        """Return the wave and the scope of a measurement that is a whole table; None for each that it has not."""
+        of_wave = self.wave_tables[position] if self.wave_tables else None
+        return (None, self.measured_scopes[position]) if of_wave is None else of_wave
 
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
@@ -301,37 +310,32 @@ def gather(
     """
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
-    model = wave_specification(given) if is_waves else joint_specification(given)
-    scopes, queries = ((), wave_queries(given, model)) if is_waves else _measured(given, model)
-    total, error = wave_total(given) if is_waves else pooled_total(given)
+    joint = of_waves(given) if is_waves else of_one_population(given)
+    model, queries, total, error = joint.specification, joint.queries, joint.total, joint.total_standard_error
     if total > LARGEST_TOTAL + CONTRADICTION * error:
         raise ModelError(
             f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
             "tables are counts of records, or fit parts of the population."
         )
-    public = public_totals(given) if is_waves else []
     supported = supported_cells(model)
-    if queries is None:
-        possible = [_possible(model, supported, scope) for scope in scopes]
-    else:
-        cells = np.ones(model.size) if supported is None else supported
-        possible = [abs(stacked(queries, model.size)) @ cells > 0]
+    people = [release.person_rows for release in given if release.person_rows is not None]
     evidence = Evidence(
         specification=model,
-        scopes=scopes,
+        scopes=joint.scopes,
         queries=queries,
-        noisy_counts=np.concatenate([np.zeros(0)] + [r.flat.astype(float) for r in given] + [public]),
-        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if public else [])),
-        possible=np.concatenate([np.zeros(0, bool), *possible]),
+        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), joint.public]),
+        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if joint.public else [])),
+        possible=_possible(joint, supported),
         supported=supported,
         total=max(total, 1.0) if total == total else 1.0,
         estimated_total=total,
         total_standard_error=error,
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=unlike_guarantees(given),
-        rows_of_one=most_rows_of_one(given),
-        is_weighed=any(r.person_rows is not None and r.person_rows.is_weighed for r in given),
-        wave_totals=tuple(release.estimated_total for release in given) if is_waves else (),
+        rows_of_one=most_rows_of_one(people),
+        is_weighed=any(rows.is_weighed for rows in people),
+        wave_totals=joint.wave_totals,
+        wave_tables=joint.wave_tables,
     )
     evidence = _agreeing(evidence)
     needs_total = queries is not None or evidence.has_bounds
@@ -362,25 +366,6 @@ def _agreeing(evidence: Evidence) -> Evidence:
     return replace(evidence, total=max(total, 1.0), estimated_total=total, total_standard_error=0.0)
 
 
-def _measured(
-    releases: Sequence[NoisyStatistics], model: ModelSpecification
-) -> tuple[tuple[tuple[int, ...], ...], tuple[BoundQuery, ...] | None]:
-    """Return scopes of tables, of which each of the model's cliques has one at least; or queries."""
-    if all(release.has_tables for release in releases):
-        cliques = [clique for release in releases for clique in release.specification.cliques]
-        return tuple(tuple(model.domain.index(v) for v in clique) for clique in cliques), None
-    queries = tuple(query for release in releases for query in _bound(release, model))
-    scopes = tuple(query.positions[0] for query in queries if query.is_table)
-    covered = {frozenset(scope) for scope in scopes}.issuperset(map(frozenset, model.scopes))
-    return (scopes, None) if covered and len(scopes) == len(queries) else ((), queries)
-
-
-def _bound(release: NoisyStatistics, model: ModelSpecification) -> Sequence[BoundQuery]:
-    """The measurements of one release, on the model of all."""
-    own, bound = release.specification, release.bound
-    return bound if model is own else [replace(query, model=model, asked_of=own) for query in bound]
-
-
 def require_inference(inference: str) -> None:
     """Raise unless `inference` is one of the kinds of marginals."""
     one_of("inference", inference, ("exact", "loopy"))
@@ -401,8 +386,14 @@ def supported_cells(model: ModelSpecification) -> np.ndarray | None:
         return model.possible
 
 
-def _possible(model: ModelSpecification, supported: np.ndarray | None, scope: tuple[int, ...]) -> np.ndarray:
-    """Mask of a measured table's cells that some possible cell of its clique agrees with."""
+def _possible(joint: JointMeasurements, supported: np.ndarray | None) -> np.ndarray:
+    """Return a mask of the numbers that count some cell which a possible joint state reaches."""
+    model = joint.specification
+    if joint.queries is not None:
+        cells = np.ones(model.size) if supported is None else supported
+        return abs(stacked(joint.queries, model.size)) @ cells > 0
+    sizes = [math.prod(model.cardinalities[v] for v in scope) for scope in joint.scopes]
     if supported is None:
-        return np.ones(math.prod(model.cardinalities[v] for v in scope), bool)
-    return model.project(supported, scope).ravel() > 0
+        return np.ones(sum(sizes), bool)
+    masks = [model.project(supported, scope).ravel() > 0 for scope in joint.scopes]
+    return np.concatenate([np.zeros(0, bool), *masks])

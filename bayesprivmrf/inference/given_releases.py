@@ -5,15 +5,80 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, GuaranteeWarning, ModelError
+from bayesprivmrf.inference.joint_model import joint_specification
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise.base import check_kernel
-from bayesprivmrf.release import NoisyStatistics, Released
+from bayesprivmrf.queries import BoundQuery
+from bayesprivmrf.release import NoisyStatistics, PersonRows, Released
 
 CONTRADICTION = 8.0
 """Standard errors between two totals beyond which they are not of one population."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class JointMeasurements:
+    """The measurements of several releases on the one model that is fitted to them.
+
+    Parameters
+    ----------
+    specification
+        The model of all releases.
+    scopes, queries
+        The measured tables as variable positions; or the queries, and then no scopes.
+    total, total_standard_error
+        The number of records of all releases, and its standard error.
+    public
+        Public numbers of records that the last query asks for: answers without noise.
+    wave_totals
+        Each wave's own estimate of its number of records; empty where the releases are of one population.
+    wave_tables
+        Of each query that is a whole table of one wave, the wave and the variable positions; otherwise None.
+    """
+
+    specification: ModelSpecification
+    scopes: tuple[tuple[int, ...], ...] = ()
+    queries: tuple[BoundQuery, ...] | None = None
+    total: float
+    total_standard_error: float
+    public: tuple[float, ...] = ()
+    wave_totals: tuple[float, ...] = ()
+    wave_tables: tuple[tuple[int, tuple[int, ...]] | None, ...] = ()
+
+
+def of_one_population(releases: Sequence[NoisyStatistics]) -> JointMeasurements:
+    """Return the measurements of releases of the same people.
+
+    They are tables where each of the model's cliques has one at least and nothing else was measured; otherwise they
+    are queries.
+    """
+    model = joint_specification(releases)
+    total, error = pooled_total(releases)
+    queries = None
+    if all(release.has_tables for release in releases):
+        cliques = [clique for release in releases for clique in release.specification.cliques]
+        scopes = tuple(tuple(model.domain.index(v) for v in clique) for clique in cliques)
+    else:
+        queries = tuple(query for release in releases for query in _on(model, release))
+        scopes = tuple(query.positions[0] for query in queries if query.is_table)
+        is_covered = {frozenset(scope) for scope in scopes}.issuperset(map(frozenset, model.scopes))
+        if is_covered and len(scopes) == len(queries):
+            queries = None
+        else:
+            scopes = ()
+    return JointMeasurements(
+        specification=model, scopes=scopes, queries=queries, total=total, total_standard_error=error
+    )
+
+
+def _on(model: ModelSpecification, release: NoisyStatistics) -> Sequence[BoundQuery]:
+    """Return the queries of one release on the model of all."""
+    own, bound = release.specification, release.bound
+    return bound if model is own else [replace(query, model=model, asked_of=own) for query in bound]
 
 
 def checked_releases(
@@ -78,9 +143,9 @@ def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
             )
 
 
-def most_rows_of_one(releases: Sequence[NoisyStatistics]) -> int:
-    """How many rows of one person the releases count, with a warning where they are more than one."""
-    most = max((each.person_rows.dependent for each in releases if each.person_rows is not None), default=1)
+def most_rows_of_one(people: Sequence[PersonRows]) -> int:
+    """Return how many rows of one person are counted, with a warning where they are more than one."""
+    most = max((rows.dependent for rows in people), default=1)
     if most > 1:
         warnings.warn(
             f"the release counts up to {most} rows of one person, and a fit takes rows for independent: where those "
@@ -112,7 +177,7 @@ def unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
 
 
 def pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
-    """Public total, or the precision-weighted mean of the releases' own estimates."""
+    """Return the public total, or the precision-weighted mean of the releases' own estimates."""
     public = {release.total for release in releases if release.total is not None}
     if len(public) > 1:
         raise ModelError(f"releases of one population must have one public total, got {sorted(public)}.")

@@ -91,5 +91,5 @@ def _warn_of_unlinked(domains: Sequence[Domain]) -> None:
             f"{domains[0].variables[0]!r}: they say nothing about each other but the number of records, and their "
             "variables are taken to be independent. Measure a table across them, or fit them apart.",
             DeclarationWarning,
-            stacklevel=6,
+            stacklevel=7,
         )

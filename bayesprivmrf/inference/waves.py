@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.given_releases import JointMeasurements
 from bayesprivmrf.inference.joint_model import joint_specification
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
@@ -44,7 +45,7 @@ WAVE = "wave"
 
 @dataclass(frozen=True, slots=True)
 class _OfWave(Query):
-    """What one wave was asked, or, of no query, the numbers of records of some waves."""
+    """The query of one wave; or, of no query, the numbers of records of some waves."""
 
     query: Query | None
     waves: tuple[int, ...]
@@ -63,8 +64,8 @@ class _OfWave(Query):
         return None
 
 
-def wave_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
-    """The model of all waves: the union of the releases' variables and cliques, with the wave in every clique.
+def of_waves(releases: Sequence[NoisyStatistics]) -> JointMeasurements:
+    """Return what each release measured, as queries of its own wave's tables; then the public numbers of records.
 
     Raises
     ------
@@ -73,11 +74,38 @@ def wave_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificatio
     ModelError
         A variable is called "wave", or the releases share potentials or transitions, or are not of one model.
     """
-    if len(releases) < 2:
+    model = _with_waves(joint_specification(releases), len(releases))
+    queries: list[BoundQuery] = []
+    tables: list[tuple[int, tuple[int, ...]] | None] = []
+    for position, release in enumerate(releases):
+        for bound in release.bound:
+            queries.append(_of_wave(bound, model, position, len(releases)))
+            scope = queries[-1].positions[0][1:] if bound.is_table else ()
+            tables.append((position + 1, scope) if scope else None)
+    public = {place: float(one.total) for place, one in enumerate(releases) if one.total is not None}
+    if public:
+        rows: Any = one_per_column(np.arange(len(releases)), len(releases))[list(public)]
+        query = _OfWave(None, tuple(position + 1 for position in public))
+        queries.append(BoundQuery(query=query, model=model, scopes=((WAVE,),), matrix=rows))
+        tables.append(None)
+    estimates = tuple(release.estimated_total for release in releases)
+    return JointMeasurements(
+        specification=model,
+        queries=tuple(queries),
+        total=sum(estimates),
+        total_standard_error=math.hypot(*(release.total_standard_error for release in releases)),
+        public=tuple(public.values()),
+        wave_totals=estimates,
+        wave_tables=tuple(tables),
+    )
+
+
+def _with_waves(model: ModelSpecification, count: int) -> ModelSpecification:
+    """Return a model with the wave, a variable of so many states, in every clique."""
+    if count < 2:
         raise ArgumentError(
             "`population='waves'` needs two releases or more, one a wave, got one; leave `population` out."
         )
-    model = joint_specification(releases)
     if WAVE in model.domain:
         raise ModelError(f"no variable may be called {WAVE!r} in a fit of waves, whose own it is; rename it.")
     if model.ties:
@@ -85,7 +113,7 @@ def wave_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificatio
             "waves share all potentials, and those of this model are tied besides, or its transitions shared; fit "
             "each wave apart, or declare the network without `tied`."
         )
-    own = Domain.from_states({WAVE: list(range(1, len(releases) + 1))})
+    own = Domain.from_states({WAVE: list(range(1, count + 1))})
     return replace(
         model,
         domain=Domain(
@@ -96,47 +124,8 @@ def wave_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificatio
     )
 
 
-def wave_queries(releases: Sequence[NoisyStatistics], model: ModelSpecification) -> tuple[BoundQuery, ...]:
-    """What each release measured, as queries of its own wave's tables; then the public numbers of records."""
-    found = [
-        _of_wave(each.query.bind(release.specification), model, position, len(releases))
-        for position, release in enumerate(releases)
-        for each in release.measurements
-    ]
-    public = [position for position, release in enumerate(releases) if release.total is not None]
-    if public:
-        rows: Any = one_per_column(np.arange(len(releases)), len(releases))[public]
-        query = _OfWave(None, tuple(position + 1 for position in public))
-        found.append(BoundQuery(query=query, model=model, scopes=((WAVE,),), matrix=rows))
-    return tuple(found)
-
-
-def public_totals(releases: Sequence[NoisyStatistics]) -> list[float]:
-    """The public numbers of records, in the order in which `wave_queries` asks for them."""
-    return [float(release.total) for release in releases if release.total is not None]
-
-
-def table_of_wave(bound: BoundQuery) -> tuple[int | None, tuple[int, ...] | None]:
-    """The wave, and the positions without its own, of a query that is a whole table of one wave; or None twice."""
-    entries, size = bound.matrix.tocoo(), bound.matrix.shape[0]
-    rows, columns = entries.coords
-    if len(bound.scopes) != 1 or not size or entries.nnz != size or not (entries.data == 1).all():
-        return None, None
-    wave, first = divmod(int(columns.min()), size)
-    is_block = not first and bound.matrix.shape[1] % size == 0 and len(bound.scopes[0]) > 1
-    if not is_block or not np.array_equal(rows, columns - wave * size):
-        return None, None
-    return wave + 1, bound.positions[0][1:]
-
-
-def wave_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
-    """The number of records of all waves, and its standard error."""
-    errors = [release.total_standard_error for release in releases]
-    return sum(release.estimated_total for release in releases), math.hypot(*errors)
-
-
 def _of_wave(bound: BoundQuery, model: ModelSpecification, position: int, count: int) -> BoundQuery:
-    """A query of one wave's tables, as one of the tables of all waves."""
+    """Return a query of one wave's tables as one of the tables of all waves."""
     from scipy.sparse import csr_array, hstack
 
     blocks: list[Any] = []

@@ -39,7 +39,6 @@ from scipy.special import chdtrc
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.least_squares import noise_residuals
-from bayesprivmrf.inference.waves import table_of_wave
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise import NoiseLaw
 
@@ -236,14 +235,13 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
     holders: dict[tuple[int | None, int], set[int]] = defaultdict(set)
     scopes: dict[int, tuple[int, ...]] = {}
     wave_of: dict[int, int | None] = {}
-    for position, scope in enumerate(evidence.measured_scopes):
-        if scope is None and evidence.wave_totals and evidence.queries is not None:
-            wave_of[position], scope = table_of_wave(evidence.queries[position])
-        if scope is None or evidence.noise[position].kernel == "within":
+    for position, law in enumerate(evidence.noise):
+        wave, scope = evidence.table_at(position)
+        if scope is None or law.kernel == "within":
             continue
-        scopes[position] = scope
+        wave_of[position], scopes[position] = wave, scope
         for variable in scope:
-            holders[wave_of.setdefault(position, None), variable].add(position)
+            holders[wave, variable].add(position)
     pairs = {pair: None for own in holders.values() for pair in combinations(sorted(own), 2)}
     shared = {(wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None for one, other in pairs}
     found = []
@@ -286,11 +284,8 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
     """Return the answer that the others contradict most, and its p-value; none if all are tables, or too many."""
     if evidence.queries is None or evidence.is_weighed or evidence.has_bounds:
         return []
-    tables = [
-        scope is not None or (bool(evidence.wave_totals) and table_of_wave(query)[1] is not None)
-        for scope, query in zip(evidence.measured_scopes, evidence.queries, strict=True)
-    ]
-    if all(tables) or (found := noise_residuals(evidence, LARGEST)) is None:
+    is_of_tables = all(evidence.table_at(place)[1] is not None for place in range(len(evidence.noise)))
+    if is_of_tables or (found := noise_residuals(evidence, LARGEST)) is None:
         return []
     residuals, weights, seen = found
     laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]
