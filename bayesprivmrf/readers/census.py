@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
@@ -100,12 +101,11 @@ def read_census(
     model = ModelSpecification.from_pgmpy(network)
     kind = family(noise)
     given = _levels(levels)
-    asked = _axes("`queries`", queries)
-    fixed = _axes("`constraints`", {} if constraints is None else constraints)
+    asked = _axes("queries", queries)
+    fixed = _axes("constraints", {} if constraints is None else constraints)
     if state is not None:
         _require_text("`state`", state)
-    if not asked and not fixed:
-        raise ArgumentError("`queries` must name a query at least, got none; write {'total_dpq': (), ...}.")
+    require(asked or fixed, "queries", "name a query at least", "none", "write {'total_dpq': (), ...}")
     found: list[Measurement] = []
     constrained: list[tuple[AskedQuery, dict[str, tuple[Label, ...]], LevelFiles]] = []
     known: dict[str, frozenset[str]] = {}
@@ -152,8 +152,7 @@ def _levels(levels: Any) -> dict[str, Mapping[str, Sequence[Label]] | None]:
         _require_text("each of `levels`", level)
     if isinstance(levels, Mapping):
         return {level: _mapped(level, codes) for level, codes in levels.items()}
-    if len(set(levels)) != len(levels):
-        raise ArgumentError(f"`levels` must name each level once, got {list(levels)!r}.")
+    require(len(set(levels)) == len(levels), "levels", "name each level once", list(levels))
     return dict.fromkeys(levels)
 
 
@@ -161,11 +160,8 @@ def _mapped(level: str, codes: Any) -> dict[str, tuple[Label, ...]] | None:
     """Return the areas that each geocode of a level holds; None where the geocodes tell them."""
     if codes is None:
         return None
-    if not isinstance(codes, Mapping):
-        raise ArgumentError(
-            f"`levels` must map {level!r} to None or to a mapping from geocodes to areas, got a "
-            f"{type(codes).__name__}."
-        )
+    must = f"map {level!r} to None or to a mapping from geocodes to areas"
+    instance_of("levels", codes, Mapping, must)
     return {
         str(code): tuple(listed(f"the areas of {code!r} in `levels`", held, error=ArgumentError))
         for code, held in codes.items()
@@ -174,22 +170,17 @@ def _mapped(level: str, codes: Any) -> dict[str, tuple[Label, ...]] | None:
 
 def _axes(argument: str, queries: Any) -> dict[str, Any]:
     """Return the axes of each query: a tuple with None for axes to sum over, or a query of a table."""
-    if not isinstance(queries, Mapping):
-        raise ArgumentError(
-            f"{argument} must map names of queries to their axes, got a {type(queries).__name__}; write "
-            "{'hispanic * cenrace_dpq': ('hispanic', 'race')}."
-        )
+    remedy = "write {'hispanic * cenrace_dpq': ('hispanic', 'race')}"
+    instance_of(argument, queries, Mapping, "map names of queries to their axes", remedy)
     found: dict[str, Any] = {}
     for name, axes in queries.items():
-        _require_text(f"each name in {argument}", name)
-        if isinstance(axes, Query) and not isinstance(axes, TableQuery):
-            raise ArgumentError(
-                f"{argument} must have tables or coarsened tables, got another query for {name!r}."
-            )
+        _require_text(f"each name in `{argument}`", name)
+        is_table = isinstance(axes, TableQuery) or not isinstance(axes, Query)
+        require(is_table, argument, "have tables or coarsened tables", f"another query for {name!r}")
         if isinstance(axes, TableQuery):
             found[name] = axes
         else:
-            what = f"the axes of {name!r} in {argument}"
+            what = f"the axes of {name!r} in `{argument}`"
             found[name] = (axes,) if isinstance(axes, str) else tuple(listed(what, axes, error=ArgumentError))
     return found
 

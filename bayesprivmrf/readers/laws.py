@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseLaw, NoNoise, Within
@@ -16,6 +17,7 @@ from bayesprivmrf.readers.columns import as_number, number_of
 from bayesprivmrf.release.given import law_of_variance
 
 _WITHHELD = "say in `withheld` what a mark of a withheld count stands for, such as {'<10': (0, 9)}"
+"""Remedy where an entry is no number."""
 
 _AGREE = 1e-3
 """How far a stated variance may be from that of the stated scale, as a share of it: figures are rounded."""
@@ -31,12 +33,8 @@ def family(noise: Any) -> type[NoiseLaw]:
     """
     if isinstance(noise, type) and issubclass(noise, NoiseLaw):
         return noise
-    if isinstance(noise, str):
-        return named_law(noise)
-    raise ArgumentError(
-        "`noise` must be a family of noise laws, such as DiscreteGaussian or 'discrete-gaussian', got "
-        f"{type(noise).__name__}."
-    )
+    must = "be a family of noise laws, such as DiscreteGaussian or 'discrete-gaussian'"
+    return named_law(instance_of("noise", noise, str, must))
 
 
 def deviation_of(value: Any) -> float:
@@ -128,17 +126,16 @@ def values_and_laws(
     DataError
         An entry is neither a number nor a mark.
     """
-    if withheld is not None and not isinstance(withheld, Mapping):
-        raise ArgumentError(
-            f"`withheld` must map marks to bounds, such as {{'<10': (0, 9)}}, got a {type(withheld).__name__}."
-        )
-    bounds = {str(mark).strip(): pair for mark, pair in (withheld or {}).items()}
+    must = "map marks to bounds, such as {'<10': (0, 9)}"
+    given = instance_of("withheld", {} if withheld is None else withheld, Mapping, must)
+    bounds = {str(mark).strip(): pair for mark, pair in given.items()}
     for mark, pair in bounds.items():
-        if not isinstance(pair, tuple | list) or len(pair) != 2 or _is_number(mark):
-            raise ArgumentError(
-                f"`withheld` must map marks that are no numbers to pairs of bounds, such as {{'<10': (0, 9)}}, got "
-                f"{mark!r} and a {type(pair).__name__}."
-            )
+        require(
+            isinstance(pair, tuple | list) and len(pair) == 2 and not _is_number(mark),
+            "withheld",
+            "map marks that are no numbers to pairs of bounds, such as {'<10': (0, 9)}",
+            f"{mark!r} and a {type(pair).__name__}",
+        )
     values, found = [], []
     for entry, law in zip(entries, laws, strict=True):
         pair = bounds.get(str(entry).strip())
@@ -187,10 +184,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    try:
-        return float(text) == float(text)
-    except ValueError:
-        return False
+    return not math.isnan(as_number(text))
 
 
 def _number(what: str, value: Any) -> float:

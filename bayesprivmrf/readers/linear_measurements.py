@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, instance_of, require
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 _PROBED = 5000
-"""Cells up to which a query's matrix is found by asking it for each cell."""
+"""Cells up to which a query's matrix is found by asking it for each cell; the matrix then takes at most 200 MB."""
 
 
 def from_mbi(
@@ -134,10 +134,9 @@ def from_opendp(
 
 
 def _listed(measurements: Any) -> list[Any]:
-    if isinstance(measurements, Mapping) or not isinstance(measurements, Iterable):
-        raise ArgumentError(
-            f"`measurements` must be a list of mbi's LinearMeasurement, got a {type(measurements).__name__}."
-        )
+    is_list = isinstance(measurements, Iterable) and not isinstance(measurements, Mapping)
+    kind = f"a {type(measurements).__name__}"
+    require(is_list, "measurements", "be a list of mbi's LinearMeasurement", kind)
     return listed("`measurements`", measurements)
 
 
@@ -145,11 +144,8 @@ def _flat(marginals: Any) -> list[Any]:
     """Return OpenDP's measurements: a collection that flattens itself, or a mapping from cliques."""
     if hasattr(marginals, "flatten"):
         return list(marginals.flatten())
-    if isinstance(marginals, Mapping):
-        return [one for held in marginals.values() for one in (held if isinstance(held, list) else [held])]
-    raise ArgumentError(
-        f"`marginals` must be those of OpenDP's ContingencyTable, got a {type(marginals).__name__}."
-    )
+    instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable")
+    return [one for held in marginals.values() for one in (held if isinstance(held, list) else [held])]
 
 
 def _fields(each: Any) -> Any:

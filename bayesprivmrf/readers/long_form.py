@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 _ROLES = ("value", "variance", "scale", "law", "query")
+"""Columns that are no variables, by the names that the layout gives them."""
 
 type _Level = Mapping[Label, Sequence[Label]]
 
@@ -95,11 +97,9 @@ def read_counts(
     [table('smokes'), table('smokes', 'ill')]
     """
     model = ModelSpecification.from_pgmpy(network)
-    if not isinstance(everything, str):
-        raise ArgumentError(
-            f"`everything` must be the text that stands for all states, got a {type(everything).__name__}; leave it "
-            "out for '*'."
-        )
+    instance_of(
+        "everything", everything, str, "be the text that stands for all states", "leave it out for '*'"
+    )
     called = columns if isinstance(columns, Mapping) else {}
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
     held = _named(model, columns_of(source, numbers), columns)
@@ -138,18 +138,11 @@ def _named(
     model: ModelSpecification, found: Mapping[str, Sequence[Any]], columns: Mapping[Any, str] | None
 ) -> dict[Any, Sequence[Any]]:
     """Return the columns by variable and role; a file need not have all of them, but must have the values."""
-    if columns is not None and not isinstance(columns, Mapping):
-        raise ArgumentError(
-            f"`columns` must map variables, or {', '.join(_ROLES)}, to columns, got a {type(columns).__name__}."
-        )
-    called = dict(columns or {})
+    must = f"map variables, or {', '.join(_ROLES)}, to columns"
+    called = dict(instance_of("columns", {} if columns is None else columns, Mapping, must))
     wanted: list[Any] = [*model.domain.variables, *_ROLES]
     for name in called:
-        if name not in wanted:
-            raise ArgumentError(
-                f"`columns` must map variables, or {', '.join(_ROLES)}, to columns, got {name!r}"
-                f"{or_near(str(name), map(str, wanted))}."
-            )
+        require(name in wanted, "columns", must, f"{name!r}{or_near(str(name), map(str, wanted))}")
     held = {}
     for name in wanted:
         column = str(called.get(name, name))
@@ -177,11 +170,8 @@ def _named(
 
 def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Level]]:
     """Return the partitions of each variable that has some, checked."""
-    if groups is None:
-        return {}
-    if not isinstance(groups, Mapping):
-        raise ArgumentError(f"`groups` must map variables to groups, got a {type(groups).__name__}.")
-    found = {}
+    found: dict[Variable, list[_Level]] = {}
+    groups = instance_of("groups", {} if groups is None else groups, Mapping, "map variables to groups")
     for variable, given in groups.items():
         partitions = [given] if isinstance(given, Mapping) else listed(f"the groups of {variable!r}", given)
         for level in partitions:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bayesprivmrf.cards import Card, printable
-from bayesprivmrf.checks import truth
+from bayesprivmrf.checks import require, truth
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
@@ -287,8 +287,8 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     GuaranteeWarning
         The noise costs more than the release promises.
     """
-    if isinstance(largest, bool) or not isinstance(largest, int) or largest < 1:
-        raise ArgumentError(f"`largest` must be a whole number of bytes, got {largest!r}.")
+    is_size = isinstance(largest, int) and not isinstance(largest, bool) and largest >= 1
+    require(is_size, "largest", "be a whole number of bytes", largest)
     content, array = read_file(path, largest)
     try:
         found = _release(content, array)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import refuse_masked
+from bayesprivmrf.checks import instance_of, refuse_masked, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labeled import aligned
@@ -110,12 +110,10 @@ def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
         return [(as_scope(key), array) for key, array in tables.items()]
     example = "write {('a', 'b'): table} or [(('a', 'b'), table), ...]"
     if isinstance(tables, str | bytes) or not isinstance(tables, Sequence):
-        raise ArgumentError(f"`tables` must map scopes to arrays, got {type(tables).__name__}; {example}.")
+        raise ArgumentError(f"`tables` must map scopes to arrays, got a {type(tables).__name__}; {example}.")
     for pair in tables:
-        if not (isinstance(pair, tuple) and len(pair) == 2):
-            raise ArgumentError(
-                f"`tables` must hold pairs of a scope and its table, got a {type(pair).__name__}; {example}."
-            )
+        is_pair = isinstance(pair, tuple) and len(pair) == 2
+        require(is_pair, "tables", "hold pairs of a scope and its table", f"a {type(pair).__name__}", example)
     return [(as_scope(key), array) for key, array in tables]
 
 
@@ -141,11 +139,9 @@ def _laws(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any
     if isinstance(noise, Mapping):
         return [_entry(noise, scope) for scope in scopes]
     if isinstance(noise, list | tuple):
-        if len(noise) != len(scopes):
-            raise ArgumentError(
-                f"`noise` must hold one law for each of the {len(scopes)} tables, got {len(noise)}; write one law "
-                "for all tables, or map each scope to its own."
-            )
+        must = f"hold one law for each of the {len(scopes)} tables"
+        remedy = "write one law for all tables, or map each scope to its own"
+        require(len(noise) == len(scopes), "noise", must, len(noise), remedy)
         return list(zip(scopes, noise, strict=True))
     return [(scope, noise) for scope in scopes]
 
@@ -198,8 +194,4 @@ def _array(what: str, laws: Any) -> np.ndarray:
 
 
 def _checked_law(law: Any) -> NoiseLaw:
-    if not isinstance(law, NoiseLaw):
-        raise ArgumentError(
-            f"`noise` must be a noise law, such as Laplace(scale=2.0), got {type(law).__name__}."
-        )
-    return law
+    return instance_of("noise", law, NoiseLaw, "be a noise law, such as Laplace(scale=2.0)")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import is_labeled, number_array, require, sides_of
+from bayesprivmrf.checks import instance_of, is_labeled, number_array, require, sides_of
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import listed
@@ -148,12 +148,9 @@ def measured_on(
         )
     given = []
     for each in listed("`measurements`", measurements):
-        if not isinstance(each, Measurement):
-            raise ArgumentError(
-                f"`measurements` must hold measurements, got a {type(each).__name__}; write "
-                "Measurement(query, values, noise)."
-            )
-        given.append(each.aligned(model))
+        remedy = "write Measurement(query, values, noise)"
+        one = instance_of("measurements", each, Measurement, "hold measurements", remedy)
+        given.append(one.aligned(model))
     sizes = np.diff(model.offsets).tolist()
     whole = [table(*clique) for clique in model.cliques]
     is_whole = [each.query for each in given] == whole

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.checks import instance_of, require
+from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise.base import check_variance
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
@@ -34,10 +35,7 @@ def check_promise(
         check_variance(law)
     if guarantee is None:
         return
-    if not isinstance(guarantee, PrivacyGuarantee):
-        raise ArgumentError(
-            f"`guarantee` must be a PrivacyGuarantee or None, got {type(guarantee).__name__}."
-        )
+    instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None")
     for name, law in noise:
         if not law.hides:
             raise PrivacyError(
@@ -103,13 +101,8 @@ def dearer_than_promised(
 
 def whole_total(total: Any) -> int:
     """Return a public number of records as an integer."""
-    if (
-        isinstance(total, bool)
-        or not isinstance(total, int | float | np.integer | np.floating)
-        or not 0 <= total < 2**63
-        or total != int(total)
-    ):
-        raise ArgumentError(
-            f"`total` must be a whole number of records, at least 0, or None, got {total!r}; give the public number."
-        )
+    is_number = isinstance(total, int | float | np.integer | np.floating) and not isinstance(total, bool)
+    is_count = is_number and 0 <= total < 2**63 and total == int(total)
+    must = "be a whole number of records, at least 0, or None"
+    require(is_count, "total", must, total, "give the public number")
     return int(total)

@@ -31,6 +31,16 @@ def waves_of(law, *, public=False):
     ]
 
 
+@pytest.mark.parametrize("public", [False, True])
+def test_the_evidence_of_waves_states_the_wave_and_the_scope_of_each_table(public):
+    _, waves = waves_of(Laplace(4.0), public=public)
+    evidence = gather(waves, population="waves")
+    known = [evidence.table_at(position) for position in range(len(evidence.noise))]
+    sizes = [(None, (0,))] if public else []  # the public numbers of records are the table of the waves
+    assert known == [(1, (1, 2)), (1, (2, 3)), (2, (1, 2)), (2, (2, 3)), *sizes]
+    assert [gather(waves[0]).table_at(position) for position in range(2)] == [(None, (0, 1)), (None, (1, 2))]
+
+
 def test_the_naive_estimate_of_waves_is_that_of_their_summed_tables():
     """The product of the waves' likelihoods depends on the sum of their tables alone."""
     counts, waves = waves_of(Gaussian(1e-4))
