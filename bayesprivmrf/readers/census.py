@@ -18,7 +18,7 @@ from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.readers.census_files import LevelFiles, level_files, require_names
 from bayesprivmrf.readers.census_queries import AskedQuery
 from bayesprivmrf.readers.laws import family
-from bayesprivmrf.readers.scopes import released
+from bayesprivmrf.readers.scopes import Groups, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 if TYPE_CHECKING:
@@ -119,9 +119,15 @@ def read_census(
             require_names("`queries`" if part == "DPQuery" else "`constraints`", wanted, files)
             known[level] = known.get(level, frozenset()) | files.geocodes
             areas[level] = _held(model, area, geocode, mapped, files)
-            for name, axes in wanted.items():
+            for name, (axes, groups) in wanted.items():
                 one = AskedQuery(
-                    model=model, area=area, kind=kind, name=name, axes=axes, exact=part == "Constraint"
+                    model=model,
+                    area=area,
+                    kind=kind,
+                    name=name,
+                    axes=axes,
+                    groups=groups,
+                    exact=part == "Constraint",
                 )
                 if one.is_bound(areas[level], files):
                     constrained.append((one, areas[level], files))
@@ -168,20 +174,21 @@ def _mapped(level: str, codes: Any) -> dict[str, tuple[Label, ...]] | None:
     }
 
 
-def _axes(argument: str, queries: Any) -> dict[str, Any]:
-    """Return the axes of each query: a tuple with None for axes to sum over, or a query of a table."""
+def _axes(argument: str, queries: Any) -> dict[str, tuple[tuple[Variable | None, ...], Groups]]:
+    """Return the axes of each query, None for one to sum over, and the groups of states of coarsened axes."""
     remedy = "write {'hispanic * cenrace_dpq': ('hispanic', 'race')}"
     instance_of(argument, queries, Mapping, "map names of queries to their axes", remedy)
-    found: dict[str, Any] = {}
+    found: dict[str, tuple[tuple[Variable | None, ...], Groups]] = {}
     for name, axes in queries.items():
         _require_text(f"each name in `{argument}`", name)
-        is_table = isinstance(axes, TableQuery) or not isinstance(axes, Query)
-        require(is_table, argument, "have tables or coarsened tables", f"another query for {name!r}")
         if isinstance(axes, TableQuery):
-            found[name] = axes
-        else:
-            what = f"the axes of {name!r} in `{argument}`"
-            found[name] = (axes,) if isinstance(axes, str) else tuple(listed(what, axes, error=ArgumentError))
+            found[name] = axes.scope, {variable: dict(merged) for variable, merged in axes.groups}
+            continue
+        is_query = isinstance(axes, Query)
+        require(not is_query, argument, "have tables or coarsened tables", f"another query for {name!r}")
+        what = f"the axes of {name!r} in `{argument}`"
+        given = [axes] if isinstance(axes, str) else listed(what, axes, error=ArgumentError)
+        found[name] = tuple(given), {}
     return found
 
 

@@ -13,9 +13,8 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import NoiseLaw, Within
 from bayesprivmrf.queries import Query
-from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.readers.census_files import Answers, LevelFiles
-from bayesprivmrf.readers.scopes import query_of
+from bayesprivmrf.readers.scopes import Groups, query_of
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.given import by_law, law_of_variance
 
@@ -32,7 +31,8 @@ class AskedQuery:
     area: Variable | None
     kind: type[NoiseLaw]
     name: str
-    axes: Sequence[Variable | None] | TableQuery
+    axes: Sequence[Variable | None]
+    groups: Groups
     exact: bool
 
     def is_bound(self, areas: Mapping[str, Sequence[Label]], files: LevelFiles) -> bool:
@@ -68,17 +68,11 @@ class AskedQuery:
 
     @property
     def _scope(self) -> tuple[Variable, ...]:
-        scope = self.axes.scope if isinstance(self.axes, TableQuery) else self.axes
-        return tuple(variable for variable in scope if variable is not None)
-
-    @property
-    def _groups(self) -> dict[Variable, dict[Label, Sequence[Label]]]:
-        held = self.axes.groups if isinstance(self.axes, TableQuery) else ()
-        return {variable: dict(merged) for variable, merged in held}
+        return tuple(variable for variable in self.axes if variable is not None)
 
     def _query(self, areas: Mapping[str, Sequence[Label]]) -> Query:
         """Return the query on the model, with the area as its first axis where it is a variable."""
-        scope, groups = self._scope, self._groups
+        scope, groups = self._scope, dict(self.groups)
         if self.area is None:
             return query_of(self.model, scope, groups)
         states = self.model.domain.states_of(self.area)
@@ -96,9 +90,8 @@ class AskedQuery:
 
     def _shape(self, answers: Answers) -> tuple[list[int], tuple[int, ...]]:
         """Return the shape of the file's table, and which axes are summed over."""
-        axes = self.axes.scope if isinstance(self.axes, TableQuery) else self.axes
-        domain, groups = self.model.domain, self._groups
-        sizes = [None if v is None else len(groups.get(v, domain.states_of(v))) for v in axes]
+        domain, groups = self.model.domain, self.groups
+        sizes = [None if v is None else len(groups.get(v, domain.states_of(v))) for v in self.axes]
         summed = tuple(axis for axis, size in enumerate(sizes) if size is None)
         whole = answers.shape or ()
         if not summed:
