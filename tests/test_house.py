@@ -19,7 +19,7 @@ BASES = {"NoiseLaw", "Released", "LearnedParameters"}
 ARGUMENTS = {
     # a law or a family of laws; a law, or an array or a mapping of laws, or of variances
     ("readers.laws", "NoiseLaw"): 2,
-    ("release.given", "NoiseLaw"): 5,
+    ("release.given", "NoiseLaw"): 4,
     # one release or a list of them
     ("inference.given_releases", "NoisyStatistics"): 1,
     # an estimate, and no release
