@@ -303,7 +303,6 @@ def _frequencies(
 ) -> tuple[FloatArray, int]:
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.reading.row_counts import Counts
-    from bayesprivmrf.model import Domain
 
     cells, records = [], 0
     for marginal in marginals:  # one by one: a specification would drop a marginal inside another
