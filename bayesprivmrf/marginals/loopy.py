@@ -12,6 +12,7 @@ from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.marginals import sweeps
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.forecast import Forecast
+from bayesprivmrf.marginals.junction import DisjointSets
 from bayesprivmrf.marginals.layout import Engine, Layout
 from bayesprivmrf.marginals.protocol import FloatArray
 
@@ -178,19 +179,6 @@ class LoopyEngine(Engine):
 
 
 def _is_forest(variables: int, scopes: list[list[int]]) -> bool:
-    """Whether factors and variables, as the two sides of a graph, have no cycle."""
-    parent = list(range(variables + len(scopes)))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for f, scope in enumerate(scopes):
-        for v in scope:
-            a, b = root(v), root(variables + f)
-            if a == b:
-                return False
-            parent[a] = b
-    return True
+    """Return True if factors and variables, as the two sides of a graph, have no cycle."""
+    trees = DisjointSets(variables + len(scopes))
+    return all(trees.join(v, variables + f) for f, scope in enumerate(scopes) for v in scope)

@@ -1,4 +1,6 @@
-r"""Work per effective draw of each engine, which `auto` compares, counted in operations instead of seconds.
+r"""Work per effective draw of each engine, which `auto` compares, and the memory that a posterior needs.
+
+Work is counted in operations instead of seconds.
 
 An operation takes about a nanosecond on a core of 2026; only ratios matter. The work per effective draw is the work
 of one draw times the number of draws per effective draw.
@@ -30,13 +32,27 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.marginals import forecast
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+
+MEMORY = 4 * 2**30
+"""Bytes that the draws may take."""
+_TABLES_A_DRAW = 10
+"""Numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler."""
+LARGEST_DIMENSION = 5000
+"""Largest number of effects of a log-linear model: its preconditioner is dense, 200 MB at this limit."""
 
 WORK = 1.2e11
 """Operations of all chains beyond which sampling is not continued: about a minute on two cores of 2026."""
@@ -164,3 +180,47 @@ def relaxed_work(numbers: int, scale: float) -> float:
     """Return the operations per effective draw of latent numbers, given the smallest Laplace scale."""
     gradients = _GRADIENTS * (1.0 + _KINK * numbers / max(scale, _NARROWEST))
     return _DRAWS * gradients * gradient_operations(numbers)
+
+
+def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
+    """Raise an error that names a remedy if draws, effects or exact inference would not fit in memory."""
+    model = evidence.specification
+    cells = max(model.size, evidence.offsets[-1])
+    needed = 8 * _TABLES_A_DRAW * cells * draws
+    if not needed <= MEMORY:
+        raise ModelTooLargeError(
+            f"{draws:,} draws of {cells:,} cells would need about {needed / 2**30:.1f} GiB, more than "
+            f"{MEMORY / 2**30:.0f}; take fewer `draws` or `chains`, or NoiseAwareMAP, "
+            "which keeps none."
+        )
+    states = max(model.cardinalities, default=1)
+    if not 8 * states**2 <= MEMORY:
+        raise ModelTooLargeError(
+            f"the effects of a variable of {states:,} states need a basis of {8 * states**2 / 2**30:,.1f} GiB, more "
+            f"than {MEMORY / 2**30:.0f}; declare fewer states, or merge the rare ones."
+        )
+    if needs_marginals and cells:
+        cost = forecast(model.cardinalities, model.scopes)
+        if not cost.memory_bytes <= MEMORY:
+            raise ModelTooLargeError(
+                f"the log-linear formulation needs exact inference in every step, here with a table of "
+                f"{cost.largest_table:,} cells; use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or "
+                "NaiveMLE(inference='loopy'), or fewer or smaller cliques."
+            )
+        size = Effects.of(model.cardinalities, model.scopes).size
+        if not size <= LARGEST_DIMENSION:
+            raise ModelTooLargeError(
+                f"the log-linear formulation has {size:,} effects here, more than {LARGEST_DIMENSION:,}; use "
+                "NoiseAwareMAP, or fewer or smaller cliques."
+            )
+
+
+def require_records(sampler: RecordSampler, chains: int) -> None:
+    """Raise an error that names another formulation if the whole records of all chains would not fit in memory."""
+    needed = chains * sampler.first_total * sampler.bytes_a_record
+    if not needed <= MEMORY:
+        other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
+        raise ModelTooLargeError(
+            f"{chains} chains of {sampler.first_total:,} whole records would need about {needed / 2**30:,.1f} GiB, "
+            f"more than {MEMORY / 2**30:.0f}; take {other}, whose memory does not depend on the number of records."
+        )

@@ -1,33 +1,26 @@
-r"""Junction forest of a model's own cliques, and its tables cut into rows.
+r"""Rows of a junction forest: its tables cut into conditional distributions, and draws along them.
 
-Cliques are the bags of a junction forest where their maximum spanning forest, edges weighted by the number of
-shared variables, has the running-intersection property: the shared variables of every pair lie in each clique
-between them. That holds if and only if
+`bayesprivmrf.marginals.junction` decides which cliques are joined and which of them is the root. A *row* is one
+distribution of the root's table and the conditional tables of the other cliques: the cells of a clique that share one
+state of its separator. A root is one row, whose separator is empty.
 
-.. math:: \sum_{C} |C| - \sum_{S} |S| = |V|
-
-with S the separators along the forest (Jensen and Jensen 1994, Theorem 1; each variable then induces a tree).
-The joint law is then the root's table times the conditional tables of the others,
-
-.. math:: p(x) = \prod_{C} p(x_{C \setminus S(C)} \mid x_{S(C)}),
-
-and a *row* is one of those distributions: the cells of a clique that share one state of its separator. A root
-is one row, whose separator is empty.
-
-A table of two variables u and v that have the same states, a panel's two visits say, may be cut in two steps
-instead, v given u being drawn as
+A table of two variables u and v with the same states, such as two visits of a panel, may be cut in two steps
+instead. Then v given u is drawn as
 
 .. math:: p(v \mid u) = p(v = u \mid u) \quad\text{or}\quad p(v \ne u \mid u)\, p(v \mid u, v \ne u),
 
-whether it stays, and where it goes to: each a row of its own, whose *inner* cells, stay and go, are sums of cells of
-the model. That is the forest of a larger model, which has "v = u" as a variable beside them, so that all that is done
-along rows is done along these too. (Dirichlet rows of rows are a Dirichlet tree: Dennis 1991.)
+The first step decides whether it stays, the second where it moves. Each is a row of its own, and the *inner* cells
+"stay" and "move" are sums of cells of the model. This is the forest of a larger model that has "v = u" as another
+variable, so that everything that is done along rows is done along these steps too. Dirichlet rows of rows are a
+Dirichlet tree (Dennis 1991).
+
+Arrays of draws are over the forest's cells, in the order of ``forest.cells``, times draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -35,7 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.clique_trees import rooted, spanning_forest
+from bayesprivmrf.marginals.junction import junction_trees
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
 _FEWEST_STATES = 3
@@ -281,9 +275,6 @@ def junction_forest(
 ) -> JunctionForest | None:
     """Junction forest whose bags are the given cliques, or None where the model is not decomposable.
 
-    Each part of the graph is rooted at its clique of most cells; among equals at the one from which the
-    farthest clique is nearest, then at the first. The rule sees the declared model alone.
-
     Parameters
     ----------
     cardinalities
@@ -303,25 +294,15 @@ def junction_forest(
     >>> junction_forest((2, 2, 2), ((0, 1), (1, 2), (0, 2))) is None
     True
     """
-    edges = spanning_forest(scopes)
-    covered = len({v for scope in scopes for v in scope})
-    shared = sum(len(set(scopes[a]) & set(scopes[b])) for a, b in edges)
-    if sum(map(len, scopes)) - shared != covered:
+    trees = junction_trees(cardinalities, scopes)
+    if trees is None:
         return None
-    neighbours: list[list[int]] = [[] for _ in scopes]
-    for a, b in edges:
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    order, parents = rooted(cardinalities, scopes, neighbours)
-    separators = tuple(
-        tuple(sorted(set(scopes[c]) & set(scopes[p]))) if p >= 0 else () for c, p in enumerate(parents)
-    )
     return JunctionForest(
         cardinalities=tuple(cardinalities),
         scopes=tuple(scopes),
-        order=order,
-        parents=parents,
-        separators=separators,
+        order=trees.order,
+        parents=trees.parents,
+        separators=trees.separators,
         supported=supported,
         states=None if states is None else tuple(states),
     )
@@ -333,3 +314,82 @@ def _concatenated(parts: list[np.ndarray]) -> IntArray:
 
 def _starts(parts: list[np.ndarray]) -> IntArray:
     return np.concatenate([[0], np.cumsum([part.size for part in parts], dtype=np.int64)]).astype(np.int64)
+
+
+def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Logarithms of Dirichlet rows with the given parameters, shape (cells, draws).
+
+    A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
+
+    Raises
+    ------
+    FloatingPointError
+        A parameter is not positive: there is no such law, and going on would favour the emptiest state.
+    """
+    if not (shapes > 0).all():
+        raise FloatingPointError(
+            "a row's Dirichlet parameters must be positive; the relaxed counts are wrong."
+        )
+    logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
+    for start, stop in pairwise(forest.row_starts):
+        row = logs[start:stop]
+        row -= row.max(axis=0)
+        row -= np.log(np.exp(row).sum(axis=0))
+    return logs
+
+
+def draw_tables(
+    forest: JunctionForest, log_rows: FloatArray, total: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """Tables of `total` records drawn from each column's distribution, shape (cells, draws)."""
+    tables = np.zeros(log_rows.shape, dtype=np.int64)
+    for start, stop, sources in _rows(forest):
+        margin = tables[sources].sum(axis=0) if sources.size else total
+        row = np.exp(log_rows[start:stop])
+        tables[start:stop] = rng.multinomial(margin, (row / row.sum(axis=0)).T).T
+    return tables
+
+
+def marginals_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
+    """Probabilities of the cliques' cells, products along the forest, shape (cells, draws)."""
+    margins = np.exp(log_rows)
+    for start, stop, sources in _rows(forest):
+        if sources.size:
+            margins[start:stop] *= margins[sources].sum(axis=0)
+    return margins
+
+
+def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
+    """Zero-sum coordinates (`Effects`) of each draw's distribution, shape (draws, d), nats.
+
+    The sum of all rows' log-probabilities is log p(x), so they are potentials already. An effect on variables of
+    a clique with structural zeros does not exist and is NaN.
+    """
+    effects = Effects.of(forest.cardinalities, forest.scopes)
+    flat = np.zeros((log_rows.shape[1], forest.offsets[-1]))
+    own = ~forest.is_inner
+    flat[:, forest.cells[own]] = forest.along_steps(log_rows)[own].T
+    result = effects.coordinates(flat)
+    for scope in _limited_scopes(forest):
+        for position, subset in enumerate(effects.subsets):
+            if set(subset) <= scope:
+                result[:, effects.offsets[position] : effects.offsets[position + 1]] = np.nan
+    return result
+
+
+def _rows(forest: JunctionForest) -> Iterator[tuple[int, int, IntArray]]:
+    """First and last cell of each row, and the cells of its parent that sum to its total."""
+    bounds = zip(pairwise(forest.row_starts), pairwise(forest.source_starts), strict=True)
+    for (start, stop), (first, last) in bounds:
+        yield int(start), int(stop), forest.sources[first:last]
+
+
+def _limited_scopes(forest: JunctionForest) -> list[set[int]]:
+    """Cliques with cells that cannot occur."""
+    if forest.supported is None:
+        return []
+    return [
+        set(scope)
+        for scope, (start, stop) in zip(forest.scopes, pairwise(forest.offsets), strict=True)
+        if not forest.supported[start:stop].all()
+    ]
