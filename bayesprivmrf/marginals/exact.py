@@ -18,17 +18,15 @@ from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.marginals.protocol import FloatArray
 
-compiled.build("prepare", "collect", "distribute")
-
 EXPONENTIALS_IN_NUMPY = 2048
-"""Cells from which NumPy's vectorised exponential beats a call a cell."""
+"""Cells from which NumPy's vectorized exponential is faster than one call a cell (benchmarks/marginals.py)."""
 
 KEPT_WORKSPACES = 4
-"""Workspaces that an engine keeps between calls."""
+"""Workspaces that an engine keeps between calls: one a thread for the usual few; more are allocated anew."""
 
 
 class SweepArrays(NamedTuple):
-    """What the compiled sweeps take of an engine; see `kernels` for how they use it."""
+    """Arrays of an engine that the compiled sweeps use; see `kernels`."""
 
     program: Program
     bounds: NDArray[np.int64]  # where each factor's cells begin, and the end of the last
@@ -39,7 +37,7 @@ class SweepArrays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A collected model: what the second sweep and the tangent need."""
+    """A model after the first sweep, as the second sweep and the tangent need it."""
 
     log_partition: float
     mode: int
@@ -135,11 +133,12 @@ class CompiledEngine(Engine):
         return state.log_partition, mu[: self.size].copy(), product
 
     def _keep(self, work: FloatArray) -> None:
-        """Keep a workspace for the next call; a few, so that an idle engine holds little."""
+        """Keep a workspace for the next call, unless enough are kept: an idle engine should hold little."""
         if len(self._pool) < KEPT_WORKSPACES:
             self._pool.append(work)
 
     def _collect(self, potentials: FloatArray) -> _State:
+        compiled.build("prepare", "collect", "distribute")
         theta = self.layout.flat(potentials)
         program = self._program
         try:
@@ -167,7 +166,7 @@ class CompiledEngine(Engine):
         return state
 
     def _run(self, work: FloatArray, support: NDArray[np.uint8], tops: float, mode: int) -> _State | None:
-        """Collect in one domain; None where the answer could not be trusted."""
+        """Collect in one domain; return None where the answer cannot be trusted."""
         program = self._program
         scales = np.empty(program.steps)
         rest, is_trusted = compiled.collect(
@@ -176,7 +175,7 @@ class CompiledEngine(Engine):
         return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
-        """Which entries of the messages are possible, given potentials with minus infinity at impossible cells.
+        """Return which entries of the messages are possible, given potentials of minus infinity at impossible cells.
 
         The last answer is kept, as zeros rarely move.
 
@@ -189,6 +188,7 @@ class CompiledEngine(Engine):
         known = self._known_support
         if known is not None and np.array_equal(known[0], possible):
             return known[1]
+        compiled.build("prepare", "collect", "distribute")
         program = self._program
         work = np.empty(program.workspace)
         work[: program.cells] = possible
@@ -225,4 +225,5 @@ class CompiledEngine(Engine):
         return mu
 
 
+# the support of a model without impossible cells
 _EVERYTHING = np.zeros(0, dtype=np.uint8)
