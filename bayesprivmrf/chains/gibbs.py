@@ -17,8 +17,10 @@ import numpy as np
 from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-_CHAINS = 64
-_CHUNK = 1 << 22  # states drawn at a time
+_CHAINS = (
+    64  # chains side by side, by benchmarks/chains.py: more fill the cache without sharing more of the work
+)
+_CHUNK = 1 << 22  # states drawn at a time, 4 MiB of codes; the draws do not depend on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -163,7 +163,7 @@ def _root(parents: Any, lane: int, i: int) -> int:
 
 @kept(error_model="numpy")
 def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, state: Any) -> None:
-    """Bond edges and flip each cluster by a fair coin, in every chain; `swendsen_wang` derives the probabilities."""
+    """Bond edges and flip each cluster by a fair coin, in every chain; `heat_bath` derives the probabilities."""
     nodes, chains = spins.shape
     # every node is a cluster by itself at first
     parents = np.empty((nodes, chains), np.int32)

@@ -12,14 +12,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Engine, Layout
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.marginals.forecast import DEFAULT_MEMORY_LIMIT, array_forecast, require_memory
+from bayesprivmrf.marginals.layout import Layout, MarginalEngine
+from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.model.tables import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +53,7 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayEngine(Engine):
+class ArrayEngine(MarginalEngine):
     """Exact inference by buckets, with NumPy, in the log domain."""
 
     tree: BucketTree
@@ -181,3 +184,11 @@ class ArrayEngine(Engine):
                 else:
                     self._cells(result, item.source)[:] = part.ravel()
         return result
+
+
+@lru_cache(maxsize=8)
+def array_engine(layout: Layout, memory_limit: int = DEFAULT_MEMORY_LIMIT) -> ArrayEngine:
+    """Return the exact engine in plain NumPy, from whose conditional tables one draws; a few are kept."""
+    order = elimination_order(layout.cardinalities, layout.scopes)
+    require_memory(array_forecast(layout, order), memory_limit)
+    return ArrayEngine(BucketTree.build(layout, order))

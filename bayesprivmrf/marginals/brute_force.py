@@ -10,8 +10,8 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.forecast import Forecast
-from bayesprivmrf.marginals.layout import Engine, Layout
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.marginals.layout import Layout, MarginalEngine
+from bayesprivmrf.model.tables import FloatArray
 
 
 class ImpossibleError(ModelError):
@@ -39,7 +39,7 @@ def joint_forecast(layout: Layout) -> Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BruteForceEngine(Engine):
+class BruteForceEngine(MarginalEngine):
     """Sums over the whole joint table, in the log domain.
 
     Memory and time grow with the product of all cardinalities.

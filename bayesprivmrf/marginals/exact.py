@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from bayesprivmrf.marginals import compiled, kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Engine
+from bayesprivmrf.marginals.layout import MarginalEngine
 from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.model.tables import FloatArray
 
 EXPONENTIALS_IN_NUMPY = 2048
 """Cells from which NumPy's vectorized exponential is faster than one call a cell (benchmarks/marginals.py)."""
@@ -45,7 +45,7 @@ class _State:
     scales: FloatArray
 
 
-class CompiledEngine(Engine):
+class CompiledEngine(MarginalEngine):
     """Exact inference by a compiled interpreter of the plan.
 
     Parameters

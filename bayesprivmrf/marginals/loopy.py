@@ -13,11 +13,14 @@ from bayesprivmrf.marginals import sweeps
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.forecast import Forecast
 from bayesprivmrf.marginals.junction import DisjointSets
-from bayesprivmrf.marginals.layout import Engine, Layout
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.marginals.layout import Layout, MarginalEngine
+from bayesprivmrf.model.tables import FloatArray
 
 DIFFERENCE = 1e-4
-"""Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction."""
+"""Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction.
+
+Its square, 1e-8, and the messages' tolerance over it, 1e-7, are the two errors of a product.
+"""
 
 
 def loopy_forecast(layout: Layout) -> Forecast:
@@ -42,7 +45,7 @@ class _Messages:
     iterations: int
 
 
-class LoopyEngine(Engine):
+class LoopyEngine(MarginalEngine):
     """Belief propagation between factors and variables, swept to and fro until no message moves.
 
     Exact where the factors and variables form a tree. Elsewhere A is Bethe's approximation at the fixed

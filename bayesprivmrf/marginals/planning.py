@@ -14,19 +14,19 @@ from dataclasses import dataclass
 
 from bayesprivmrf.marginals.buckets import BucketTree
 
-# Nanoseconds, rough, from timings of both kinds of step; on the models of benchmarks/models.py the choice is
-# within 15 % of the better of all-cells and all-products, and beats both where kinds mix.
-STEP = 60.0
+# Rough nanoseconds, from timings of both kinds of step. On the models of benchmarks/models.py the choice is within
+# 15 % of the better of all-cells and all-products, and beats both where kinds mix.
+STEP = 60.0  # a step, whatever its size
 CELL_ITEM = 1.1  # a cell, once an item, both sweeps
-CELL = 2.5
+CELL = 2.5  # a cell, once
 ROW_ITEM = 4.0  # a row of cells with common separator state, once an item
 GROUP_CELL = 1.5  # making a group's table and spreading its marginal, a cell an item
-GROUP_ROW = 3.0
+GROUP_ROW = 3.0  # the same for a row, an item
 MULTIPLY_VECTOR = 1.2  # three passes of multiply and add, when a group is a vector
 MULTIPLY_SMALL = 2.0  # the same in plain loops
 MULTIPLY_LARGE = 0.15  # the same through BLAS
 BLAS_CALL = 400.0  # three calls
-BLAS_FROM = 256  # multiplications from which a product goes through BLAS
+BLAS_FROM = 256  # multiplications from which a product goes through BLAS, here and in `products`
 ENUMERATED = 6  # items whose splits are all tried
 WORTH_SPLITTING = 48  # cells below which no split is tried
 

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bayesprivmrf.marginals import array_engine
-from bayesprivmrf.marginals.arrays import ArrayEngine
+from bayesprivmrf.marginals.arrays import ArrayEngine, array_engine
 from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.protocol import FloatArray, IntArray
-from bayesprivmrf.model.tables import project
+from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
 CHUNK = 1 << 20
 """Random numbers and cumulative probabilities held at once, 8 MiB each; the draws do not depend on it."""

@@ -11,12 +11,17 @@ import numpy as np
 from bayesprivmrf.audit import Choices, StableAnswers, Sums
 from bayesprivmrf.checks import one_of, positive_finite, probability, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.learning.structure.blocks import answers_of_blocks, enough_blocks, most_frequent
 from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_to_choose, stable_graph
 from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 from bayesprivmrf.learning.structure.spanning_tree import stable_tree
-from bayesprivmrf.learning.structure.stability import largest_distance, release_threshold
+from bayesprivmrf.learning.structure.stability import (
+    answers_of_blocks,
+    enough_blocks,
+    largest_distance,
+    most_frequent,
+    release_threshold,
+)
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -91,9 +96,9 @@ class StableStructure(
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The graph is let out as it is if a noisy distance says that no few records could change it.
-    `bayesprivmrf.learning.structure.stability` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
-    `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances,
-    `bayesprivmrf.learning.structure.blocks` another distance. Declared cliques are not used.
+    `bayesprivmrf.learning.structure.stability` has the proof, and a distance by blocks of records;
+    `bayesprivmrf.learning.structure.spanning_tree` and `bayesprivmrf.learning.structure.dependence_graph` have the
+    two graphs and their distances. Declared cliques are not used.
 
     Parameters
     ----------

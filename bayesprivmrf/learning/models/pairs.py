@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
-from bayesprivmrf.learning.models.base import LearnedNetwork, restored_support
+from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
-from bayesprivmrf.learning.models.saved_map import map_content, restored_map
-from bayesprivmrf.learning.models.saved_statistics import (
-    restored_statistics,
+from bayesprivmrf.learning.models.saved import (
+    map_content,
+    restored_fields,
     statistics_content,
     statistics_size,
 )
@@ -212,18 +212,8 @@ class LearnedPairs(LearnedNetwork):
         parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
         matrix = np.zeros((width, width))
         matrix[tuple(upper_places(parts[1:3], width))] = parts[3]
-        return cls(
-            domain=domain,
-            total=content.number("total", optional=True),
-            total_noise=content.law("total_noise", optional=True),
-            details=content.mapping("details"),
-            unsupported=restored_support(content, domain),
-            map=restored_map(content["map"], cls.parameters, domain.cardinalities),
-            statistics=restored_statistics(content, parts[4], **stamp),
-            coupling_matrix=matrix + matrix.T,
-            field_vector=parts[0],
-            **stamp,
-        )
+        known = restored_fields(content, domain, parts[4], cls.parameters, domain.cardinalities, stamp)
+        return cls(coupling_matrix=matrix + matrix.T, field_vector=parts[0], **known)
 
 
 def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
-from bayesprivmrf.learning.intervals.replicates import replicates_of, size_of
+from bayesprivmrf.learning.intervals.calibrated import replicates_of, size_of
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -47,20 +47,18 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.solution import LearnedSolution
     from bayesprivmrf.release.base import Provenance
 
-_SECOND = 1.0  # about what linearised intervals of measured pairs take
+_SECOND = 1.0  # seconds that linearised intervals of measured pairs take, about
+# errors of `interval`
 _NOT_VARIABLES = (
     "`interval` of a learned model is for all its couplings, and takes no variables or `given`; probabilities of "
     "some variables are had from `solution.interval(variables)` after SelectMeasure(rho), and with `given` from "
     "NoiseAwareMAP().fit(learned.statistics).interval(variables, given=...), where `statistics` were kept."
 )
+# of `interval` and of `interval_forecast`
 _NOT_LINEAR = (
     "`method` must not be 'linearised' for this release, whose errors are not known to first order: it was made by "
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
-
-_NO_RECORDS = "of a state that may have no record"
-_MOVES = "moves with effects of a state that may have no record"
-_UNCOUNTED = "not known whether each state has records"
 
 
 class LearningMap(Protocol):
@@ -138,14 +136,10 @@ class LearnedParameters(ABC):
         """Return the same release with the parameters that a vector holds."""
 
     def labels(self, of: str) -> pd.Index:
-        """Return what the couplings, or the fields, belong to: variables, and states where they have tables.
+        """Return what the couplings, or the fields, belong to; by default the place of each entry of the vector."""
+        import pandas as pd
 
-        Raises
-        ------
-        ModelError
-            The model has no intervals of couplings.
-        """
-        raise ModelError(self._without_map)
+        return pd.RangeIndex(self.vector().size)
 
     def places(self, of: str) -> IntArray:
         """Return where in the vector the entries of `labels` are."""
@@ -239,8 +233,8 @@ class LearnedParameters(ABC):
         one_of("of", of, ("couplings", "fields"))
         if method is not None:
             one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
-        index, places = self.labels(of), self.places(of)
         size, random = size_of(self, total), generator(rng)
+        index, places = self.labels(of), self.places(of)
         limits = None if method == "calibrated" else self._linearised(prob, size, random)
         if method == "linearised" and limits is None:
             raise ArgumentError(_NOT_LINEAR)
@@ -250,11 +244,11 @@ class LearnedParameters(ABC):
         is_absent &= low < high  # entries declared to be 0 stay 0
         marks = [
             Mark(RowStatus.OK, f"{taken} limits"),
-            Mark(RowStatus.PRIOR, _NO_RECORDS, is_absent[places]),
-            Mark(RowStatus.PRIOR, _MOVES, moves[places]),
+            Mark(RowStatus.PRIOR, "of a state that may have no record", is_absent[places]),
+            Mark(RowStatus.PRIOR, "moves with effects of a state that may have no record", moves[places]),
         ]
         if self.unsupported is None:
-            marks.append(Mark(RowStatus.DOUBTFUL, _UNCOUNTED))
+            marks.append(Mark(RowStatus.DOUBTFUL, "not known whether each state has records"))
         return interval_frame(
             self.vector()[places],
             np.where(is_absent, -np.inf, low)[places],

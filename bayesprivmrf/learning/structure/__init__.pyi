@@ -1,9 +1,8 @@
-from .blocks import answers_of_blocks, enough_blocks, most_frequent
 from .dependence_graph import THRESHOLDS, PairScores, excess_range, graphs_to_choose, stable_graph
 from .packed_records import UNIT, PackedRecords
 from .released import ReleasedGraph
 from .spanning_tree import gap_range, scaled_scores, stable_tree, tree_and_distance
-from .stability import LARGEST, release_threshold
+from .stability import LARGEST, answers_of_blocks, enough_blocks, most_frequent, release_threshold
 
 __all__ = [
     "LARGEST",
