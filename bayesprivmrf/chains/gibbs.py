@@ -135,9 +135,7 @@ class Chains:
         for start, scope in zip(self._offsets.tolist(), self.scopes, strict=False):
             strides = [math.prod(self.cards[v] for v in scope[axis + 1 :]) for axis in range(len(scope))]
             for axis, v in enumerate(scope):
-                rest = [
-                    (w, s) for place, (w, s) in enumerate(zip(scope, strides, strict=True)) if place != axis
-                ]
+                rest = [(w, s) for w, s in zip(scope, strides, strict=True) if w != v]
                 of_variable[v].append((start, int(strides[axis]), rest))
         entries = [entry for own in of_variable for entry in own]
         rests = [pair for _, _, rest in entries for pair in rest]

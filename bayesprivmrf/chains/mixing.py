@@ -11,8 +11,8 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 
+#: Largest split R-hat of a run that is trusted: the bound of Brooks and Gelman (1998).
 LARGEST_RHAT = 1.2
-"""Largest split R-hat of a run that is trusted: the bound of Brooks and Gelman (1998)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -20,7 +20,7 @@ from bayesprivmrf.marginals import sampling
 from bayesprivmrf.marginals.arrays import array_engine
 from bayesprivmrf.marginals.brute_force import BruteForceEngine, joint_forecast
 from bayesprivmrf.marginals.forecast import (
-    DEFAULT_MEMORY_LIMIT,
+    MEMORY_LIMIT,
     Forecast,
     array_forecast,
     forecast,
@@ -44,8 +44,11 @@ __all__ = [
     "sample",
 ]
 
+#: Bytes that inference may take unless another limit is given: 4 GiB.
+DEFAULT_MEMORY_LIMIT = MEMORY_LIMIT
+
+#: Joint states of some variables at each of which inference is run, where a clique with them is beyond memory.
 MOST_PASSES = 1 << 12
-"""Joint states of some variables at each of which inference is run, where a clique with them is beyond memory."""
 
 Kind = Literal["exact", "loopy", "brute-force"]
 

@@ -19,7 +19,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.forecast import DEFAULT_MEMORY_LIMIT, array_forecast, require_memory
+from bayesprivmrf.marginals.forecast import MEMORY_LIMIT, array_forecast, require_memory
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine
 from bayesprivmrf.marginals.ordering import elimination_order
 from bayesprivmrf.model.tables import FloatArray
@@ -187,7 +187,7 @@ class ArrayEngine(MarginalEngine):
 
 
 @lru_cache(maxsize=8)
-def array_engine(layout: Layout, memory_limit: int = DEFAULT_MEMORY_LIMIT) -> ArrayEngine:
+def array_engine(layout: Layout, memory_limit: int = MEMORY_LIMIT) -> ArrayEngine:
     """Return the exact engine in plain NumPy, from whose conditional tables one draws; a few are kept."""
     order = elimination_order(layout.cardinalities, layout.scopes)
     require_memory(array_forecast(layout, order), memory_limit)

@@ -18,11 +18,11 @@ from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.model.tables import FloatArray
 
+#: Cells from which NumPy's vectorized exponential is faster than one call a cell (benchmarks/marginals.py).
 EXPONENTIALS_IN_NUMPY = 2048
-"""Cells from which NumPy's vectorized exponential is faster than one call a cell (benchmarks/marginals.py)."""
 
+#: Workspaces that an engine keeps between calls: one a thread for the usual few; more are allocated anew.
 KEPT_WORKSPACES = 4
-"""Workspaces that an engine keeps between calls: one a thread for the usual few; more are allocated anew."""
 
 
 class SweepArrays(NamedTuple):
@@ -113,21 +113,12 @@ class CompiledEngine(MarginalEngine):
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
             change[self._constants] = 0.0
+            scratch = np.empty(2 * program.message_room + 3 * program.group_room)
+            direction = self.layout.flat(vector, "vector")
             compiled.tangent(
-                program.code,
-                program.steps,
-                program.maps,
-                state.work,
-                state.scales,
-                np.empty(2 * program.message_room + 3 * program.group_room),
-                self._rooms,
-                state.mode,
-                mu,
-                self._bounds,
-                self.layout.flat(vector, "vector"),
-                gain,
-                change,
-            )
+                *program.plan, state.work, state.scales, scratch, self._rooms, state.mode,
+                mu, self._bounds, direction, gain, change,
+            )  # fmt: skip
             return change[: self.size]
 
         return state.log_partition, mu[: self.size].copy(), product
@@ -169,9 +160,7 @@ class CompiledEngine(MarginalEngine):
         """Collect in one domain; return None where the answer cannot be trusted."""
         program = self._program
         scales = np.empty(program.steps)
-        rest, is_trusted = compiled.collect(
-            program.code, program.steps, program.maps, work, scales, support, program.cells, mode
-        )
+        rest, is_trusted = compiled.collect(*program.plan, work, scales, support, program.cells, mode)
         return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
@@ -192,16 +181,8 @@ class CompiledEngine(MarginalEngine):
         program = self._program
         work = np.empty(program.workspace)
         work[: program.cells] = possible
-        compiled.collect(
-            program.code,
-            program.steps,
-            program.maps,
-            work,
-            np.empty(program.steps),
-            _EVERYTHING,
-            program.cells,
-            kernels.SUPPORT,
-        )
+        scales = np.empty(program.steps)
+        compiled.collect(*program.plan, work, scales, _EVERYTHING, program.cells, kernels.SUPPORT)
         support = (work[program.cells : program.cells + program.messages] > 0).astype(np.uint8)
         if not all(support[message - program.cells] for message in program.roots()):
             raise impossible()
@@ -212,16 +193,7 @@ class CompiledEngine(MarginalEngine):
         program = self._program
         mu = np.empty(program.cells + program.messages)
         mu[self._constants] = 1.0
-        compiled.distribute(
-            program.code,
-            program.steps,
-            program.maps,
-            state.work,
-            state.scales,
-            program.scratch,
-            state.mode,
-            mu,
-        )
+        compiled.distribute(*program.plan, state.work, state.scales, program.scratch, state.mode, mu)
         return mu
 
 

@@ -13,11 +13,11 @@ from bayesprivmrf.marginals.lowering import memory_of_steps
 from bayesprivmrf.marginals.ordering import elimination_order
 from bayesprivmrf.marginals.planning import Step, plan_steps
 
-DEFAULT_MEMORY_LIMIT = 4 * 2**30
-"""Bytes that inference may take unless another limit is given: 4 GiB, half the memory of a small laptop."""
+#: Bytes that inference may take unless another limit is given: half the memory of a small laptop.
+MEMORY_LIMIT = 4 * 2**30
 
+#: Cells of a clique beyond which a model is refused before it is planned: 128 TiB, more than any machine holds.
 HOPELESS_CELLS = 2**44
-"""Cells of a clique beyond which a model is refused before it is planned: 128 TiB, more than any machine holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

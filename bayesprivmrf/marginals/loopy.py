@@ -16,11 +16,9 @@ from bayesprivmrf.marginals.junction import DisjointSets
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
+#: Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction.
+#: Its square, 1e-8, and the messages' tolerance over it, 1e-7, are the two errors of a product.
 DIFFERENCE = 1e-4
-"""Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction.
-
-Its square, 1e-8, and the messages' tolerance over it, 1e-7, are the two errors of a product.
-"""
 
 
 def loopy_forecast(layout: Layout) -> Forecast:

@@ -19,8 +19,8 @@ from bayesprivmrf.marginals import columns
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
+#: Cells that the 32-bit row maps can point to.
 LARGEST_TABLE = 2**31 - 1
-"""Cells that the 32-bit row maps can point to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,11 @@ class Program:
     groups: int
     message_room: int
     group_room: int
+
+    @property
+    def plan(self) -> tuple[NDArray[np.int64], int, NDArray[np.int32]]:
+        """The first arguments of every compiled sweep: code, steps and row maps."""
+        return self.code, self.steps, self.maps
 
     @property
     def scratch(self) -> int:

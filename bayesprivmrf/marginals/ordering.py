@@ -13,8 +13,8 @@ from typing import Literal
 
 Heuristic = Literal["fill", "weight", "weighted fill"]
 
+#: Set operations that the fill heuristics may spend on one graph; about a tenth of a second.
 FILL_BUDGET = 300_000
-"""Set operations that the fill heuristics may spend on one graph; about a tenth of a second."""
 
 
 def members(mask: int) -> Iterator[int]:

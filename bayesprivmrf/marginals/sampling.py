@@ -12,8 +12,8 @@ from bayesprivmrf.marginals.arrays import ArrayEngine, array_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
+#: Random numbers and cumulative probabilities held at once, 8 MiB each; the draws do not depend on it.
 CHUNK = 1 << 20
-"""Random numbers and cumulative probabilities held at once, 8 MiB each; the draws do not depend on it."""
 
 
 def draw(

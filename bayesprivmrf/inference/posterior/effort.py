@@ -32,20 +32,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.posterior.records.chains import RecordSampler
 
 MEMORY = 4 * 2**30
 """Bytes that the draws may take."""
@@ -187,18 +184,11 @@ def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> No
     model = evidence.specification
     cells = max(model.size, evidence.offsets[-1])
     needed = 8 * _TABLES_A_DRAW * cells * draws
-    if not needed <= MEMORY:
-        raise ModelTooLargeError(
-            f"{draws:,} draws of {cells:,} cells would need about {needed / 2**30:.1f} GiB, more than "
-            f"{MEMORY / 2**30:.0f}; take fewer `draws` or `chains`, or NoiseAwareMAP, "
-            "which keeps none."
-        )
+    remedy = "take fewer `draws` or `chains`, or NoiseAwareMAP, which keeps none"
+    require_memory(f"{draws:,} draws of {cells:,} cells", needed, remedy, MEMORY)
     states = max(model.cardinalities, default=1)
-    if not 8 * states**2 <= MEMORY:
-        raise ModelTooLargeError(
-            f"the effects of a variable of {states:,} states need a basis of {8 * states**2 / 2**30:,.1f} GiB, more "
-            f"than {MEMORY / 2**30:.0f}; declare fewer states, or merge the rare ones."
-        )
+    effects = f"the effects of a variable of {states:,} states"
+    require_memory(effects, 8 * states**2, "declare fewer states, or merge the rare ones", MEMORY)
     if needs_marginals and cells:
         cost = forecast(model.cardinalities, model.scopes)
         if not cost.memory_bytes <= MEMORY:
@@ -213,14 +203,3 @@ def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> No
                 f"the log-linear formulation has {size:,} effects here, more than {LARGEST_DIMENSION:,}; use "
                 "NoiseAwareMAP, or fewer or smaller cliques."
             )
-
-
-def require_records(sampler: RecordSampler, chains: int) -> None:
-    """Raise an error that names another formulation if the whole records of all chains would not fit in memory."""
-    needed = chains * sampler.first_total * sampler.bytes_a_record
-    if not needed <= MEMORY:
-        other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
-        raise ModelTooLargeError(
-            f"{chains} chains of {sampler.first_total:,} whole records would need about {needed / 2**30:,.1f} GiB, "
-            f"more than {MEMORY / 2**30:.0f}; take {other}, whose memory does not depend on the number of records."
-        )

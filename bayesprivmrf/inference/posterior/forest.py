@@ -32,8 +32,8 @@ from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
+# States from which staying and going are two steps: of two states the second step has nothing to choose.
 _FEWEST_STATES = 3
-"""States from which staying and going are two steps: of two states the second step has nothing to choose."""
 
 
 class RowTable(NamedTuple):
@@ -300,9 +300,7 @@ def junction_forest(
     return JunctionForest(
         cardinalities=tuple(cardinalities),
         scopes=tuple(scopes),
-        order=trees.order,
-        parents=trees.parents,
-        separators=trees.separators,
+        **trees._asdict(),
         supported=supported,
         states=None if states is None else tuple(states),
     )

@@ -29,29 +29,22 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian
 
+#: Bits of the marginals, Q = 2^17: squared lengths of gradients stay below 2^53 for fewer than 2^18 cliques.
 MARGINAL_BITS = 17
-"""Bits of the marginals, Q = 2^17: squared lengths of gradients stay below 2^53 for fewer than 2^18 cliques."""
-
+#: Bits of a clipping factor: rounding it down loses a share of at most 2^-13 times the gradient's length.
 WEIGHT_BITS = 13
-"""Bits of a clipping factor: rounding it down loses a share of at most 2^-13 times the gradient's length."""
-
+#: Bits of the sampling rate, those of a float.
 RATE_BITS = 53
-"""Bits of the sampling rate, those of a float."""
-
+#: Smallest clip, records: below it all gradients are clipped, and a smaller one would only change the rate.
 SMALLEST_CLIP = 2.0**-8
-"""Smallest clip, records: below it all gradients are clipped, and a smaller one would only change the rate."""
-
+#: Potentials are held to this size, nats: exp(-1000) is far below one over any number of records.
 LARGEST_POTENTIAL = 1e3
-"""Potentials are held to this size, nats: exp(-1000) is far below one over any number of records."""
-
+#: Lattice steps to which an entry of a sum of gradients is held: those of 2^31 records that all point one way.
 LARGEST_SUM = 2**62
-"""Lattice steps to which an entry of a sum of gradients is held: those of 2^31 records that all point one way."""
-
+#: Standard deviation, nats, that the noise may give a potential over all steps by the default learning rate.
 SPREAD = 0.5
-"""Standard deviation, nats, that the noise may give a potential over all steps by the default learning rate."""
-
+#: Largest default learning rate times the largest curvature where the ascent is; ascent is stable below 2.
 STABLE = 1.3
-"""Largest default learning rate times the largest curvature where the ascent is; ascent is stable below 2."""
 
 _CHUNK = 1 << 15  # rows that are summed at a time; the exact sum does not depend on it
 _COUNT_BITS = 16  # of a row's count that are summed at a time: 2^31 records in a chunk at most

@@ -41,16 +41,16 @@ if TYPE_CHECKING:
 
 # rounds of the search, and the shares of the replicates that each round, the unmoved and the moved models take
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
+# Fewest replicates in a round of the search; arbitrary, enough for a mean answer.
 _FEWEST = 8
-"""Fewest replicates in a round of the search; arbitrary, enough for a mean answer."""
+# Least share by which a map is taken to answer to a step: limits are at most five times as wide as the errors.
 _LEAST_SLOPE = 0.2
-"""Least share by which a map is taken to answer to a step: limits are at most five times as wide as the errors."""
+# Quantile of the map's own errors beyond which a parameter counts as found: one in fifty errors does.
 _QUANTILE_OF_ERRORS = 0.98
-"""Quantile of the map's own errors beyond which a parameter counts as found: one in fifty errors does."""
 # probes in a bin of the mean answer and of its quantiles: quantiles at 5 % need some dozens
 _BIN_OF_MEAN, _BIN = 10, 40
+# Share of distinct rows below which equal rows are merged: rows that stand for several take longer each.
 _DISTINCT_SHARE = 0.3
-"""Share of distinct rows below which equal rows are merged: rows that stand for several take longer each."""
 
 
 def limits(

@@ -8,13 +8,13 @@ from typing import Any
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 
+#: The detail of a release whose fit failed, with the model that stands in for it.
 FALLEN_BACK = "fallen_back"
-"""The detail of a release whose fit failed, with the model that stands in for it."""
 
+#: Line on the support of a model where no released number tells which states have records.
 NO_COUNTS = (
     "not known: no released number counts states, and effects of a state without records are arbitrary"
 )
-"""Line on the support of a model where no released number tells which states have records."""
 
 _SHOWN = 5  # variables whose merged states are named in print
 

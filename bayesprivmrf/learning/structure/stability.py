@@ -51,8 +51,8 @@ import numpy as np
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace
 
+#: Records from which on no answer is let out: twice the square of the number, a scaled score, fits in 64 bits.
 LARGEST = 2**31 - 1
-"""Records from which on no answer is let out: twice the square of the number, a scaled score, fits in 64 bits."""
 
 type Pairs = tuple[tuple[int, int], ...] | None
 """Edges of a graph, ascending; None for no graph."""
