@@ -113,7 +113,7 @@ class Chains:
         return self._cells_of(sums, pairs, draws * spins.shape[1])
 
     def _cells_of(self, sums: FloatArray, pairs: IntArray, looks: int) -> FloatArray:
-        """Visits of cells from sums of spins and of their products."""
+        """Return the visits of cells from sums of spins and of their products."""
         m, p = sums[: self.cards.size], self.cards.size
         counts = np.empty(self._offsets[-1])
         lengths = np.array([len(scope) for scope in self.scopes], dtype=np.int64)
@@ -130,7 +130,7 @@ class Chains:
         return counts
 
     def _lay_out(self) -> tuple[Any, ...]:
-        """The arrays that `sweep_states` reads."""
+        """Return the arrays that `sweep_states` reads."""
         of_variable: list[list[tuple[int, int, list[tuple[int, int]]]]] = [[] for _ in self.cards]
         for start, scope in zip(self._offsets.tolist(), self.scopes, strict=False):
             strides = [math.prod(self.cards[v] for v in scope[axis + 1 :]) for axis in range(len(scope))]

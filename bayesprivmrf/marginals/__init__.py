@@ -60,7 +60,7 @@ def marginal_engine(
     kind: Kind = "exact",
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> MarginalEngine:
-    """An engine for one model; the plan is kept and given again for the same model.
+    """Return an engine for one model; equal models share one engine.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
 
 
 def _exact(layout: Layout, memory_limit: int) -> MarginalEngine:
-    """The compiled engine, or the one in plain NumPy where numba cannot keep compiled code."""
+    """Return the compiled engine, or the one in plain NumPy where numba cannot keep compiled code."""
     planned = plan(layout, memory_limit=memory_limit)
     try:
         from bayesprivmrf.marginals.exact import CompiledEngine
@@ -134,7 +134,7 @@ def marginal_of(
     kind: Kind = "exact",
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> FloatArray:
-    """The marginal of any set of variables, inside a factor or not, by itself or given states of others.
+    """Return the marginal of any set of variables, inside a factor or not, or given states of others.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ def clamped(
     potentials: FloatArray,
     states: Mapping[int, int],
 ) -> FloatArray:
-    """Potentials under which no other state of some variables can occur; probabilities are then given theirs.
+    """Return potentials that condition on states of some variables: their other states become impossible.
 
     Raises
     ------
@@ -290,7 +290,7 @@ def sample(
     is_balanced: bool = False,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> IntArray:
-    """Exact draws: independent, or balanced.
+    """Draw exact records, independent or balanced.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """How a table of ordered scope lies in its bucket's table, whose own variable is the last axis."""
+    """Place of an item's table in the table of its bucket, whose own variable is the last axis."""
 
     source: int  # factor number, or bucket number of a message
     is_message: bool
@@ -88,18 +88,18 @@ class ArrayEngine(MarginalEngine):
         object.__setattr__(self, "_items", table)
 
     def log_partition(self, potentials: FloatArray) -> float:
-        """A(θ), in nats."""
+        """Return A(θ), in nats."""
         return self.collect(potentials).log_partition
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """A(θ) and the probability of every cell."""
+        """Return A(θ) and the probability of every cell."""
         collected = self.collect(potentials)
         return collected.log_partition, self._distribute(collected.conditionals)[0]
 
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """A(θ), μ and v → Σv."""
+        """Return A(θ), μ and v → Σv."""
         collected = self.collect(potentials)
         mu, messages = self._distribute(collected.conditionals)
         possible = np.asarray(potentials) > -np.inf
@@ -147,7 +147,7 @@ class ArrayEngine(MarginalEngine):
         return vector[self.offsets[factor] : self.offsets[factor + 1]]
 
     def _distribute(self, conditionals: list[FloatArray]) -> tuple[FloatArray, list[FloatArray]]:
-        """Marginals of the cells and of the separators."""
+        """Return the marginals of the cells and of the separators."""
         mu = np.ones(self.size)
         separators = [np.ones(())] * len(conditionals)
         for i in reversed(range(len(conditionals))):
@@ -163,7 +163,7 @@ class ArrayEngine(MarginalEngine):
     def _tangent(
         self, conditionals: list[FloatArray], separators: list[FloatArray], direction: FloatArray
     ) -> FloatArray:
-        """Derivative of the cells' marginals along a direction of the potentials."""
+        """Return the derivative of the cells' marginals along a direction of the potentials."""
         gains, messages = [], []
         for conditional, items in zip(conditionals, self._items, strict=True):
             gain = np.zeros(conditional.shape)

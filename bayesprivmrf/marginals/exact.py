@@ -82,7 +82,7 @@ class CompiledEngine(MarginalEngine):
         return SweepArrays(self._program, self._bounds, self._constants, self._rooms, self._free)
 
     def log_partition(self, potentials: FloatArray) -> float:
-        """A(θ), in nats.
+        """Return A(θ), in nats.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class CompiledEngine(MarginalEngine):
         return state.log_partition
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """A(θ) and the probability of every cell."""
+        """Return A(θ) and the probability of every cell."""
         state = self._collect(potentials)
         mu = self._distribute(state)
         self._keep(state.work)
@@ -103,7 +103,7 @@ class CompiledEngine(MarginalEngine):
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """A(θ), μ and v → Σv."""
+        """Return A(θ), μ and v → Σv."""
         compiled.build("tangent")
         state = self._collect(potentials)
         mu = self._distribute(state)

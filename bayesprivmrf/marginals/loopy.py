@@ -22,7 +22,7 @@ DIFFERENCE = 1e-4
 
 
 def loopy_forecast(layout: Layout) -> Forecast:
-    """The cost of one sweep: the declared tables and two messages an edge."""
+    """Return the cost of one sweep: the declared tables and two messages an edge."""
     edges = sum(layout.cardinalities[v] for scope in layout.scopes for v in scope)
     sizes = [b - a for a, b in zip(layout.offsets[:-1], layout.offsets[1:], strict=True)]
     return Forecast(
@@ -36,7 +36,7 @@ def loopy_forecast(layout: Layout) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Where a run ended."""
+    """Messages at the end of a run."""
 
     values: FloatArray
     is_converged: bool
@@ -44,7 +44,7 @@ class _Messages:
 
 
 class LoopyEngine(MarginalEngine):
-    """Belief propagation between factors and variables, swept to and fro until no message moves.
+    """Belief propagation between factors and variables, in alternating sweeps until no message moves.
 
     Exact where the factors and variables form a tree. Elsewhere A is Bethe's approximation at the fixed
     point found, μ are pseudo-marginals, consistent on single variables, and a fixed point may not be found:
@@ -102,15 +102,15 @@ class LoopyEngine(MarginalEngine):
         self.damping = 0.0 if _is_forest(len(cards), reduced) else damping
 
     def log_partition(self, potentials: FloatArray) -> float:
-        """Bethe's A(θ), in nats."""
+        """Return Bethe's A(θ), in nats."""
         return self.marginals_with_status(potentials)[0]
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """Bethe's A(θ) and the factors' beliefs."""
+        """Return Bethe's A(θ) and the factors' beliefs."""
         return self.marginals_with_status(potentials)[:2]
 
     def marginals_with_status(self, potentials: FloatArray) -> tuple[float, FloatArray, bool, int]:
-        """Bethe's A(θ), the factors' beliefs, whether the messages settled, and the sweeps taken.
+        """Return Bethe's A(θ), the factors' beliefs, whether the messages converged, and the number of sweeps.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class LoopyEngine(MarginalEngine):
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """A(θ), μ and v → Σv, by a central difference of the beliefs.
+        """Return A(θ), μ and v → Σv, by a central difference of the beliefs.
 
         Relative to the largest entry of v the product's error is about 1e-7: the square of the step 1e-4,
         and the messages' tolerance over it. It has a meaning only where the messages settle.

@@ -119,45 +119,45 @@ class JunctionForest:
 
     @cached_property
     def places(self) -> IntArray:
-        """Where each possible cell of the model, by its flat position, is in `cells`; shape (possible cells,)."""
+        """Place in `cells` of each possible cell of the model, by its flat position; shape (possible cells,)."""
         return np.argsort(self.cells)[: np.count_nonzero(~self.is_inner)]
 
     @cached_property
     def is_inner(self) -> np.ndarray:
-        """Which cells are sums of others; shape (cells,)."""
+        """Mask of the cells that are sums of others; shape (cells,)."""
         return self.cells >= self.offsets[-1]
 
     @cached_property
     def row_starts(self) -> IntArray:
-        """Where each row begins in `cells`, and the number of cells last; shape (rows + 1,)."""
+        """Start of each row in `cells`, and the number of cells last; shape (rows + 1,)."""
         return self._rows[1]
 
     @cached_property
     def source_starts(self) -> IntArray:
-        """Where each row begins in `sources`, and the length of that last; shape (rows + 1,)."""
+        """Start of each row in `sources`, and the length of that last; shape (rows + 1,)."""
         return self._rows[2]
 
     @cached_property
     def sources(self) -> IntArray:
-        """The cells above that sum to each row's total, as positions in `cells`; none for a root's row."""
+        """Cells of the parent that sum to each row's total, as positions in `cells`; none for a root's row."""
         return self._rows[3]
 
     @cached_property
     def tables(self) -> tuple[RowTable, ...]:
-        """The tables of rows, parents first; every record is in one cell of each."""
+        """Tables of rows, parents first; every record is in one cell of each."""
         return self._cut[0]
 
     @property
     def row_sizes(self) -> IntArray:
-        """R, the number of cells of each row."""
+        """Number R of cells of each row."""
         return np.diff(self.row_starts)
 
     def separator_states(self, clique: int, separator: Sequence[int]) -> IntArray:
-        """State of the separator at each cell of a clique, as one number (C order), shape (cells,)."""
+        """Return the state of a separator at each cell of a clique, as one number (C order), shape (cells,)."""
         return cells_within(self.cardinalities, separator, self.scopes[clique])
 
     def with_inner(self, flat: FloatArray) -> FloatArray:
-        """Numbers of `cells`, inner ones as sums, from the model's: shape (..., offsets[-1]) to (..., cells)."""
+        """Return numbers of `cells`, inner ones as sums, from the model's, shape (..., offsets[-1])."""
         whole = np.zeros((*flat.shape[:-1], self.cells.size))
         whole[..., ~self.is_inner] = flat[..., self.cells[~self.is_inner]]
         for row, inner in reversed(self._inner_rows):
@@ -165,7 +165,7 @@ class JunctionForest:
         return whole
 
     def along_steps(self, log_rows: FloatArray) -> FloatArray:
-        """Log-probabilities of a clique's cells given its separator, from those of the rows: (cells, ...) both."""
+        """Return log-probabilities of cells given their separators, from those of rows, shape (cells, ...)."""
         if not self._inner_rows:
             return log_rows
         whole = log_rows.copy()
@@ -224,7 +224,7 @@ class JunctionForest:
         return tuple(tables), (_concatenated(cells), starts, _starts(sources), _concatenated(sources))
 
     def _steps(self, clique: int, flat: IntArray) -> list[_Step]:
-        """The steps by which a clique's cells at flat positions are drawn, given its separator.
+        """Return the steps by which a clique's cells at flat positions are drawn, given its separator.
 
         Variables come in the order of declaration, so that the law is the same however the clique is written.
         """
@@ -251,13 +251,13 @@ class JunctionForest:
         return states is not None and self.cardinalities[v] >= _FEWEST_STATES and states[u] == states[v]
 
     def _possible(self, clique: int) -> IntArray:
-        """Flat positions of a clique's possible cells, ascending."""
+        """Return the flat positions of a clique's possible cells, ascending."""
         start, stop = self.offsets[clique : clique + 2]
         flat = np.arange(start, stop)
         return flat if self.supported is None else flat[self.supported[start:stop]]
 
     def _above(self, clique: int, place: IntArray) -> dict[int, IntArray]:
-        """The parent's cells at each state of a clique's separator, as positions in `cells`."""
+        """Return the parent's cells at each state of a clique's separator, as positions in `cells`."""
         parent = self.parents[clique]
         flat = self._possible(parent)
         states = self.separator_states(parent, self.separators[clique])[flat - self.offsets[parent]]
@@ -273,7 +273,7 @@ def junction_forest(
     supported: np.ndarray | None = None,
     states: Sequence[Hashable] | None = None,
 ) -> JunctionForest | None:
-    """Junction forest whose bags are the given cliques, or None where the model is not decomposable.
+    """Return the junction forest whose bags are the given cliques, or None where the model is not decomposable.
 
     Parameters
     ----------
@@ -315,7 +315,7 @@ def _starts(parts: list[np.ndarray]) -> IntArray:
 
 
 def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """Logarithms of Dirichlet rows with the given parameters, shape (cells, draws).
+    """Draw the logarithms of Dirichlet rows with the given parameters, shape (cells, draws).
 
     A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
 
@@ -339,7 +339,7 @@ def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Gen
 def draw_tables(
     forest: JunctionForest, log_rows: FloatArray, total: IntArray, rng: np.random.Generator
 ) -> IntArray:
-    """Tables of `total` records drawn from each column's distribution, shape (cells, draws)."""
+    """Draw tables of `total` records from each column's distribution, shape (cells, draws)."""
     tables = np.zeros(log_rows.shape, dtype=np.int64)
     for start, stop, sources in _rows(forest):
         margin = tables[sources].sum(axis=0) if sources.size else total
@@ -349,7 +349,7 @@ def draw_tables(
 
 
 def marginals_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
-    """Probabilities of the cliques' cells, products along the forest, shape (cells, draws)."""
+    """Return probabilities of the cliques' cells, products along the forest, shape (cells, draws)."""
     margins = np.exp(log_rows)
     for start, stop, sources in _rows(forest):
         if sources.size:
@@ -358,7 +358,7 @@ def marginals_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
 
 
 def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
-    """Zero-sum coordinates (`Effects`) of each draw's distribution, shape (draws, d), nats.
+    """Return the zero-sum coordinates (`Effects`) of each draw's distribution, shape (draws, d), nats.
 
     The sum of all rows' log-probabilities is log p(x), so they are potentials already. An effect on variables of
     a clique with structural zeros does not exist and is NaN.
@@ -376,14 +376,14 @@ def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
 
 
 def _rows(forest: JunctionForest) -> Iterator[tuple[int, int, IntArray]]:
-    """First and last cell of each row, and the cells of its parent that sum to its total."""
+    """Yield the first and last cell of each row, and the cells of its parent that sum to its total."""
     bounds = zip(pairwise(forest.row_starts), pairwise(forest.source_starts), strict=True)
     for (start, stop), (first, last) in bounds:
         yield int(start), int(stop), forest.sources[first:last]
 
 
 def _limited_scopes(forest: JunctionForest) -> list[set[int]]:
-    """Cliques with cells that cannot occur."""
+    """Return the cliques with cells that cannot occur."""
     if forest.supported is None:
         return []
     return [

@@ -35,7 +35,7 @@ class MeasuredCells:
 
     @classmethod
     def of(cls, evidence: Evidence) -> MeasuredCells:
-        """The cells of one evidence; each measured table is summed from the first clique that holds it."""
+        """Return the cells of one evidence; each measured table is summed from the first clique that holds it."""
         from scipy.sparse import eye_array
 
         cells, targets = evidence.supported, np.flatnonzero(evidence.possible)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.errors import ModelError, ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
 from bayesprivmrf.learning.models.saved import (
@@ -51,6 +51,24 @@ class LearnedPairs(LearnedNetwork):
 
     parameters = ("coupling_matrix", "field_vector")
 
+    def __post_init__(self) -> None:
+        rows, owner = int(self.starts[-1]), self._owner
+        matrix, fields = np.array(self.coupling_matrix, dtype=float), np.array(self.field_vector, dtype=float)
+        if matrix.shape != (rows, rows) or fields.shape != (rows,):
+            what = "variables" if rows == len(self.domain.variables) else "states"
+            raise ModelError(
+                f"`coupling_matrix` and `field_vector` must fit {rows} {what}, got {matrix.shape}."
+            )
+        is_finite = np.isfinite(matrix).all() and np.isfinite(fields).all()
+        if not (is_finite and (matrix == matrix.T).all()) or matrix[owner[:, None] == owner].any():
+            raise ModelError(
+                "`coupling_matrix` must be finite and symmetric with a zero diagonal, where a variable of several "
+                "rows has a block of zeros, and `field_vector` finite."
+            )
+        for name, array in (("coupling_matrix", matrix), ("field_vector", fields)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
     @cached_property
     @abstractmethod
     def starts(self) -> IntArray:
@@ -68,11 +86,6 @@ class LearnedPairs(LearnedNetwork):
     @abstractmethod
     def field_tables(self) -> list[FloatArray]:
         """Return the field of each variable as a table of its states."""
-
-    def _keep(self, **arrays: FloatArray) -> None:
-        for name, array in arrays.items():
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
 
     @cached_property
     def strengths(self) -> FloatArray:
