@@ -1,10 +1,10 @@
-"""Names under the paths where they used to be, for one more version."""
+"""Names that moved, for one more version, and names that left the package."""
 
 from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 
@@ -27,5 +27,25 @@ def moved(old: str, new: str) -> Callable[[str], Any]:
             stacklevel=2,
         )
         return found
+
+    return attribute
+
+
+def removed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module that refuses the names it no longer has, and says where they are.
+
+    Parameters
+    ----------
+    module
+        ``__name__``.
+    names
+        The names, each with the place where it is now.
+    """
+
+    def attribute(name: str) -> Any:
+        if name in names:
+            # an AttributeError would lose its words in `from module import name`
+            raise ImportError(f"{module}.{name} is no longer part of the package; it is in {names[name]}.")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
 
     return attribute

@@ -7,12 +7,13 @@ evaluation reads data unprotected, and its results are no release.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
@@ -71,6 +72,7 @@ def holdout_log_likelihood(
     *,
     missing: Any = None,
     other: Any = None,
+    count: Hashable | None = None,
 ) -> float:
     r"""Mean log probability of a record, nats: :math:`\sum_C \hatμ_C'θ_C - A(θ)` on the records' tables.
 
@@ -85,6 +87,8 @@ def holdout_log_likelihood(
         Held-out records, in any data frame that a mechanism takes. Read unprotected.
     missing, other
         The declared states for missing and for undeclared values, as in the mechanisms.
+    count
+        Column of a frequency table that says how many records each row stands for, as in the mechanisms.
 
     Raises
     ------
@@ -94,6 +98,7 @@ def holdout_log_likelihood(
         The solution is a loopy one, and exact inference, which its A needs, does not fit.
     """
     from bayesprivmrf.mechanisms.reading.counting import count_tables
+    from bayesprivmrf.mechanisms.reading.row_counts import Counts
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
     judged = _judged(estimate)
@@ -108,15 +113,19 @@ def holdout_log_likelihood(
         "missing": redirect_codes("missing", checked_redirect("missing", missing), model),
         "other": redirect_codes("other", checked_redirect("other", other), model),
     }
-    counts = count_tables(model, data, missing=redirects["missing"], other=redirects["other"])
+    counts = count_tables(model, data, **redirects, rows=Counts.of(count, model.domain.variables))
     if counts.records == 0:
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
     if isinstance(judged, Posterior):
         from bayesprivmrf.inference.posterior.results.predictive import log_predictive
-        from bayesprivmrf.mechanisms.reading.coded import record_codes
+        from bayesprivmrf.mechanisms.reading.coded import read_records
 
-        records = record_codes(model.domain, data, **redirects).astype(np.int64)
-        return float(log_predictive(judged._draws, records, MIXTURE).mean())
+        with warnings.catch_warnings(
+            action="ignore", category=DeclarationWarning
+        ):  # given by the first reading
+            records = read_records(model.domain, data, **redirects, count=count)
+        scores = log_predictive(judged._draws, records.codes.astype(np.int64), MIXTURE)
+        return float(np.average(scores, weights=records.counts))
     return _expectation(judged.potentials.flat, counts.flat / counts.records) - _exact_log_partition(judged)
 
 
@@ -127,6 +136,7 @@ def compare(
     holdout: Any = None,
     missing: Any = None,
     other: Any = None,
+    count: Hashable | None = None,
 ) -> pd.DataFrame:
     """Methods side by side.
 
@@ -140,6 +150,8 @@ def compare(
         Held-out records, if there are some. They are read unprotected, so the table is no release.
     missing, other
         The declared states for missing and for undeclared values of `holdout`, as in the mechanisms.
+    count
+        Column of `holdout` that says how many records each row stands for, as in the mechanisms.
 
     Returns
     -------
@@ -156,7 +168,7 @@ def compare(
         )
 
     def held_out(solution: Solution | Posterior) -> float:
-        return holdout_log_likelihood(solution, holdout, missing=missing, other=other)
+        return holdout_log_likelihood(solution, holdout, missing=missing, other=other, count=count)
 
     judged = []
     for name, estimate in methods.items():

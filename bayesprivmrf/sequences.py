@@ -32,8 +32,7 @@ from bayesprivmrf.checks import whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
-from bayesprivmrf.inference.interval_frame import interval_frame
-from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.inference.interval_frame import interval_frame, point_status
 from bayesprivmrf.inference.transitions.bounds import Bounds, bounded
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
@@ -239,8 +238,7 @@ def _framed(
     if evidence is not None:
         marks += [mark for w in windows for mark in variable_marks(evidence, model.scopes[cliques[w]])]
     is_point = bool(np.isnan(lower).any())
-    # CGM stops early on purpose
-    status = Status.CONVERGED if is_point and fit.status is Status.STOPPED_EARLY else fit.status
+    status = point_status(fit.status) if is_point else fit.status
     return interval_frame(
         values, lower, upper, index, status=status, marks=marks, is_simulated=fit.is_simulated
     )

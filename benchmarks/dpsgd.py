@@ -26,13 +26,14 @@ warnings.filterwarnings("ignore", message=".*noise is larger than an even cell")
 import joblib
 import numpy as np
 import pandas as pd
+from papers.dpsgd_search import DPSGDSearch
 from quality import RESULTS, Truth, _markdown
 from rich.progress import track
 
 from bayesprivmrf.inference import CGM, NaiveMLE, NoiseAwareMAP
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine, sample
-from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch, ExactStatistics, GaussianStatistics, LaplaceStatistics
+from bayesprivmrf.mechanisms import DPSGD, ExactStatistics, GaussianStatistics, LaplaceStatistics
 from bayesprivmrf.privacy import PrivacyGuarantee
 
 CACHE = RESULTS / "cache" / "dpsgd"

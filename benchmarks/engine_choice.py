@@ -1,17 +1,20 @@
-"""Processor time per 400 effective draws of both engines of a decomposable model, and the choice of `auto`.
+"""Work per 400 effective draws of both engines of a decomposable model, and the choice of `auto`.
 
-    OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/engine_choice.py [model ...]
+    OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/engine_choice.py [--seed 91] [model ...]
 
-Three models, each of records from Dirichlet rows, N private, continuous Laplace noise, seed 0: pairs (2x3, 3x2), a
-table (3x4), and a chain of five variables of four states. Two chains of 300 draws after 200 of tuning, seed 1. The
-time is of all threads, scaled to 400 effective draws in the bulk and in the tails of the worst count; constant counts
-are taken as mixed. An engine whose forecast is more than twelve times the other's is not run ("-").
+Each model has records from Dirichlet rows, N private, and continuous Laplace noise. The constants of `effort` were
+fitted with the seeds 20261126 and 77, at scales from 0.1 to 100, to all models except "steps", a chain of five
+variables of two to five states. Two chains of 300 draws after 200 of tuning, seed 1. Processor seconds of all
+threads, and in parentheses operations in units of 10^9 (`effort`), are scaled to 400 effective draws in the bulk and
+in the tails of the worst count; constant counts are taken as mixed. An engine whose forecast is more than twelve
+times the other's is not run ("-"). The last two columns are the seconds and operations of the engine that `auto`
+takes, over those of the better one.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
-import sys
 import time
 import warnings
 from typing import Any
@@ -22,6 +25,7 @@ from arviz_stats.base import array_stats
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.posterior.nuts.sampling import draw_posterior
+from bayesprivmrf.inference.posterior.records.chains import RecordSampler
 from bayesprivmrf.inference.posterior.records.engine import ExactRecords
 from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
@@ -33,6 +37,15 @@ MODELS = {
     "pairs": ({"a": 2, "b": 3, "c": 2}, (("a", "b"), ("b", "c"))),
     "table": ({"a": 3, "b": 4}, (("a", "b"),)),
     "chain": (dict.fromkeys("abcde", 4), (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"))),
+    "path": (dict.fromkeys("abcdef", 3), (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e"), ("e", "f"))),
+    "star": ({"a": 4, "b": 2, "c": 3, "d": 5}, (("a", "b"), ("a", "c"), ("a", "d"))),
+    "line": ({"a": 5, "b": 2, "c": 4, "d": 3}, (("a", "b"), ("b", "c"), ("c", "d"))),
+    "steps": (
+        {"a": 2, "b": 5, "c": 3, "d": 2, "e": 4},
+        (("a", "b"), ("b", "c"), ("c", "d"), ("d", "e")),
+    ),
+    "tree": ({"a": 3, "b": 2, "c": 4, "d": 3, "e": 2}, (("a", "b"), ("a", "c"), ("c", "d"), ("c", "e"))),
+    "triples": (dict.fromkeys("abcd", 2), (("a", "b", "c"), ("b", "c", "d"))),
 }
 RECORDS = (10**2, 10**3, 10**4, 10**5, 10**6, 10**7, 10**8, 10**9)
 SCALES = (0.1, 1.0, 10.0, 100.0)
@@ -40,13 +53,22 @@ EFFECTIVE, FAR = 400, 12
 METHODS: tuple[dict[str, Any], ...] = ({"method": "bulk"}, {"method": "tail", "prob": (0.05, 0.95)})
 
 
-def evidence(model: str, records: int, scale: float) -> Evidence:
-    """Return a release of records whose rows are uniform on the simplex."""
+def evidence(model: str, records: int, scale: float, seed: int) -> Evidence:
+    """Return a release of records from the Markov random field whose conditional rows are uniform on the simplex."""
     states, cliques = MODELS[model]
-    rng = np.random.default_rng(0)
-    law = rng.dirichlet(np.ones(next(iter(states.values()))))
-    for before, after in zip(states.values(), list(states.values())[1:], strict=False):
-        law = law[..., np.newaxis] * rng.dirichlet(np.ones(after), size=before)
+    rng, names = np.random.default_rng(seed), list(states)
+    law = np.ones(tuple(states.values()))
+    known: set[str] = set()
+    for clique in cliques:
+        # the conditional law of the clique's new variables, given those that an earlier clique has
+        given = [name for name in clique if name in known]
+        new = [name for name in clique if name not in known]
+        rows = rng.dirichlet(np.ones(math.prod(states[v] for v in new)), size=[states[v] for v in given])
+        own = rows.reshape([states[v] for v in (*given, *new)])
+        order = sorted((*given, *new), key=names.index)
+        own = np.transpose(own, [(*given, *new).index(v) for v in order])
+        law = law * own.reshape([size if v in clique else 1 for v, size in states.items()])
+        known.update(clique)
     joint = rng.multinomial(records, law.ravel()).reshape(law.shape)
     tables = {
         clique: joint.sum(axis=tuple(k for k, name in enumerate(states) if name not in clique))
@@ -57,13 +79,16 @@ def evidence(model: str, records: int, scale: float) -> Evidence:
     return gather(NoisyStatistics.from_tables(network, noisy, noise=Laplace(scale)))
 
 
-def seconds(formulation: ExactRecords | HyperDirichlet) -> float:
-    """Return the processor seconds per `EFFECTIVE` effective draws."""
+def effort_of(formulation: ExactRecords | HyperDirichlet) -> tuple[float, float]:
+    """Return processor seconds, and operations in units of 10^9, per `EFFECTIVE` effective draws."""
     begin = time.process_time()
     sampled = draw_posterior(
         formulation, sampler="nutpie", draws=300, tune=200, chains=2, seed=1, settings={}, time_limit=1e-9
     )
     spent = time.process_time() - begin
+    work = sampled.work
+    if isinstance(formulation, RecordSampler):
+        work = 2 * (200 + 300) * formulation.operations_a_sweep
     numbers = np.concatenate(
         [np.reshape(sampled.draws[name], (2, 300, -1)) for name in formulation.judged], axis=-1
     )
@@ -75,30 +100,41 @@ def seconds(formulation: ExactRecords | HyperDirichlet) -> float:
             if np.ptp(column) > 0
             for method in METHODS
         ),
-        default=math.inf,
+        default=EFFECTIVE,
     )
-    return spent if fewest == math.inf else spent * EFFECTIVE / fewest
+    return spent * EFFECTIVE / fewest, work / 1e9 * EFFECTIVE / fewest
 
 
 def main() -> None:
     """Print a line for each model, number of records and scale of the noise."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", nargs="*", default=["pairs", "table", "steps"])
+    parser.add_argument("--seed", type=int, default=91)
+    parser.add_argument("--records", type=float, nargs="+", default=RECORDS)
+    parser.add_argument("--scales", type=float, nargs="+", default=SCALES)
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
-    for model in sys.argv[1:] or MODELS:
+    for engine in (ExactRecords, HyperDirichlet):  # load what is compiled
+        effort_of(engine(evidence=evidence("pairs", 100, 1.0, 0)))
+    effort_of(ExactTable(evidence=evidence("table", 100, 1.0, 0)))
+    for model in options.models:
         whole = ExactTable if len(MODELS[model][1]) == 1 else ExactRecords
-        for records in RECORDS:
-            for scale in SCALES:
-                found = evidence(model, records, scale)
+        for records in map(int, options.records):
+            for scale in options.scales:
+                found = evidence(model, records, scale, options.seed)
                 engines = {"exact": whole(evidence=found), "hyper-Dirichlet": HyperDirichlet(evidence=found)}
                 least = min(engine.work for engine in engines.values())
-                times = {
-                    name: seconds(engine) if engine.work <= FAR * least else math.inf
+                efforts = {
+                    name: effort_of(engine) if engine.work <= FAR * least else (math.inf, math.inf)
                     for name, engine in engines.items()
                 }
                 taken = LatentCounts()._formulation(found, 600).name
-                ratio = times[taken] / min(times.values())
-                shown = " | ".join(f"{t:.2f}" if math.isfinite(t) else "-" for t in times.values())
+                ratios = [efforts[taken][k] / min(each[k] for each in efforts.values()) for k in (0, 1)]
+                shown = " | ".join(f"{t:.2f} ({w:.1f})" if t < math.inf else "-" for t, w in efforts.values())
                 print(
-                    f"| {model} | {records:.0e} | {scale:g} | {shown} | {taken} | {ratio:.1f} |", flush=True
+                    f"| {model} | {records:.0e} | {scale:g} | {shown} | {taken} "
+                    f"| {ratios[0]:.1f} | {ratios[1]:.1f} |",
+                    flush=True,
                 )
 
 

@@ -23,6 +23,7 @@ import joblib
 import numpy as np
 import pandas as pd
 from learning_models import CACHE, RESULTS, drawn, kept
+from papers.frank_wolfe import PaperFrankWolfe
 from rich.progress import track
 
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
@@ -51,7 +52,7 @@ def mechanisms(
         "moments": SelectMeasure(degree=variables - 1, **common),
         SELECTED: SelectMeasure(degree=believed + 1, **common),
         **{f"SelectMeasure, degree {d}": SelectMeasure(degree=d, **common) for d in others},
-        "Frank-Wolfe, paper": PrivateFrankWolfe(width=width, calibration="paper", **common),
+        "Frank-Wolfe, paper": PaperFrankWolfe(width=width, **common),
     }
 
 

@@ -24,6 +24,7 @@ import joblib
 import numpy as np
 import pandas as pd
 from learning_models import CACHE, COUPLING, RESULTS, edges_of, kept
+from papers.frank_wolfe import PaperFrankWolfe
 from rich.progress import track
 
 import bayesprivmrf as bpm
@@ -44,7 +45,7 @@ def mechanisms(width: float, rho: float) -> dict[str, PrivateFrankWolfe | Select
         "Frank-Wolfe, corrected pairs": PrivateFrankWolfe(
             width=width, method="pairs", single_share=0, **common
         ),
-        "Frank-Wolfe, paper": PrivateFrankWolfe(width=width, method="pairs", calibration="paper", **common),
+        "Frank-Wolfe, paper": PaperFrankWolfe(width=width, **common),
         "all tables": SelectMeasure(degree=VARIABLES - 1, **common),
         "SelectMeasure": SelectMeasure(degree=4, **common),
     }

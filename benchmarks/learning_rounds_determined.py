@@ -1,6 +1,7 @@
 """Errors and interval coverage of `SelectMeasure(rho)` for nearly deterministic columns.
 
-    OMP_NUM_THREADS=1 uv run python benchmarks/learning_rounds_determined.py [--seeds 8] [--rho 0.1 1] [--mode]
+    OMP_NUM_THREADS=1 uv run python benchmarks/learning_rounds_determined.py \\
+        [--seeds 8] [--first 0] [--rho 0.1 1] [--mode]
 
 Five populations, from which 1,500 records are drawn; add-or-remove-one neighbors, fresh seeds:
 
@@ -164,6 +165,7 @@ def main() -> None:
     """Run the cells and print their tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--rho", type=float, nargs="+", default=[0.1, 1.0])
     parser.add_argument("--only", nargs="+", default=list(MADE))
     parser.add_argument("--mode", action="store_true", help="compare with NoiseAwareMAP on the same tables")
@@ -172,7 +174,7 @@ def main() -> None:
     found, errors = [], []
     for name in options.only:
         TRUTHS[name] = MADE[name](POPULATION, np.random.default_rng(99))[0]
-        for rho, seed in itertools.product(options.rho, range(options.seeds)):
+        for rho, seed in itertools.product(options.rho, range(options.first, options.first + options.seeds)):
             cells, told = cell(name, rho, seed, options.mode)
             found.append(cells)
             errors.append(told)

@@ -24,6 +24,7 @@ import joblib
 import numpy as np
 import pandas as pd
 from learning_models import CACHE, RESULTS, IsingPopulation, kept
+from papers.frank_wolfe import PaperFrankWolfe
 from rich.progress import track
 
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
@@ -55,9 +56,7 @@ def error(method: str, variables: int, records: int, index: int) -> float:
             "SelectMeasure": lambda: SelectMeasure(degree=4, **common),
             "moments": lambda: SelectMeasure(degree=variables - 1, **common),
             "Frank-Wolfe, tight": lambda: PrivateFrankWolfe(width=population.width, single_share=0, **common),
-            "Frank-Wolfe, paper": lambda: PrivateFrankWolfe(
-                width=population.width, calibration="paper", **common
-            ),
+            "Frank-Wolfe, paper": lambda: PaperFrankWolfe(width=population.width, **common),
         }[method]()
         rng = np.random.default_rng([SEED, index, variables, records])
         learned = mechanism.release(population.network, population.frame(codes), rng=rng)

@@ -20,10 +20,11 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
+from scipy.optimize import brentq
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.inference.criticism.misfit import SMALLEST_TAIL
+from bayesprivmrf.inference.criticism.noise_misfit import SMALLEST_TAIL
 from bayesprivmrf.noise import Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -147,14 +148,13 @@ def size_of(family: Family, records: int, scale: float, wanted: float) -> float:
         ]
 
     low, high, start = 0.0, 0.01, misfit(0.0)
-    while misfit(high) - start < wanted:
+    while (reached := misfit(high) - start) < wanted:
         low, high = high, 2 * high
         if high > 20:
             return float("nan")
-    for _ in range(12):
-        middle = (low + high) / 2
-        low, high = (middle, high) if misfit(middle) - start < wanted else (low, middle)
-    return high
+    if low == 0.0:
+        return float(high * np.sqrt(wanted / reached))  # it grows with the square of a small distance
+    return brentq(lambda size: misfit(size) - start - wanted, low, high, rtol=0.01)
 
 
 def main() -> None:

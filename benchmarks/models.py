@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-
-from bayesprivmrf.reproduce.graphs import chain, erdos_renyi
+from papers.graphs import chain, erdos_renyi
 
 Model = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 

@@ -127,7 +127,10 @@ def main(options: argparse.Namespace) -> None:
         values = releases(network, constants, beta, options.replications, slug)
         inverted = [interval(law, float(value), prob) for value in values]
         bootstrapped = [bootstrap(law, float(value), prob) for value in values]
-        held = [np.mean([low <= beta <= high for low, high in kind]) for kind in (inverted, bootstrapped)]
+        held = [
+            np.mean([beta in each for each in inverted]),
+            np.mean([low <= beta <= high for low, high in bootstrapped]),
+        ]
         ends = [central(law, float(value), prob) for value in values]
         posterior = np.mean([low <= beta <= high for low, high in ends])
         width = np.nanmean([each.upper - each.lower for each in inverted])

@@ -17,11 +17,10 @@ import argparse
 from pathlib import Path
 
 from joblib import Parallel, delayed
-
-from bayesprivmrf.reproduce import ErdosRenyi, SimulationCell, find_networks
-from bayesprivmrf.reproduce.cells import Row
-from bayesprivmrf.reproduce.experiments import CostCell
-from bayesprivmrf.reproduce.sources import Published, Source
+from papers import ErdosRenyi, SimulationCell, find_networks
+from papers.cells import Row
+from papers.experiments import CostCell
+from papers.sources import Published, Source
 
 GRAPH = ErdosRenyi(nodes=2000, exponent=1 / 3, seed=1)
 BETAS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)

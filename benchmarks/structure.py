@@ -23,10 +23,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import networkx as nx
 import numpy as np
 import pandas as pd
+from papers.block_structure import BlockStructure
+from papers.theorems import UPPER_BOUNDS
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.sample_size.task import Task
-from bayesprivmrf.learning.sample_size.theorems import UPPER_BOUNDS
+from bayesprivmrf.learning.sample_size import Task
 from bayesprivmrf.learning.structure.dependence_graph import graphs_to_choose, stable_graph
 from bayesprivmrf.mechanisms import StableStructure
 
@@ -146,7 +147,7 @@ def others() -> None:
 
 
 def blocks(p: str, coupling: str, *sizes: str) -> None:
-    mechanism = StableStructure(**PROMISE, structure="graph", certificate="blocks")
+    mechanism = BlockStructure(**PROMISE, structure="graph")
     asked = list(map(int, sizes)) or [11_000, 16_000, 22_000, 32_000, 45_000]
     shown(f"blocks, 3-regular p={p} coupling={coupling}", mechanism, asked, regular(int(p), float(coupling)))
 
@@ -244,12 +245,12 @@ def threes(kind: str) -> None:
         "mixed": (mixed(0.4), 2, [4_000, 8_000, 16_000]),
         "blocks": (forest_of_threes(2, 0.5), 2, [32_000, 64_000]),
     }[kind]
-    if kind == "blocks":
-        rules: list[dict[str, Any]] = [{"order": 3, "certificate": "blocks"}]
-    else:
-        rules = [{"order": 3}, {"order": 3, "given": 1}, {"order": 2}]
+    rules: list[dict[str, Any]] = [{"order": 3}]
+    if kind != "blocks":
+        rules += [{"order": 3, "given": 1}, {"order": 2}]
+    certified = BlockStructure if kind == "blocks" else StableStructure
     for rule in rules:
-        mechanism = StableStructure(**PROMISE, structure="graph", **rule)
+        mechanism = certified(**PROMISE, structure="graph", **rule)
         shown(f"threes, {kind}", mechanism, sizes, draw, k=k, told=f" {rule}")
 
 

@@ -7,7 +7,6 @@ import hashlib
 import itertools
 import json
 import math
-import pickle
 import re
 import shutil
 import time
@@ -96,6 +95,18 @@ def test_release_then_fit_recovers_the_tables(toy, capsys):
     assert fitted["method"] == "noise-aware"  # the best point estimate, unless another is asked for
     assert np.all(np.array(fitted["marginals"][0]["lower"]) <= fitted["marginals"][0]["probability"])
     assert table["probability"].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("method", ["naive-mle", "cgm", "noise-aware"])
+def test_every_exported_marginal_has_a_status_and_a_note(toy, capsys, method):
+    run(capsys, *RELEASE)
+    code, out, _ = run(capsys, "fit", "toy.release", "--method", method, "--out", "fitted", "--json")
+    assert code == 0
+    for name, told in zip(("01_a_b", "02_b_c"), json.loads(out)["marginals"], strict=True):
+        table = pd.read_csv(toy / "fitted" / "marginals" / f"{name}.csv")
+        assert table["status"].tolist() == np.ravel(told["status"]).tolist() == ["ok"] * len(table)
+        if method != "noise-aware":
+            assert set(table["note"]) == {"a point estimate, which has no interval"}
 
 
 def test_the_written_network_is_the_fitted_distribution(toy, capsys):
@@ -408,17 +419,6 @@ def test_an_unexpected_failure_prints_its_kind_alone(toy, capsys, monkeypatch, f
     assert len(err.strip().splitlines()) == 1
 
 
-def test_damaged_compiled_code_is_named_with_the_folder_to_delete(toy, capsys, monkeypatch):
-    def fail(_):
-        raise pickle.UnpicklingError("pickle data was truncated")
-
-    monkeypatch.setenv("NUMBA_CACHE_DIR", "kept-here")
-    monkeypatch.setattr(cli, "_run", fail)
-    code, _, err = run(capsys, *RELEASE)
-    assert code == 1
-    assert "delete it, and it is compiled again: kept-here." in err
-
-
 def test_no_command_writes_over_what_it_reads(toy, capsys):
     (toy / "link").symlink_to("data.csv")
     (toy / "found").mkdir()
@@ -545,6 +545,15 @@ def test_wrong_usage_is_code_two(toy, capsys):
         refusal, remedy = capsys.readouterr().err.splitlines()
         assert words in refusal
         assert remedy == " ".join(["see bayesprivmrf", *arguments[:1], "--help"])
+
+
+@pytest.mark.parametrize("arguments", [[], ["cgm-fig2", "--quick"], ["--help"]])
+def test_the_papers_figures_are_said_to_be_made_elsewhere(arguments, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["reproduce", *arguments])
+    assert caught.value.code == 2
+    refusal, _ = capsys.readouterr().err.splitlines()
+    assert "`uv run python -m benchmarks.papers`" in refusal
 
 
 def test_compare_on_own_data_is_reproducible_and_scores_every_method(toy, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 
+import numpy as np
 import pytest
 
 import bayesprivmrf as bpm
@@ -63,6 +64,34 @@ def test_a_column_of_counts_that_is_not_named_warns(folder, capsys):
     assert code == 0
     assert "the column 'Freq' is not used" in err
     assert "`--count`" in err
+
+
+def test_a_comparison_reads_a_frequency_table_as_its_repeated_rows(folder, capsys):
+    run = [
+        "compare",
+        "data.csv",
+        "--model",
+        "model.toml",
+        "--quick",
+        "--epsilon",
+        "1",
+        "--seed",
+        "1",
+        "--json",
+    ]
+    assert main([*run, "--count", "Freq"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["data"]["train"], found["data"]["test"]) == (772, 258)
+    scores = {row["method"]: row["holdout_log_likelihood"] for row in found["results"]}
+    assert scores["uniform"] == pytest.approx(-np.log(4))
+    assert scores["mle"] == pytest.approx(
+        -0.13, abs=0.05
+    )  # the entropy of 1000 and 30 of 1,030 is 0.132 nats
+    assert main(run) == 0
+    assert "pass its name as `--count`" in capsys.readouterr().err
+    for wrong, said in (("a", "no declared variable"), ("n", "must have the column 'n'")):
+        assert main([*run, "--count", wrong]) == 1
+        assert said in capsys.readouterr().err
 
 
 def test_a_model_file_is_drafted_from_a_codebook(folder, capsys):

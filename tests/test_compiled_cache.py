@@ -1,10 +1,15 @@
 """Compiled code is kept in a folder that the user can write and that nobody else can."""
 
+import importlib.util
 import os
+import pickle
 import subprocess
 import sys
+from collections import defaultdict
 
 import pytest
+
+from bayesprivmrf.errors import BayesPrivMRFError
 
 PROGRAM = """
 import os, stat, warnings
@@ -42,7 +47,7 @@ def test_without_a_folder_to_write_compiled_code_goes_to_a_private_temporary_one
     from bayesprivmrf import compiled_cache
 
     (tmp_path / "file").write_text("no folder can be made here")
-    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "")  # as if unset, and restored afterwards
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(compiled_cache.os, "access", lambda *_: False)
     import numba
@@ -54,3 +59,80 @@ def test_without_a_folder_to_write_compiled_code_goes_to_a_private_temporary_one
     assert folder == numba.config.CACHE_DIR
     assert os.stat(folder).st_mode & 0o077 == 0
     os.rmdir(folder)
+
+
+@pytest.fixture
+def doubled(tmp_path, monkeypatch):
+    """Call a kept function of a module of this package, or of another one, as a new process would."""
+    import numba
+
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
+    source = tmp_path / "tiny.py"
+    source.write_text("from numba import njit\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
+
+    def call(name="bayesprivmrf.tiny"):
+        spec = importlib.util.spec_from_file_location(name, source)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.twice(21), module.twice.stats
+
+    call.folder = folder
+    return call
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_kept_code_that_was_cut_short_is_compiled_again_and_kept(doubled, kind, share):
+    assert doubled()[0] == 42
+    (kept,) = doubled.folder.rglob(f"*.{kind}")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises((EOFError, pickle.UnpicklingError)):
+        doubled("another_package.tiny")
+    assert doubled()[0] == 42
+    answer, stats = doubled()
+    assert (answer, len(stats.cache_hits)) == (42, 1)
+
+
+def test_damaged_code_that_cannot_be_replaced_names_the_folder_and_the_remedy(doubled):
+    doubled()
+    (index,) = doubled.folder.rglob("*.nbi")
+    index.unlink()
+    index.mkdir()
+    with pytest.raises(BayesPrivMRFError, match=f"{index.parent}.*delete the folder, or set NUMBA_CACHE_DIR"):
+        doubled()
+
+
+def compiled_in(module, function, tmp_path, monkeypatch):
+    """Compile a function in a module of the given name."""
+    import numba
+
+    path = tmp_path / "kernels.py"
+    path.write_text(function)
+    loader = importlib.util.spec_from_file_location(module, path)
+    kernels = importlib.util.module_from_spec(loader)
+    monkeypatch.setitem(sys.modules, module, kernels)
+    loader.loader.exec_module(kernels)
+    numba.njit(kernels.added)(1)
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
+    is_watched, monkeypatch, capsys, tmp_path
+):
+    from numba.core import event
+
+    from bayesprivmrf import compiled_cache
+
+    monkeypatch.setattr(compiled_cache, "_SILENT", 0.0)
+    monkeypatch.setattr(compiled_cache, "is_watched", lambda: is_watched)
+    monkeypatch.setattr(event, "_registered", defaultdict(list))
+    compiled_cache.announce_compiling.__wrapped__()
+    compiled_in("elsewhere", "def added(x): return x + 1", tmp_path, monkeypatch)
+    assert not capsys.readouterr().err
+    for number in (2, 3):
+        compiled_in(f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch)
+    assert capsys.readouterr().err.count("building the engines once") == is_watched

@@ -8,7 +8,7 @@ from inference.posterior.drawn import drawn_posterior, release_of
 from inference.test_solution import solution_of
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError
+from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning, ModelError
 
 
 def test_kl_divergence_matches_enumeration(awkward_pair):
@@ -70,6 +70,24 @@ def test_holdout_log_likelihood_is_the_mean_log_probability_of_the_records():
     expected = np.mean([math.log(p[code]) for code in codes])
     assert bpm.holdout_log_likelihood(solution, records) == pytest.approx(expected, abs=1e-12)
     assert bpm.holdout_log_likelihood(solution.network, records) == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_frequency_table_is_held_out_as_its_repeated_rows():
+    model = specification({"a": ["n", "y"], "b": [2, 0, 1]}, [("a", "b")])
+    solution, posterior = solution_of(model, 4), drawn_posterior(release_of(model))
+    table = pd.DataFrame({"a": ["n", "y", "n"], "b": [2, 0, 1], "Freq": [3, 0, 40]})
+    rows = table.loc[table.index.repeat(table.Freq), ["a", "b"]]
+    for estimate in (solution, posterior):
+        expected = bpm.holdout_log_likelihood(estimate, rows)
+        assert bpm.holdout_log_likelihood(estimate, table, count="Freq") == pytest.approx(expected, abs=1e-12)
+    scored = bpm.compare({"it": solution}, holdout=table, count="Freq")
+    expected = bpm.holdout_log_likelihood(solution, rows)
+    assert scored["holdout_log_likelihood"].item() == pytest.approx(expected, abs=1e-12)
+    with pytest.warns(DeclarationWarning, match="as `count=` here") as said:
+        bpm.holdout_log_likelihood(posterior, table)
+    assert len(said) == 1
+    with pytest.raises(ArgumentError, match="`count` must be the name of a column, got a list"):
+        bpm.holdout_log_likelihood(solution, table, count=["Freq"])
 
 
 def test_holdout_needs_records_in_the_declared_states():

@@ -177,6 +177,14 @@ def test_a_forest_marks_truth_and_held_out_frequencies_whatever_the_order_of_the
     assert "4 records" in figure.legends[0].get_texts()[-1].get_text()
 
 
+def test_held_out_frequencies_of_a_frequency_table_are_those_of_its_repeated_rows():
+    table = pd.DataFrame({"a": [0, 1], "n": [30, 10]})
+    figure = marginal_forest({"x": solution(0)}, ["a"], holdout=table, count="n")
+    crosses = figure.axes[0].collections[-1].get_offsets()[:, 0]
+    np.testing.assert_allclose(sorted(crosses)[-1], 0.75)
+    assert "held-out frequency, 40 records" in figure.legends[0].get_texts()[-1].get_text()
+
+
 def test_a_forest_takes_any_names_and_states():
     domain = Domain.from_states({0: [True, "x"], ("t", 1): ["only"], 2: [3, 1]})
     model = ModelSpecification(domain=domain, cliques=((0, ("t", 1)), (2,)))

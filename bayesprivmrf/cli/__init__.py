@@ -1,4 +1,4 @@
-"""The command line: ``bayesprivmrf compare | model | plan | release | fit | audit | reproduce``.
+"""The command line: ``bayesprivmrf compare | model | plan | release | fit | audit``.
 
 This module says once what each command is for; the module of its name says how it works. Results go to standard
 output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 3 an audit refuted a
@@ -12,17 +12,15 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from pickle import UnpicklingError
+from collections.abc import Callable, Sequence
 
 from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.cli.settle import settle
-from bayesprivmrf.compiled_cache import cache_folders
 from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
 
-__all__ = ["main"]
+__all__ = ["guarded", "main"]
 
 _REMEDIES = {
     "inference='loopy'": "`--inference loopy`",
@@ -30,7 +28,7 @@ _REMEDIES = {
     " `posterior.stats` has the numbers.": "",
     "use NaiveMLE": "use `--method naive-mle`",
     "use LatentCounts": "use `--method posterior`",
-    "its name as `count=` to `release` or `reference`": "its name to `release` as `--count`",
+    "its name as `count=` here": "its name as `--count`",
 }
 """Remedies in the library's words, and in those of the command line."""
 
@@ -54,16 +52,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     SystemExit
         The arguments are not a command (code 2), or ask for help (code 0).
     """
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    if arguments[:1] == ["reproduce"]:
+        parser.error(
+            "the figures of the papers are no command of the package; in a clone of the repository, run "
+            "`uv run python -m benchmarks.papers` with the same arguments (docs/reproduce.md)."
+        )
+    options = parser.parse_args(arguments)
+
+    def command() -> int:
+        settle(options)
+        return _run(options)
+
+    def remedy(error: BayesPrivMRFError) -> str:
+        return " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
+
+    return guarded(command, remedy)
+
+
+def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], str] = lambda _: "") -> int:
+    """Run a command, and return its exit code; every error becomes one line on standard error.
+
+    Parameters
+    ----------
+    command
+        Does the work and returns the exit code.
+    remedy
+        Gives a sentence to append to an error of this package.
+    """
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         _keep_own_warnings()
         try:
-            settle(options)
-            return _run(options)
+            return command()
         except BayesPrivMRFError as error:
-            remedy = " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
-            print(f"bayesprivmrf: error: {printable(_here(str(error)))}{remedy}", file=sys.stderr)
+            print(f"bayesprivmrf: error: {printable(_here(str(error)))}{remedy(error)}", file=sys.stderr)
             return 1
         except BrokenPipeError:
             # the reader of our output has left (`... | head`); Python must not try to flush to it again
@@ -81,13 +105,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 130
         except (SystemExit, GeneratorExit):
             raise
-        except UnpicklingError:  # this package writes and reads no pickle, but numba's cache is one
-            print(
-                "bayesprivmrf: error: the cache of compiled code is damaged; delete it, and it is compiled again: "
-                f"{', '.join(cache_folders())}.",
-                file=sys.stderr,
-            )
-            return 1
         except BaseException as error:
             # no traceback and no message: either may quote the data, and standard error is often logged
             print(

@@ -18,11 +18,11 @@ import numpy as np
 from bayesprivmrf.cli.engines import build_engines, engine_of
 from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark
+from bayesprivmrf.cli.records import recoded_records, training_and_test
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
     ConsistencyWarning,
-    DataError,
     ForecastWarning,
     ModelError,
     ModelTooLargeError,
@@ -48,7 +48,6 @@ COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seco
 SAMPLING = {"chains": 2, "progress_bar": False}
 """Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored."""
 TOO_LARGE, FAILED = "too large", "failed"
-_TRAINING_SHARE = 0.75
 _SAID = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
 _FIRST_GUESS = {True: 10.0, False: 0.3}
 """Seconds that a method is forecast to take before it was seen to; True for one that samples."""
@@ -110,6 +109,7 @@ def run(options: argparse.Namespace) -> None:
         inference=options.inference,
         methods=options.methods,
         draws=options.draws,
+        count=options.count,
     )
     described = {
         "source": title,
@@ -147,6 +147,7 @@ def evaluate(
     inference: Literal["exact", "loopy"] = "exact",
     methods: Sequence[str] | None = None,
     draws: int = 1000,
+    count: str | None = None,
 ) -> Comparison:
     """Score methods on a quarter of the records that they did not see.
 
@@ -167,6 +168,8 @@ def evaluate(
         Names of methods; all by default.
     draws
         Number of draws of each of the posterior's 2 chains, after at most 400 to adapt.
+    count
+        Column of a frequency table that says how many records each row stands for.
     """
     import pandas as pd
 
@@ -177,7 +180,8 @@ def evaluate(
 
     mechanisms = [LaplaceStatistics(epsilon=epsilon, adjacency=adjacency) for epsilon in epsilons]
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
-    train, test = _split(data, np.random.default_rng(split))
+    train, test = training_and_test(specification, data, count, np.random.default_rng(split))
+    sizes = [len(part) if count is None else int(part[count].to_numpy().sum()) for part in (train, test)]
     methods = in_order(methods, inference)
     estimators = [name for name in methods if name in estimator_names()]
     tables: list[pd.DataFrame] = []
@@ -186,23 +190,27 @@ def evaluate(
         if isinstance(estimate, str):
             scored = pd.DataFrame({"method": [name], "status": [estimate]})
         else:
-            scored = compare({name: estimate}, holdout=test).reset_index()
+            scored = compare({name: estimate}, holdout=test, count=count).reset_index()
         scored.insert(0, "epsilon", np.nan if epsilon is None else epsilon)
         tables.append(scored)
 
     guarantees: list[dict[str, Any]] = []
     with _bars(estimators, len(mechanisms)) as advance:
         uniform = uniform_solution(specification)
-        compare({"uniform": uniform}, holdout=test)  # first: what it prepares is in nobody's seconds
+        compare(
+            {"uniform": uniform}, holdout=test, count=count
+        )  # first: what it prepares is in nobody's seconds
         if "uniform" in methods:
             score(None, "uniform", uniform)
-        exact = ExactStatistics().release(specification, train)
+        exact = ExactStatistics().release(specification, train, count=count)
         if "mle" in methods:
             # the ridge keeps cells without records possible, because held-out records may be in them
-            score(None, "mle", NaiveMLE(ridge=1 / len(train), inference=inference).fit(exact))
+            score(None, "mle", NaiveMLE(ridge=1 / sizes[0], inference=inference).fit(exact))
         for mechanism, stream in zip(mechanisms, streams, strict=True):
             with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):
-                release = mechanism.release(specification, train, rng=np.random.default_rng(stream))
+                release = mechanism.release(
+                    specification, train, rng=np.random.default_rng(stream), count=count
+                )
             (sampling,) = stream.spawn(1)
             for name in estimators:
                 begin, rng = time.monotonic(), np.random.default_rng(sampling)
@@ -214,8 +222,8 @@ def evaluate(
     return Comparison(
         results=pd.concat(tables, ignore_index=True).reindex(columns=COLUMNS),
         guarantees=tuple(guarantees),
-        train=len(train),
-        test=len(test),
+        train=sizes[0],
+        test=sizes[1],
     )
 
 
@@ -283,27 +291,16 @@ def _warnings_of(where: str) -> Iterator[None]:
             warnings.warn(f"{where}: {text}", category, stacklevel=2)
 
 
-def _split(data: pd.DataFrame, generator: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
-    order = generator.permutation(len(data))
-    train = int(_TRAINING_SHARE * len(data))
-    if not 0 < train < len(data):
-        raise DataError("`compare` needs at least 2 records, to hold some out.")
-    return data.iloc[order[:train]], data.iloc[order[train:]]
-
-
 def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.DataFrame]:
     if options.data is None:
         from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records
 
         declaration = fair_survey_declaration()
         return declaration.title, declaration.specification, fair_survey_records()
-    from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
     from bayesprivmrf.model.declaration_file import read_declaration
-    from bayesprivmrf.records import read_records, recode
 
-    declaration, records = read_declaration(options.model), read_records(options.data)
-    warn_of_counts(records, declaration.specification.domain.variables)
-    data = recode(declaration, records)
+    declaration = read_declaration(options.model)
+    data = recoded_records(options, declaration)
     return declaration.title or Path(options.data).name, declaration.specification, data
 
 

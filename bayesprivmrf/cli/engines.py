@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal
 
 import bayesprivmrf
 from bayesprivmrf.cli.output import remark
+from bayesprivmrf.compiled_cache import building
 
 if TYPE_CHECKING:
     from bayesprivmrf.model import ModelSpecification
@@ -60,7 +61,7 @@ def build_engines(engines: Sequence[EngineName] = ENGINES) -> None:
     marks = {name: mark for name in lines if (mark := mark_file(name)) is not None and not mark.exists()}
     if not marks:
         return
-    remark(f"building the engines once (about {15 + 15 * len(engines)} s on two free cores) ...")
+    remark(building(15 + 15 * len(engines)))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for stage in (["marginals"], [*engines]):
             parts = {

@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.fitted_files import FILES, variables_of, write_folder
+from bayesprivmrf.cli.fitted_files import FILES, marginal_table, variables_of, write_folder
 from bayesprivmrf.cli.methods import chosen_method, fitted
 from bayesprivmrf.cli.output import (
     aligned,
@@ -152,16 +152,11 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
 
 
 def _table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> dict[str, np.ndarray]:
-    """Return the probabilities of a marginal; if `prob` is given, also limits, statuses and notes."""
-    if prob is None:
-        return {"probability": estimate.marginal(list(variables)).to_numpy()}
+    """Return the columns of a marginal's table, each in the shape of the marginal."""
     domain = estimate.specification.domain
     shape = [len(domain.states_of(variable)) for variable in variables]
-    table = estimate.interval(list(variables), prob=prob)
-    return {
-        "probability" if name == "estimate" else str(name): column.to_numpy().reshape(shape)
-        for name, column in table.items()
-    }
+    table = marginal_table(estimate, variables, prob)
+    return {str(name): column.to_numpy().reshape(shape) for name, column in table.items()}
 
 
 def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:

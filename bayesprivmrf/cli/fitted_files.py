@@ -6,11 +6,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bayesprivmrf.cli.output import json_text
+from bayesprivmrf.inference.interval_frame import POINT, interval_frame, joint_index, point_status
 
 if TYPE_CHECKING:
-    from bayesprivmrf.inference import Solution
+    from collections.abc import Sequence
 
+    import pandas as pd
+
+    from bayesprivmrf.inference import Solution
+    from bayesprivmrf.model.domain import Variable
 FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
 """Patterns of all that `write_folder` writes."""
 
@@ -24,13 +31,23 @@ def write_folder(
     (folder / "marginals").mkdir(exist_ok=True)
     for position, clique in enumerate(solution.specification.cliques, start=1):
         name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
-        if prob is None:
-            table: Any = solution.marginal(list(clique)).to_series().to_frame()
-        else:
-            frame = solution.interval(list(clique), prob=prob)  # pyright: ignore[reportAttributeAccessIssue, reportOptionalCall]
-            table = frame.rename(columns={"estimate": "probability"})
-        table = table.assign(simulated=solution.is_simulated)
+        table = marginal_table(solution, clique, prob).assign(simulated=solution.is_simulated)
         table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
+
+
+def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> pd.DataFrame:
+    """Return the probabilities of a marginal with statuses and notes; if `prob` is given, also with limits."""
+    if prob is not None:
+        return estimate.interval(list(variables), prob=prob).rename(columns={"estimate": "probability"})
+    frame = interval_frame(
+        estimate.marginal(list(variables)).to_numpy(),
+        *(np.nan, np.nan),
+        joint_index(estimate.specification.domain, variables),
+        status=point_status(estimate.status),
+        marks=[POINT],
+        is_simulated=estimate.is_simulated,
+    )
+    return frame.drop(columns=["lower", "upper"]).rename(columns={"estimate": "probability"})
 
 
 def variables_of(solution: Solution) -> list[dict[str, Any]]:

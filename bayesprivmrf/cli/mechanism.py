@@ -44,7 +44,7 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
         for made in kind.releases:
             require_listed(RELEASE_KINDS.group, made.kind, made)
     known = inspect.signature(kind).parameters
-    settings = _budget(name, known, options) | _settings(name, known, options.set)
+    settings = _budget(name, known, options) | _settings(name, kind, options.set)
     if "adjacency" in known:
         settings["adjacency"] = options.adjacency
     elif options.adjacency != "add-or-remove-one":
@@ -76,9 +76,9 @@ def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, flo
     raise ArgumentError(f"the mechanism {name!r} {asked}; give it {instead}.")
 
 
-def _settings(name: str, known: Any, given: list[str]) -> dict[str, Any]:
-    """What ``--set NAME=VALUE`` says: values are JSON, or else text."""
-    free = [key for key in known if key not in _OWN_OPTIONS]
+def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
+    """Return the settings of ``--set NAME=VALUE``: values are JSON, or else text."""
+    free = [key for key in inspect.signature(kind).parameters if key not in _OWN_OPTIONS]
     found: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
@@ -86,6 +86,8 @@ def _settings(name: str, known: Any, given: list[str]) -> dict[str, Any]:
             raise ArgumentError(
                 f"`{key}` must be given by its own option, got `--set {text}`; use `--{key} {value or '...'}`."
             )
+        if equals and key in kind.removed_settings:
+            raise ArgumentError(f"{name!r} has no setting {key!r} any more: {kind.removed_settings[key]}.")
         if equals and key not in free:
             remedy = (
                 nearest(key, free) or "see `bayesprivmrf release --help` for what has an option of its own."

@@ -8,7 +8,6 @@ from typing import NoReturn
 
 from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
-from bayesprivmrf.reproduce.registry import ALL, FIGURES
 
 _DATA_HELP = "records, .csv or .parquet, one column a variable"
 _MODEL_HELP = "TOML file that declares variables, states and cliques"
@@ -16,10 +15,11 @@ _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplin
 _ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that refuses in two lines: what is wrong, and where all options stand."""
+class Parser(argparse.ArgumentParser):
+    """Parser whose errors have two lines: what is wrong, and which help lists all options."""
 
     def error(self, message: str) -> NoReturn:
+        """Print the message and the help to consult, and exit with code 2."""
         self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
 
 
@@ -34,7 +34,7 @@ def _whole() -> argparse.ArgumentParser:
     """The parser before it has commands."""
     from importlib.metadata import version
 
-    parser = _Parser(
+    parser = Parser(
         prog="bayesprivmrf",
         description="Markov random fields from sensitive data: declare, release once, infer as often as you like.",
     )
@@ -52,7 +52,6 @@ def command_parser() -> argparse.ArgumentParser:
     _add_release(commands)
     _add_fit(commands)
     _add_audit(commands)
-    _add_reproduce(commands)
     for command in commands.choices.values():
         command.set_defaults(parser=command)  # whose help an error names
     return parser
@@ -80,10 +79,11 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add(
         "--methods", choices=known_methods(), nargs="+", action="extend", help="which methods, by default all"
     )
+    _add_count(command)
     add("--quick", action="store_true", help="all methods but the posterior: the command takes seconds")
     add(
         "--draws",
-        type=_at_least(1),
+        type=at_least(1),
         default=1000,
         help="draws of each of the posterior's 2 chains, after at most 400 to warm up; 1000 by default",
     )
@@ -91,7 +91,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0])
     add(
         "--seed",
-        type=_at_least(0),
+        type=at_least(0),
         help="seed of the split, the noise and the sampling; drawn and printed if not given",
     )
     add("--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png")
@@ -99,7 +99,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_json(command)
 
 
-def _at_least(least: int) -> Callable[[str], int]:
+def at_least(least: int) -> Callable[[str], int]:
     """Return the reader of an option that takes a whole number of at least `least`."""
 
     def read(text: str) -> int:
@@ -137,7 +137,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="what a budget buys, before anything is spent",
         description="Print each table's noise and the records it needs, and what inference will cost; for a "
         "mechanism that learns couplings, its steps, their costs and noise. With --learn: how many records it takes "
-        "to learn a model, by the theorems and by what was measured. Reads no data.",
+        "to learn a model, by lower bounds and by what was measured. Reads no data.",
     )
     add = command.add_argument
     add("--model", help=_VARIABLES_HELP)
@@ -155,15 +155,15 @@ def _add_learn(command: argparse.ArgumentParser) -> None:
         choices=("parameters", "structure"),
         help="the goal: couplings and graph, or the graph alone",
     )
-    add("--variables", type=_at_least(1), metavar="P", help="how many; by default those of --model")
+    add("--variables", type=at_least(1), metavar="P", help="how many; by default those of --model")
     add(
         "--error",
         type=float,
         metavar="A",
         help="error of a coupling that may remain, nats; for structure, the smallest coupling of an edge",
     )
-    add("--states", type=_at_least(1), metavar="K", help="of a variable, 2 or the most in --model")
-    add("--order", type=_at_least(1), metavar="T", help="most variables that interact, 2 by default")
+    add("--states", type=at_least(1), metavar="K", help="of a variable, 2 or the most in --model")
+    add("--order", type=at_least(1), metavar="T", help="most variables that interact, 2 by default")
     add(
         "--width",
         type=float,
@@ -185,7 +185,7 @@ def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     add("--model", required=True, help=_VARIABLES_HELP)
     add("--out", required=True, metavar="FILE", help="the release, e.g. survey.release")
     add("--force", action="store_true", help="replace an existing file")
-    add("--count", metavar="COLUMN", help="column of a frequency table: how many records each row stands for")
+    _add_count(command)
     _add_budget(command)
     _add_json(command)
 
@@ -213,13 +213,13 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     add("--force", action="store_true", help="replace what an earlier fit wrote there")
     add("--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default")
-    add("--seed", type=_at_least(0), help="seed of the posterior's sampling; drawn and printed if not given")
+    add("--seed", type=at_least(0), help="seed of the posterior's sampling; drawn and printed if not given")
     add(
         "--draws",
-        type=_at_least(1),
+        type=at_least(1),
         help="draws of each chain of the posterior, after as many to warm up; 1000 after 500 by default",
     )
-    add("--chains", type=_at_least(1), help="chains of the posterior, 4 by default")
+    add("--chains", type=at_least(1), help="chains of the posterior, 4 by default")
     _add_json(command)
 
 
@@ -241,7 +241,7 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add("--model", help="TOML file that declares the mechanism's model, by default six variables in a row")
     add(
         "--runs",
-        type=_at_least(100),
+        type=at_least(100),
         default=20_000,
         help="draws of the noise, 20,000 by default; whole releases are made a fiftieth as often",
     )
@@ -254,51 +254,6 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     _add_settings(command)
     _add_json(command)
-
-
-def _add_reproduce(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "reproduce",
-        help="make a paper's figures anew: tables and pictures",
-        description="Make figures of Chakraborty, Chatterjee and Dalal 2024 (PrIsing), the paper's calibration and "
-        "the tight one side by side, of Bernstein et al. 2017 (CGM), beside the noise-aware estimate, and of Zhang "
-        "et al. 2020, slopes and lower bounds. Results are kept, so an interrupted run resumes where it stopped. "
-        "Without arguments: a list of the figures.",
-    )
-    # not `choices`: with them argparse refuses an empty list
-    add = command.add_argument
-    add(
-        "figures",
-        nargs="*",
-        type=_figure,
-        metavar="FIGURE",
-        help="e.g. prising-fig1, cgm-fig2, prising-all, cgm-all or zhang-all",
-    )
-    add("--quick", action="store_true", help="fewer points and repetitions: takes minutes")
-    add("--out", default="reproduction", metavar="DIR", help="folder of the files, by default reproduction")
-    add(
-        "--data",
-        action="append",
-        metavar="PATH",
-        help="the blogs' GML file, table DS0002 of ICPSR 22140, MSNBC's sequences, biofam's table, or a folder that "
-        "holds them; may be given twice",
-    )
-    add(
-        "--seed",
-        type=_at_least(0),
-        default=1,
-        help="seed of graphs, outcomes and noise; by default 1, which gives the figures of the docs",
-    )
-    add("--jobs", type=_at_least(1), help="processes side by side, by default one a core")
-    _add_json(command)
-
-
-def _figure(text: str) -> str:
-    if text not in ALL and text not in FIGURES:
-        raise argparse.ArgumentTypeError(
-            f"must be {', '.join(ALL)} or one of {', '.join(FIGURES)}, got {text!r}"
-        )
-    return text
 
 
 def _add_budget(command: argparse.ArgumentParser) -> None:
@@ -330,6 +285,12 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         "adjacency are options of their own)",
     )
     add("--adjacency", choices=_ADJACENCIES, default=_ADJACENCIES[0], help="which data sets are neighbours")
+
+
+def _add_count(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--count", metavar="COLUMN", help="column of a frequency table: how many records each row stands for"
+    )
 
 
 def _add_inference(command: argparse.ArgumentParser) -> None:

@@ -55,15 +55,14 @@ def _learn(options: argparse.Namespace) -> None:
     guarantee = PrivacyGuarantee(
         epsilon=options.epsilon, delta=options.delta or 0.0, rho=options.rho, adjacency=options.adjacency
     )
-    order, width = options.order or 2, 1.0 if options.width is None else options.width
     table = records_needed(
         variables,
         options.error,
         guarantee,
         goal=options.learn,
         states=states,
-        order=order,
-        width=width,
+        order=options.order or 2,
+        width=1.0 if options.width is None else options.width,
     )
     if options.json:
         rows = table.to_dict(orient="records")
@@ -73,23 +72,6 @@ def _learn(options: argparse.Namespace) -> None:
     cells = [table["kind"], [_count(*row) for row in table[["records", "low", "high"]].to_numpy()]]
     cells += [table["constant"], table["source"] + ": " + table["says"]]
     print(aligned(names, [list(row) for row in zip(*cells, strict=True)]))
-    if "upper" in set(table["kind"]):
-        letters = _letters(options.learn, variables, states, order, width, options.error)
-        print(f"\n{letters}\nOrders at constant 1 tell how the need grows, not how large it is.")
-
-
-def _letters(goal: str, variables: int, states: int, order: int, width: float, error: float) -> str:
-    """Return a key to the letters of the theorems, each with its value here."""
-    size = f"error of a coupling, {error:g} nats"
-    if goal == "structure":
-        size = (
-            f"smallest coupling, {error:g} nats, or half of it, {error / 2:g}, where a row says half the size"
-        )
-    return (
-        f"In the formulas p is the number of variables, {variables}; k the states of each, {states}; t the most that "
-        f"interact, {order}; L the width, {width:g} nats; a the {size}; rho, or epsilon and delta, the "
-        "budget; O(.) a constant that no theorem states; log is natural. In words: docs/glossary.md."
-    )
 
 
 def _count(records: float, low: float, high: float) -> str:

@@ -15,13 +15,12 @@ import numpy as np
 from bayesprivmrf.cli.learned import told
 from bayesprivmrf.cli.mechanism import chosen_mechanism, require_listed
 from bayesprivmrf.cli.output import NO_KERNEL, claim_file, json_text, promised, remark
+from bayesprivmrf.cli.records import recoded_records
 from bayesprivmrf.errors import PrivacyError, ReleaseFileError
 from bayesprivmrf.mechanisms import StatisticsMechanism
-from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.noise.laws import ENTRY_POINT_GROUP
-from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release.file import room_for
 
 
@@ -36,14 +35,7 @@ def run(options: argparse.Namespace) -> None:
             "call it from Python."
         )
     _require_listed_laws(mechanism, declaration.specification)
-    records = read_records(options.data)
-    data = recode(declaration, records)
-    if (person := getattr(mechanism, "person", None)) in records.columns:
-        data[person] = records[person]
-    if options.count is None:
-        warn_of_counts(records, declaration.specification.domain.variables)
-    elif options.count in records.columns and options.count not in data:
-        data[options.count] = records[options.count]
+    data = recoded_records(options, declaration, getattr(mechanism, "person", None))
     with room_for(target, _largest_file(mechanism, declaration.specification)):
         release = mechanism.release(declaration.specification, data, count=options.count)
     _save(release, target, overwrite=options.force)

@@ -160,6 +160,16 @@ class Evidence:
         identity: Any = eye_array(self.possible.size, format="csr")
         return None if self.possible.all() else identity[self.possible]
 
+    @cached_property
+    def possible_numbers(self) -> tuple[Any, FloatArray, FloatArray]:
+        """Rows of A of the possible numbers, sparse; the numbers y; and the variances of their noise."""
+        from scipy.sparse import csr_array, eye_array
+
+        rows: Any = self.possible_rows()
+        rows = eye_array(self.specification.size) if rows is None else rows
+        noise = self.spread([law.variance for law in self.noise])
+        return csr_array(rows, dtype=float), self.noisy_counts[self.possible], noise[self.possible]
+
     @property
     def supported_cells(self) -> np.ndarray:
         """Mask of the cells of the model's cliques that may occur, shape (model size,)."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.model import Domain
 
+
 MEASURED = "measured in this release"
 """Note of a row without remarks."""
 _MOST_WORDS = 20
@@ -68,6 +69,10 @@ class Mark:
     rows: np.ndarray | None = None
 
 
+POINT = Mark(RowStatus.OK, "a point estimate, which has no interval")
+"""Remark on rows of an estimate without intervals."""
+
+
 def interval_frame(
     estimate: Any,
     lower: Any,
@@ -114,6 +119,11 @@ def interval_frame(
         },
         index=index,
     )
+
+
+def point_status(status: Status) -> Status:
+    """Return the status that rows of a point estimate start from: CGM stops early on purpose."""
+    return Status.CONVERGED if status is Status.STOPPED_EARLY else status
 
 
 def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -> tuple[str, str]:

@@ -50,6 +50,9 @@ _AT_ONCE = 1 << 22
 _WHOLE = 1e-6
 """Rounding error of a whole number of records."""
 
+_ONE_SIDED = 0.25
+"""Distance beyond the half-width, relative to it, over which a limit leaves an end; arbitrary, for continuity."""
+
 type Ends = tuple[FloatArray | float, FloatArray | float]
 """Smallest and largest possible answer; infinite where there is none, or where it is not known."""
 
@@ -112,7 +115,13 @@ def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[
 
 
 def cut_limits(
-    estimates: FloatArray, below: FloatArray, above: FloatArray, prob: float, ends: Ends = (0.0, 1.0)
+    estimates: FloatArray,
+    below: FloatArray,
+    above: FloatArray,
+    prob: float,
+    ends: Ends = (0.0, 1.0),
+    *,
+    plain: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return normal limits around estimates, on their own scale, cut off at the ends.
 
@@ -126,11 +135,26 @@ def cut_limits(
         Estimates, and their standard errors towards the smallest and towards the largest answer.
     prob, ends
         As `limits_of_draws` has them.
+    plain
+        Standard errors without a prior; None for those given. A prior of finite effects excludes an empty cell,
+        whatever was measured. A limit is therefore the end itself where these errors reach it, and moves away from
+        the end over a quarter of that distance.
     """
     from scipy.special import ndtri
 
     reach = float(ndtri(0.5 + prob / 2))
-    return np.maximum(estimates - reach * below, ends[0]), np.minimum(estimates + reach * above, ends[1])
+    least, most = ends
+    lower, upper = np.maximum(estimates - reach * below, least), np.minimum(estimates + reach * above, most)
+    if plain is not None:
+        lower = least + (lower - least) * excluded(estimates - least, reach * plain)
+        upper = most - (most - upper) * excluded(most - estimates, reach * plain)
+    return lower, upper
+
+
+def excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
+    """Return the degree to which an end is excluded, from 0 to 1, given its distance and a half-width."""
+    beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
+    return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)
 
 
 def whole_limits(

@@ -4,15 +4,18 @@ The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `
 `DPSGD`.
 """
 
+from bayesprivmrf.deprecation import removed
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.monomials import LearnedMonomials
 from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.models.potentials import LearnedPotentials, Trials
+from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.learning.simulated_indicators import SimulatedIndicators, simulated_indicators
 from bayesprivmrf.learning.simulated_survey import SimulatedSurvey, simulated_survey
 from bayesprivmrf.learning.structure.released import ReleasedGraph
+
+__getattr__ = removed(__name__, {"Trials": "benchmarks/papers/dpsgd_search.py of the repository"})
 
 __all__ = [
     "LearnedIsing",
@@ -25,7 +28,6 @@ __all__ = [
     "ReleasedParities",
     "SimulatedIndicators",
     "SimulatedSurvey",
-    "Trials",
     "simulated_indicators",
     "simulated_survey",
 ]

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.marginals import compiled, kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
@@ -17,6 +18,8 @@ from bayesprivmrf.marginals.layout import MarginalEngine
 from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.model.tables import FloatArray
+
+announce_compiling()  # the modules imported above compile at their first call
 
 #: Cells from which NumPy's vectorized exponential is faster than one call a cell (benchmarks/marginals.py).
 EXPONENTIALS_IN_NUMPY = 2048

@@ -3,10 +3,10 @@
 ``from bayesprivmrf.mechanisms import ...`` is the line that a privacy reviewer looks for.
 """
 
+from bayesprivmrf.deprecation import removed
 from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.mechanisms.dpsgd import DPSGD
-from bayesprivmrf.mechanisms.dpsgd_search import DPSGDSearch
 from bayesprivmrf.mechanisms.exact import ExactStatistics, reference
 from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
 from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
@@ -21,9 +21,10 @@ from bayesprivmrf.mechanisms.select_measure import SelectMeasure
 from bayesprivmrf.mechanisms.stable_structure import StableStructure
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 
+__getattr__ = removed(__name__, {"DPSGDSearch": "benchmarks/papers/dpsgd_search.py of the repository"})
+
 __all__ = [
     "DPSGD",
-    "DPSGDSearch",
     "ExactStatistics",
     "GaussianStatistics",
     "LaplaceStatistics",

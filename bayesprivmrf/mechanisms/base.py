@@ -121,8 +121,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     takes_count: ClassVar[bool] = False
     """True if `_read` takes the column of a frequency table that says how many records a row stands for."""
     releases: ClassVar[tuple[type[Released], ...]] = ()
-    _removed: ClassVar[Mapping[str, str]] = {}
-    """Settings that no longer exist, each with its replacement."""
+    removed_settings: ClassVar[Mapping[str, str]] = {}
+    """Settings that no longer exist, each with the words of an error about its replacement."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -140,8 +140,10 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if any(one.kind is one.VAR_KEYWORD for one in known):
             return made
         for name in settings.keys() - {one.name for one in known}:
-            if name in cls._removed:
-                raise ArgumentError(f"{cls.__name__} has no setting `{name}` any more: {cls._removed[name]}.")
+            if name in cls.removed_settings:
+                raise ArgumentError(
+                    f"{cls.__name__} has no setting `{name}` any more: {cls.removed_settings[name]}."
+                )
             needed = [f"`{one.name}`" for one in known if one.default is one.empty]
             optional = [f"`{one.name}`" for one in known if one.default is not one.empty]
             raise ArgumentError(
@@ -253,8 +255,6 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             raise ArgumentError(
                 f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
             )
-        if not isinstance(count, Hashable):
-            raise ArgumentError(f"`count` must be the name of a column, got a {type(count).__name__}.")
         return count
 
     def _called(self, hook: str, *given: Any) -> Any:

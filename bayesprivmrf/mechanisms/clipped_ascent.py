@@ -224,11 +224,11 @@ def released(
         total=total,
         details={
             "status": "diverged" if path.is_bounded else "stopped early",
-            "steps": ascent.steps,
+            "steps": path.steps,
             "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
             "clip": lattice.clip,
             "noise_multiplier": ascent.noise.scale / lattice.sensitivity,
-            "learning_rate": path.learning_rate,
+            **({"learning_rate": path.learning_rate} if path.steps else {}),  # none was used
             "averaging": ascent.averaging,
             "total_deviation": deviation,
             **({} if path.is_bounded else stopped_details() | told.details),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, final
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -21,9 +22,6 @@ from bayesprivmrf.learning.frank_wolfe import (
     PairwiseByPairs,
     PairwiseByRegressions,
     PairwiseBySoftmax,
-    PaperIsing,
-    PaperPairs,
-    PaperRegressions,
     Target,
     singles_plan,
 )
@@ -37,19 +35,11 @@ from bayesprivmrf.mechanisms.monomial_plan import monomial_map
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, squared_l2_sensitivity
+from bayesprivmrf.privacy import DiscreteGaussian, squared_l2_sensitivity
 
 _MOST_STATES = 12
 _SINGLE_SHARE = 0.05  # of the budget, for single variables
 _MOST_BYTES = 1 << 33  # of coefficients, sums and noise, which no number of records enters
-
-_MAPS: dict[tuple[str, str], type[PairwiseByRegressions]] = {
-    ("tight", "logistic"): PairwiseByPairs,
-    ("tight", "softmax"): PairwiseBySoftmax,
-    ("tight", "pairs"): PairwiseByPairs,
-    ("paper", "logistic"): PaperIsing,
-    ("paper", "pairs"): PaperPairs,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +49,6 @@ class FrankWolfePlan(LearningPlan):
     map: PairwiseByRegressions | MonomialsByRegressions
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | LearnedPairwise | LearnedMonomials]):
     r"""Learn couplings and fields by one private sparse regression a node: rho-zero-concentrated privacy.
@@ -83,14 +72,10 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         Number of Frank-Wolfe steps, public; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
     single_share
-        Share of `rho` that measures each variable by itself, in [0, 1): 0.05 by default, 0 with the paper's
-        calibration. The fields are refitted to these measurements, given the couplings, so that the model's margins
-        are the measured ones, and `statistics` holds them. With 0 nothing is measured, and the fields are those of
-        the regressions, which is right only where no state is rare. A share above 0 needs the number of records as
-        well.
-    calibration
-        ``"tight"``: the smallest noise that is proved. ``"paper"``: Algorithms 2 and 3 with their own constants,
-        steps and noise, for replace-one; the release's guarantee says what that costs, which is not `rho`.
+        Share of `rho` that measures each variable by itself, in [0, 1): 0.05 by default. The fields are refitted to
+        these measurements, given the couplings, so that the model's margins are the measured ones, and `statistics`
+        holds them. With 0 nothing is measured, and the fields are those of the regressions, which is right only
+        where no state is rare. A share above 0 needs the number of records as well.
     method
         Form for variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
         logistic regression a pair of states, the paper's form. Two-state variables alone have one logistic
@@ -125,13 +110,16 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     """
 
     releases = (LearnedIsing, LearnedPairwise, LearnedMonomials)
+    removed_settings: ClassVar[Mapping[str, str]] = {
+        "calibration": "noise is the smallest that is proved; the paper's constants, for comparison, are those of "
+        "PaperFrankWolfe in benchmarks/papers/frank_wolfe.py of the repository"
+    }
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
     width: float
     order: int = 2
     steps: int | None = None
     single_share: float | None = None
-    calibration: Literal["tight", "paper"] = "tight"
     method: Literal["softmax", "pairs"] = "softmax"
     target: Target = "l1"
 
@@ -141,31 +129,12 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         object.__setattr__(self, "steps", checked_steps(self.steps))
         whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
         one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
-        one_of("calibration", self.calibration, ("tight", "paper"), remedy="'tight' has less noise")
         one_of("method", self.method, ("softmax", "pairs"))
-        share = (
-            (0.0 if self.calibration == "paper" else _SINGLE_SHARE)
-            if self.single_share is None
-            else self.single_share
-        )
+        share = _SINGLE_SHARE if self.single_share is None else self.single_share
         share = probability("single_share", share, zero=True, remedy="0.05 is a twentieth of the budget")
         object.__setattr__(self, "single_share", share)
         if self.target == "linf" and self.order == 2:
             raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
-        if self.calibration == "paper" and self.order > 2:
-            raise ArgumentError(
-                f"`calibration='paper'` must go with an order of 2, got {self.order!r}; use 'tight'."
-            )
-        if self.calibration == "paper" and share > 0:
-            raise ArgumentError(
-                f"`single_share` must be 0 with calibration='paper', which spends `rho` as the paper does, got "
-                f"{share!r}; leave it out, or use 'tight'."
-            )
-        if self.calibration == "paper" and self.adjacency is not Adjacency.REPLACE_ONE:
-            raise ArgumentError(
-                "`calibration='paper'` must go with adjacency='replace-one', for which its noise was made, got "
-                f"{self.adjacency.value!r}; choose that, or 'tight'."
-            )
 
     @property
     def needs_total(self) -> bool:
@@ -245,15 +214,10 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 f"`network` must have at most {_MOST_STATES} states a variable, got {max(states)}; merge states, or "
                 "use SelectMeasure."
             )
+        # variables of two states alone have one pair of states each, and one logistic regression
         method = "logistic" if set(states) == {2} else self.method
-        kind = _MAPS.get((self.calibration, method))
-        if kind is None:
-            raise ArgumentError(
-                "`calibration='paper'` must go with method='pairs' where a variable has more than two states, got "
-                f"{self.method!r}; choose that, or 'tight'."
-            )
         _require_memory(states, method)
-        return kind
+        return PairwiseBySoftmax if method == "softmax" else PairwiseByPairs
 
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         fitted, outlays = plan.map, [*self._total_outlay(plan), *self._single_outlay(plan)]
@@ -268,8 +232,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                     draws=(Sums(law=fitted.parity_law, copies=moved),),
                 )
             )
-        rho = fitted.cost if isinstance(fitted, PaperRegressions) else fitted.rho
-        return [*outlays, choices_outlay(fitted, rho, total)]
+        return [*outlays, choices_outlay(fitted, fitted.rho, total)]
 
     def _single_outlay(self, plan: FrankWolfePlan) -> list[Outlay]:
         law, cards = plan.map.singles, plan.specification.cardinalities
@@ -285,9 +248,6 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
                 draws=(Sums(law=law, copies=round(moved**2)),),
             )
         ]
-
-    def _cost(self, plan: FrankWolfePlan) -> float:
-        return plan.map.cost if isinstance(plan.map, PaperRegressions) else self.rho
 
     def _randomise(
         self, plan: FrankWolfePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp

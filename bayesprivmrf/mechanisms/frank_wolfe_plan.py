@@ -8,7 +8,7 @@ from typing import Any
 from bayesprivmrf.audit import Choices
 from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, ByRegressions, PaperRegressions, SparseLogistic
+from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, ByRegressions, SparseLogistic
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
@@ -35,9 +35,7 @@ def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: fl
         rho=rho,
         count=steps * fitted.exposure.choices,
         noise_sd=multiple * GUMBEL_DEVIATION,
-        draws=()
-        if isinstance(fitted, PaperRegressions)
-        else (Choices(scale=multiple, score_range=moved, copies=steps * fitted.exposure.squares),),
+        draws=(Choices(scale=multiple, score_range=moved, copies=steps * fitted.exposure.squares),),
         smallest_coupling=found,
     )
 

@@ -4,7 +4,7 @@
 
 1. ``_prepare``: what was declared is checked, the budget is split, and a subclass makes its own public plan. No data.
 2. ``_guarantee``: zero-concentrated privacy of `rho` for the neighbouring relation, whatever the answers will be, or
-   of more where a paper's constants spend more (`_cost`). No data.
+   what a subclass spends in its place (`_cost`). No data.
 3. ``_read``: **data to codes**, by `read_records`, before the ledger is charged; no other hook sees the data frame. A
    value becomes the position of its label among the declared states: `bayesprivmrf.mechanisms.reading` matches
    columns and labels, and takes a missing or an undeclared value for the state declared for it, or refuses the data
@@ -30,6 +30,7 @@ import numpy as np
 from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
+from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
@@ -93,6 +94,18 @@ class LearningPlan:
     def knows_total(self) -> bool:
         """Whether there is a number of records, public or noisy."""
         return self.is_total_public or self.budget.total is not None
+
+    @property
+    def merge_rules(self) -> tuple[MergeRule, ...]:
+        """Declared rules for merging states: their order, and the states for missing and undeclared values."""
+        redirected = (self.missing, self.other)
+        return tuple(
+            MergeRule(
+                is_ordered=v in self.ordered,
+                apart=tuple(sorted({codes[v] for codes in redirected if v in codes})),
+            )
+            for v in self.specification.domain.variables
+        )
 
     def extended[PlanT: LearningPlan](self, kind: type[PlanT], **more: Any) -> PlanT:
         """Return a mechanism's own plan: this one, and what it adds."""
@@ -284,7 +297,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         return PrivacyGuarantee(rho=self._cost(plan), adjacency=self.adjacency)
 
     def _cost(self, plan: PlanT) -> float:
-        """Return what a release costs, nats: the budget, or what a paper's constants really spend."""
+        """Return what a release costs, nats: the budget, unless a subclass spends another sum."""
         return self.rho
 
     @final

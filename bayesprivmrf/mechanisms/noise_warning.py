@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from pathlib import Path
 
-from bayesprivmrf.errors import NoiseWarning
-from bayesprivmrf.interruption import tell
+from bayesprivmrf.errors import ConsistencyWarning, NoiseWarning
+from bayesprivmrf.interruption import interrupted_by, tell
+from bayesprivmrf.learning.models.base import LearnedNetwork
 
 _PACKAGE = (str(Path(__file__).parents[1]),)
 
@@ -23,3 +24,10 @@ def warn_without_raising(message: str, category: type[Warning] = NoiseWarning) -
         with warnings.catch_warnings():
             warnings.simplefilter("always", category)
             warnings.warn(message, category, skip_file_prefixes=_PACKAGE)
+
+
+def warn_of_contradiction(release: LearnedNetwork) -> None:
+    """Warn if the measurements behind a learned model contradict it; what was interrupted is not expected to fit."""
+    if interrupted_by() is None:
+        for problem in release.solution.contradictions:
+            warn_without_raising(f"{problem}. The fit is not trusted.", ConsistencyWarning)

@@ -178,7 +178,9 @@ def least_variance_shares(told: Forecast, own: ArrayLike, power: int) -> tuple[f
         if not (gains / shares).max() > variance * (1 + _TOLERANCE):
             break
         wanted = (gains * shares**power) ** (1 / (power + 1))
-        shares = np.maximum(wanted / wanted.sum(), 1e-12)
+        shares = np.maximum(
+            wanted / wanted.sum(), 1e-12
+        )  # a share of 0 could not grow again; the rest is below
     least = LEAST_SHARE / len(cost)
     shares = np.maximum(shares / shares.sum(), least)
     return tuple((shares / shares.sum()).tolist())

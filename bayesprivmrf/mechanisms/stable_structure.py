@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -15,17 +15,11 @@ from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_
 from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 from bayesprivmrf.learning.structure.spanning_tree import stable_tree
-from bayesprivmrf.learning.structure.stability import (
-    answers_of_blocks,
-    enough_blocks,
-    largest_distance,
-    most_frequent,
-    release_threshold,
-)
+from bayesprivmrf.learning.structure.stability import largest_distance, release_threshold
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
-from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
+from bayesprivmrf.mechanisms.reading.coded import read_records
 from bayesprivmrf.mechanisms.reading.frame import guarded
 from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 from bayesprivmrf.model import ModelSpecification
@@ -40,7 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-_MOST_BLOCKS = 10_000
 _MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
 _CHOOSING = 0.25
 """The choice of a threshold's share of epsilon."""
@@ -57,7 +50,6 @@ class StructurePlan:
     specification: ModelSpecification
     law: DiscreteLaplace
     needed: int
-    blocks: int
     choice: float | None
     missing: Mapping[Variable, int]
     other: Mapping[Variable, int]
@@ -85,10 +77,9 @@ class ExactGraphs:
         return "ExactGraphs(sensitive)"
 
 
-type Exact = ExactGraph | ExactGraphs | CodedRecords
+type Exact = ExactGraph | ExactGraphs
 
 
-@final
 @dataclass(frozen=True, kw_only=True)
 class StableStructure(
     Mechanism["DiscreteMarkovNetwork | ModelSpecification", StructurePlan, Exact, ReleasedGraph]
@@ -96,9 +87,9 @@ class StableStructure(
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The graph is let out as it is if a noisy distance says that no few records could change it.
-    `bayesprivmrf.learning.structure.stability` has the proof, and a distance by blocks of records;
-    `bayesprivmrf.learning.structure.spanning_tree` and `bayesprivmrf.learning.structure.dependence_graph` have the
-    two graphs and their distances. Declared cliques are not used.
+    `bayesprivmrf.learning.structure.stability` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
+    `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances. Declared cliques are not
+    used.
 
     Parameters
     ----------
@@ -115,18 +106,13 @@ class StableStructure(
         sum of the differences of the cells' shares, over all strata of those held fixed. The threshold is used to the
         nearest 1/1024; 0.1 by default. For two variables of two even states it is the size of their correlation.
         ``"gap"`` spends a quarter of epsilon on a choice among eight thresholds between 0.03 and 0.16: it takes one
-        that is far from all pairs' scores in proportion to itself. Each block chooses its own, at no cost.
+        that is far from all pairs' scores in proportion to itself.
     given
         For a graph: the largest number of other variables that are held fixed, 0, 1 or 2; 2 by default.
     order
         For a graph: the largest number of variables in a clique, 2, 3 or 4; 2 by default. ``order=3`` finds the edges
         of three variables that depend on one another only all together. Edges and cliques of at most this many
         variables are declared for a second release.
-    certificate
-        The measure of distance: ``"margins"``, the least that a score must move, or ``"blocks"``, the lead of the
-        most frequent graph of blocks of records, which needs many times the records.
-    blocks
-        Number of blocks; by default so many that graphs that all agree are let out with probability above 0.95.
     adjacency
         The neighbouring relation, `Adjacency` or its name.
     missing, other
@@ -143,13 +129,18 @@ class StableStructure(
 
     Examples
     --------
-    >>> StableStructure(epsilon=1.0, delta=1e-6).certificate
-    'margins'
+    >>> StableStructure(epsilon=1.0, delta=1e-6).structure
+    'tree'
     """
 
     runs_from_file: ClassVar[bool] = True
     takes_count: ClassVar[bool] = True
     releases = (ReleasedGraph,)
+    removed_settings: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("certificate", "blocks"),
+        "the distance is the least that a score must move; that of blocks, which needs more than ten times the "
+        "records, is BlockStructure in benchmarks/papers/block_structure.py of the repository",
+    )
 
     epsilon: float
     delta: float
@@ -157,8 +148,6 @@ class StableStructure(
     threshold: float | str | None = None
     given: int | None = None
     order: int | None = None
-    certificate: str = "margins"
-    blocks: int | None = None
     adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
     missing: Label | Mapping[Variable, Label] | None = None
     other: Label | Mapping[Variable, Label] | None = None
@@ -166,13 +155,6 @@ class StableStructure(
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
         object.__setattr__(self, "delta", probability("delta", self.delta, zero=False))
-        one_of("certificate", self.certificate, ("margins", "blocks"))
-        if self.blocks is not None:
-            if self.certificate == "margins":
-                raise ArgumentError(
-                    "`blocks` must be left out for margins, got a value; take certificate='blocks'."
-                )
-            object.__setattr__(self, "blocks", whole_number("blocks", self.blocks, 1, _MOST_BLOCKS))
         one_of("structure", self.structure, ("tree", "graph"))
         if self.structure == "graph":
             object.__setattr__(self, "threshold", _threshold(self.threshold))
@@ -191,6 +173,11 @@ class StableStructure(
         for name in ("missing", "other"):
             object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
 
+    @property
+    def _chooses(self) -> bool:
+        """True if a threshold is chosen with noise, at a share of the budget."""
+        return self.threshold == "gap"
+
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StructurePlan:
         specification = ModelSpecification.from_pgmpy(network)
         if len(specification.domain.variables) < 2:
@@ -206,21 +193,12 @@ class StableStructure(
         bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
         remedy = "merge states, or declare fewer variables"
         require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
-        chooses = self.threshold == "gap" and self.certificate == "margins"
-        (law,) = discrete_laplace_laws([1.0 - _CHOOSING * chooses], self.epsilon, 1)
-        needed = release_threshold(law, self.delta)
-        blocks = self.blocks or enough_blocks(law, needed)
-        if self.certificate == "blocks" and blocks > _MOST_BLOCKS:
-            raise ArgumentError(
-                f"`epsilon` must leave at most {_MOST_BLOCKS:,} blocks, got {self.epsilon!r}, which asks for "
-                f"{blocks:,}; choose a larger budget or certificate='margins'."
-            )
+        (law,) = discrete_laplace_laws([1.0 - _CHOOSING * self._chooses], self.epsilon, 1)
         return StructurePlan(
             specification=specification,
             law=law,
-            needed=needed,
-            blocks=blocks,
-            choice=_choice(self.epsilon) if chooses else None,
+            needed=release_threshold(law, self.delta),
+            choice=_choice(self.epsilon) if self._chooses else None,
             missing=redirect_codes("missing", self.missing, specification),
             other=redirect_codes("other", self.other, specification),
         )
@@ -274,8 +252,6 @@ class StableStructure(
     def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> Exact:
         redirects = {"missing": plan.missing, "other": plan.other}
         exact = read_records(plan.specification.domain, data, count=count, **redirects)
-        if self.certificate == "blocks":
-            return exact
         most = largest_distance(plan.law, plan.needed)
         return guarded("learning", lambda: self._answers(plan, exact.codes, exact.counts, most))
 
@@ -294,26 +270,11 @@ class StableStructure(
         pairs, distance = stable_graph(*records, threshold=self.threshold, **settings)
         return ExactGraph(pairs=pairs, distance=distance)
 
-    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraph:
-        def rule(codes: np.ndarray) -> tuple[tuple[int, int], ...] | None:
-            found = self._answers(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
-            if isinstance(found, ExactGraphs):
-                found = found.graphs[int(found.clearness.argmax())]
-            # a tie, and no records, are no graph
-            return found.pairs if found.distance and len(codes) else None
-
-        coins = source.words(exact.records)
-        answers = answers_of_blocks(exact.codes, exact.counts, coins, plan.blocks, rule)
-        pairs, distance = most_frequent(answers)
-        return ExactGraph(pairs=pairs, distance=distance)
-
     def _randomise(
         self, plan: StructurePlan, exact: Exact, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
         threshold = self.threshold
-        if isinstance(exact, CodedRecords):
-            exact = self._in_blocks(plan, exact, source)
-        elif isinstance(exact, ExactGraphs):
+        if isinstance(exact, ExactGraphs):
             assert plan.choice is not None
             place = int(source.choose(exact.clearness[None, :], plan.choice)[0])
             exact, threshold = exact.graphs[place], THRESHOLDS[place] / UNIT
@@ -321,8 +282,6 @@ class StableStructure(
         details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
         if self.structure == "graph":
             details |= {"threshold": threshold, "given": self.given}
-        if self.certificate == "blocks":
-            details["blocks"] = plan.blocks
         return ReleasedGraph(
             domain=plan.specification.domain,
             pairs=exact.pairs if noisy >= plan.needed else None,

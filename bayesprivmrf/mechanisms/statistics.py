@@ -335,9 +335,7 @@ class StatisticsMechanism(
 
     @final
     def _read(self, plan: StatisticsPlan, data: Any, count: Hashable | None = None) -> ExactCounts:
-        rows: Persons | Counts | None = None
-        if count is not None:
-            rows = Counts(column=count, variables=plan.specification.domain.variables)
+        rows: Persons | Counts | None = Counts.of(count, plan.specification.domain.variables)
         if self.person is not None and self.at_most is not None:
             if count is not None:
                 raise ArgumentError(

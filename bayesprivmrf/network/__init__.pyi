@@ -1,13 +1,12 @@
 from .datasets import NetworkData, icpsr_22140, political_blogs, simulated_blogs
 from .estimate import EstimateStatus, NetworkEstimate
 from .estimate_law import EstimateLaw
-from .intervals import BetaInterval, quantile_curves
+from .intervals import quantile_curves
 from .ising import ExternalField, IsingNetwork, Mixing, Simulation
 from .perturbed_score import PerturbedEstimator
 from .pseudo_likelihood import PseudoLikelihood
 
 __all__ = [
-    "BetaInterval",
     "EstimateLaw",
     "EstimateStatus",
     "ExternalField",

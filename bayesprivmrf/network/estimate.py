@@ -231,16 +231,17 @@ class NetworkEstimate(Released):
         probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         law = self._own(law, rng, settings)
         found = interval(law, self.inverse_temperature, prob)
+        # short notes: a table of one row shows its numbers on a screen of 80 columns
         told = "no" if self.network.field is None else "this"
-        marks = [Mark(RowStatus.MODEL, f"rests on the Ising model with {told} external field")]
+        marks = [Mark(RowStatus.MODEL, f"Ising model, {told} field")]
         if self.at_bound:
-            marks.append(Mark(RowStatus.DOUBTFUL, f"the estimate is {self.status}"))
+            marks.append(Mark(RowStatus.DOUBTFUL, f"estimate {self.status}"))
         if found.is_empty:
             marks.append(
                 Mark(RowStatus.NOT_TRUSTED, "no beta of the simulated span makes this estimate likely")
             )
         elif found.open_below or found.open_above:
-            marks.append(Mark(RowStatus.DOUBTFUL, "a limit is the end of the simulated span"))
+            marks.append(Mark(RowStatus.DOUBTFUL, "limit at the end of the span"))
         return interval_frame(
             *(self.inverse_temperature, found.lower, found.upper),
             pd.Index(["beta"]),

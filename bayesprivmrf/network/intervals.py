@@ -15,7 +15,6 @@ isotonic regression would average over such a fall, and hold too few betas on it
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,41 +32,22 @@ class BetaInterval:
     ----------
     lower, upper
         Ends; NaN where no beta of the span accepts the estimate.
-    prob
-        Nominal coverage.
-    method
-        ``"inversion"``, of tests.
     open_below, open_above
-        The end is that of the span, and betas beyond it might be held too.
+        True if the end is that of the span, so that the interval may extend beyond it.
     """
 
     lower: float
     upper: float
-    prob: float
-    method: str
     open_below: bool
     open_above: bool
 
     @property
     def is_empty(self) -> bool:
-        """Whether no beta of the span makes such an estimate likely: the model fits badly, or the span is short."""
+        """True if no beta of the span makes such an estimate likely: the model fits badly, or the span is short."""
         return math.isnan(self.lower)
-
-    def __iter__(self) -> Iterator[float]:
-        """Lower and upper end, so that ``lower, upper = estimate.interval()`` works."""
-        return iter((self.lower, self.upper))
 
     def __contains__(self, beta: float) -> bool:
         return self.lower <= beta <= self.upper
-
-    def __repr__(self) -> str:
-        name = f"{100 * self.prob:g} % interval ({self.method})"
-        if self.is_empty:
-            return f"{name}: empty; no beta of the span makes such an estimate likely"
-        ends = [f"{self.lower:.4g}", f"{self.upper:.4g}"]
-        for place, is_open in enumerate((self.open_below, self.open_above)):
-            ends[place] += " (end of the span)" if is_open else ""
-        return f"{name}: {ends[0]} to {ends[1]}"
 
 
 def quantile_curves(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArray]:
@@ -140,8 +120,6 @@ def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
     return BetaInterval(
         lower=lower,
         upper=upper,
-        prob=prob,
-        method="inversion",
         open_below=lower == law.betas[0],
         open_above=upper == law.betas[-1],
     )

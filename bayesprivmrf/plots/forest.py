@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,7 @@ def marginal_forest(
     *,
     truth: DiscreteMarkovNetwork | Solution | None = None,
     holdout: Any = None,
+    count: Hashable | None = None,
     prob: float = 0.9,
     is_centred: bool = False,
 ) -> Figure:
@@ -80,6 +81,8 @@ def marginal_forest(
     holdout
         Records that were held out, in any data frame that a mechanism takes: their frequencies are crosses. Read
         unprotected, so that the figure is no release.
+    count
+        Column of `holdout` that says how many records each row stands for, as in the mechanisms.
     prob
         Probability of the intervals.
     is_centred
@@ -110,7 +113,7 @@ def marginal_forest(
         true_cells = _true_cells(domain, marginals, truth)
         marks += _true_marks(marginals, truth, true_cells)
     if holdout is not None:
-        cells, records = _frequencies(domain, marginals, holdout)
+        cells, records = _frequencies(domain, marginals, holdout, count)
         marks.append((f"held-out frequency, {records:,} records", cells, {"marker": "x", "color": GREY}))
     centre, axis = np.zeros(len(estimates[0].values)), "probability"
     if is_centred:
@@ -296,16 +299,17 @@ def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth
 
 
 def _frequencies(
-    domain: Domain, marginals: Sequence[tuple[Variable, ...]], holdout: Any
+    domain: Domain, marginals: Sequence[tuple[Variable, ...]], holdout: Any, count: Hashable | None
 ) -> tuple[FloatArray, int]:
     from bayesprivmrf.mechanisms.reading.counting import count_tables
+    from bayesprivmrf.mechanisms.reading.row_counts import Counts
     from bayesprivmrf.model import Domain, ModelSpecification
 
     cells, records = [], 0
     for marginal in marginals:  # one by one: a specification would drop a marginal inside another
         own = Domain(variables=marginal, states=tuple(domain.states_of(v) for v in marginal))
         model = ModelSpecification(domain=own, cliques=(marginal,))
-        counts = count_tables(model, holdout)
+        counts = count_tables(model, holdout, rows=Counts.of(count, domain.variables))
         if counts.records == 0:
             raise ArgumentError("`holdout` must hold at least one record, got none.")
         records = counts.records

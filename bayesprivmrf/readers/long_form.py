@@ -19,7 +19,7 @@ from bayesprivmrf.readers.columns import columns_of, near, or_near
 from bayesprivmrf.readers.laws import stated_laws, values_and_laws
 from bayesprivmrf.readers.scopes import query_of, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
-from bayesprivmrf.release.given import by_law
+from bayesprivmrf.release.given import by_law, refuse_proportions
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -121,6 +121,7 @@ def read_counts(
     for row in range(count):
         key = tuple((v, place[row][0]) for v, place in places.items() if place[row] is not None)
         tables.setdefault((str(names[row]), key), []).append(row)
+    refuse_proportions([values[rows] for rows in tables.values()])
     measurements: list[Measurement] = []
     for (_, key), rows in tables.items():
         chosen = {v: levels[v][level - 1] for v, level in key if level}

@@ -285,7 +285,7 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
     Warns
     -----
     GuaranteeWarning
-        The noise of whole tables costs more than the release promises.
+        The noise costs more than the release promises.
     """
     if isinstance(largest, bool) or not isinstance(largest, int) or largest < 1:
         raise ArgumentError(f"`largest` must be a whole number of bytes, got {largest!r}.")

@@ -251,13 +251,14 @@ def _unfinished_saves(target: Path) -> list[Path]:
     whole = []
     for path in target.parent.glob(f"{_prefix(target)}*"):
         with suppress(OSError):  # another process was faster
-            if not _is_abandoned(path):
+            # no save leaves a link, or a pipe, which would block whoever opens it
+            if path.is_symlink() or not path.is_file() or not _is_abandoned(path):
                 continue
             try:
                 with path.open("rb") as file:
-                    _members(file, path, sys.maxsize)
+                    _members(file, path, LARGEST)
                 whole.append(path)
-            except NewerFormatError:  # as whole as this version can tell
+            except (NewerFormatError, _TooLargeError):  # as whole as can be told
                 whole.append(path)
             except ReleaseFileError as error:
                 # one that cannot be read now may be whole, and a save that has just begun is not locked yet
@@ -290,10 +291,12 @@ def _refuse_to_lose(target: Path, whole: bytes | None) -> None:
     held = "another release, which cannot be made again without spending budget"
     try:
         document, _ = _members(io.BytesIO(whole), target, sys.maxsize)
+        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+            largest = 16 * max(member.file_size for member in archive.infolist())
         with target.open("rb") as file:
-            if _members(file, target, sys.maxsize)[0]["sha256"] == document["sha256"]:
+            if _members(file, target, largest)[0]["sha256"] == document["sha256"]:
                 return
-    except NewerFormatError:
+    except (NewerFormatError, _TooLargeError):  # one that is larger differs
         pass
     except ForeignFileError:
         held = "a file that is no release"
@@ -355,11 +358,15 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
     return document, array
 
 
+class _TooLargeError(ReleaseFileError):
+    """A file unpacks to more bytes than are allowed, so it was not unpacked."""
+
+
 def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> bytes:
     """Return a member, of which no more is unpacked than its header says."""
     info = archive.getinfo(name)
     if info.file_size > largest:
-        raise ReleaseFileError(
+        raise _TooLargeError(
             f"{str(target)!r} unpacks to {info.file_size:,} bytes of {name}, more than the {largest:,} that are "
             "allowed; if you trust it, pass a larger `largest` to `load_release`."
         )

@@ -15,6 +15,9 @@ from bayesprivmrf.privacy import Gaussian, NoiseLaw, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
 
+_ROUNDED = 0.02
+"""Largest distance from one of a sum of proportions that were rounded to two decimals, for up to four cells."""
+
 
 def as_scope(key: Any) -> tuple[Any, ...]:
     """Return the variables of a table's key: one variable stands for itself."""
@@ -33,12 +36,29 @@ def measurements_of_tables(model: ModelSpecification, tables: Any, noise: Any) -
     for (scope, values), (key, law) in zip(pairs, _laws(noise, scopes), strict=True):
         array = aligned(f"the table of {scope!r}", values, scope, _states(model, scope))
         parts.append((scope, array, _cell_laws(model, scope, key, law)))
+    refuse_proportions([array for _, array, _ in parts])
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
     is_one_each = len(place) == len(scopes) and place.keys() == set(map(frozenset, model.cliques))
     if isinstance(tables, Mapping) and is_one_each and all(isinstance(law, NoiseLaw) for *_, law in parts):
         given = [(clique, *parts[place[frozenset(clique)]]) for clique in model.cliques]
         parts = [(c, array.transpose([scope.index(v) for v in c]), law) for c, scope, array, law in given]
     return [one for scope, array, law in parts for one in by_law(model, table(*scope), array.ravel(), law)]
+
+
+def refuse_proportions(tables: Sequence[np.ndarray]) -> None:
+    """Raise if the tables are proportions of the records: each has several cells from 0 to 1 that add up to one.
+
+    Noisy counts look like that only by chance, and only where there is about one record.
+    """
+    several = [table for table in tables if table.size > 1]
+    if several and all(
+        ((table >= 0) & (table <= 1)).all() and (table % 1 != 0).any() and abs(table.sum() - 1) <= _ROUNDED
+        for table in several
+    ):
+        raise ModelError(
+            "the tables must hold counts, got proportions, which add up to one in each table; multiply the tables, "
+            "and the scales of the noise, by the number of records."
+        )
 
 
 def _states(model: ModelSpecification, scope: tuple[Any, ...]) -> list[tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.codec import Fields, numbers, restored_domain, restored_model
 from bayesprivmrf.release.measurement import Measurement
 from bayesprivmrf.release.person_rows import PersonRows
+from bayesprivmrf.release.promises import dearer_than_promised
 from bayesprivmrf.release.statistics import NoisyStatistics
 from bayesprivmrf.release.written_queries import query_content, restored_query
 
@@ -62,6 +63,9 @@ class NoisyMeasurements(NoisyStatistics):
                 "this release holds answers to queries, and not a table of each clique; read `measurements`."
             )
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def _doubt(self) -> str | None:
+        return dearer_than_promised(self.guarantee, self.noise, self.specification, self.queries)
 
     @cached_property
     def bound(self) -> tuple[BoundQuery, ...]:
@@ -154,9 +158,6 @@ class NoisyMeasurements(NoisyStatistics):
             "estimated_total": self.estimated_total,
             "total_standard_error": self.total_standard_error,
         }
-
-    def _doubt(self) -> None:
-        """Return None: only `bayesprivmrf.audit` computes how far a record moves answers to queries."""
 
     @property
     def _answered(self) -> tuple[Any, ...]:

@@ -127,9 +127,9 @@ class NoisyStatistics(Released):
             The declared model; each table lies inside one of its cliques, and each variable in a table.
         tables
             Noisy counts by scope: arrays whose axes are the variables of the key, in its order; or labeled tables, as
-            ``pandas.crosstab`` and ``solution.marginal`` give them, which are aligned by names and labels, an axis
-            without a name standing in the key's order. Tables may nest and overlap. A list of pairs
-            ``(scope, table)`` may have a scope several times, for tables measured separately.
+            ``pandas.crosstab`` gives them, which are aligned by names and labels, an axis without a name standing in
+            the key's order. Proportions, as ``solution.marginal`` gives them, are refused. Tables may nest and
+            overlap. A list of pairs ``(scope, table)`` may have a scope several times, for separate measurements.
         noise
             The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
             A table may have one law; or one for each cell, as an array of laws or as a mapping from the cell's

@@ -16,7 +16,7 @@ import pytest
 from repeats import few
 
 from bayesprivmrf.audit import audit, gaussian_epsilon
-from bayesprivmrf.learning import frank_wolfe, select_measure
+from bayesprivmrf.learning import select_measure
 from bayesprivmrf.learning.frank_wolfe import UNIT
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import SimulatedNoise
@@ -33,6 +33,7 @@ from bayesprivmrf.privacy import (
     spent_epsilon,
     step_scale,
 )
+from benchmarks.papers.frank_wolfe import PaperIsing
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -67,9 +68,9 @@ def noisy_best(up: bool, groups: tuple[int, int], law: DiscreteLaplace, steps: i
     return run
 
 
-def paper(rho: float = 1.0) -> frank_wolfe.PaperIsing:
+def paper(rho: float = 1.0) -> PaperIsing:
     # one node whose residuals may be nearly as large as 1
-    return frank_wolfe.PaperIsing(
+    return PaperIsing(
         cardinalities=(2,), eligible=np.zeros((1, 1), dtype=bool), width=6.0, rho=rho, adjacency=REPLACE
     )
 

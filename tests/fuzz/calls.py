@@ -337,7 +337,7 @@ def _mechanisms(network: Any) -> list[Target]:
         (m.GaussianStatistics, {"rho": 1.0, "weights": weights, **shared}, network),
         (m.ExactStatistics, dict(shared), network),
         (m.PrivateFrankWolfe, {
-            "rho": 1.0, "width": 1.0, "order": 2, "steps": 2, "calibration": "tight", "method": "softmax",
+            "rho": 1.0, "width": 1.0, "order": 2, "steps": 2, "method": "softmax",
             "target": "l1", **shared}, variables),
         (m.PrivateLogisticRegression, {"rho": 1.0, "radius": 1.0, "target": "a", "steps": 2, **shared}, variables),
         (m.SelectMeasure, {"rho": 1.0, "degree": 1, "measure": "moments", **shared}, variables),
@@ -346,9 +346,6 @@ def _mechanisms(network: Any) -> list[Target]:
         (m.DPSGD, {
             "epsilon": 1.0, "delta": 1e-5, "steps": 3, "sampling_rate": 0.5, "clip": 1.0, "learning_rate": 0.1,
             "averaging": 0.5, **redirect}, network),
-        (m.DPSGDSearch, {
-            "epsilon": 1.0, "delta": 1e-5, "grid": {"steps": [3], "clip": [1.0]}, "covers": "search", **redirect},
-            network),
     ]  # fmt: skip
     graph = IsingNetwork.from_graph([(0, 1), (1, 2), (2, 3)])
     outcomes = np.array([1, -1, 1, 1])

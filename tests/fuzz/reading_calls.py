@@ -129,7 +129,7 @@ def _structures() -> list[Target]:
     variables, data = bpm.declare(STATES), frame()
     settings = {
         "epsilon": 1.0, "delta": 0.01, "structure": "graph", "threshold": 0.2, "given": 1, "order": 2,
-        "certificate": "blocks", "blocks": 10, "adjacency": "replace-one", "missing": {"a": "u"}, "other": None,
+        "adjacency": "replace-one", "missing": {"a": "u"}, "other": None,
     }  # fmt: skip
     good = mechanisms.StableStructure(epsilon=8.0, delta=0.01)
 
@@ -167,8 +167,6 @@ def _learned() -> list[Target]:
             "path": Path("learned"), "overwrite": True}),
         Target(name="LearnedPairwise.interval", call=learned.interval, sure=("prob", "of", "method"), arguments={
             "prob": 0.9, "rng": 1, "replicates": 4, "of": "fields", "method": "calibrated", "total": 40}),
-        Target(name="LearnedPairwise.interval_forecast", call=learned.interval_forecast, arguments={
-            "replicates": 8, "method": None, "total": 40}),
         Target(name="record_codes", call=mechanisms.record_codes, arguments={
             "domain": bpm.Domain.from_states(STATES), "data": frame(), "missing": {"a": 0}, "other": None}),
     ]  # fmt: skip

@@ -319,6 +319,28 @@ def network_estimates() -> Releases:
     )
 
 
+def papers_frank_wolfe(**settings: Any) -> Any:
+    """Frank-Wolfe with the paper's constants, as today's code or an earlier writer has it."""
+    try:
+        from benchmarks.papers.frank_wolfe import PaperFrankWolfe
+    except ImportError:
+        from bayesprivmrf.mechanisms import PrivateFrankWolfe
+
+        return PrivateFrankWolfe(**settings, calibration="paper")
+    return PaperFrankWolfe(**settings)
+
+
+def graphs_by_blocks(**settings: Any) -> Any:
+    """Structure certified by blocks, as today's code or an earlier writer has it."""
+    try:
+        from benchmarks.papers.block_structure import BlockStructure
+    except ImportError:
+        from bayesprivmrf.mechanisms import StableStructure
+
+        return StableStructure(**settings, certificate="blocks")
+    return BlockStructure(**settings)
+
+
 def couplings() -> Releases:
     """Couplings that select-measure and Frank-Wolfe have learned."""
     from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
@@ -343,7 +365,7 @@ def couplings() -> Releases:
             ("ising-frank-wolfe-cliques", PrivateFrankWolfe(rho=2.0, width=2.0, steps=6), chain, binary),
             (
                 "ising-frank-wolfe-paper",
-                PrivateFrankWolfe(rho=2.0, width=2.0, steps=6, calibration="paper", **replace_one),
+                papers_frank_wolfe(rho=2.0, width=2.0, steps=6, **replace_one),
                 variables,
                 binary,
             ),
@@ -361,9 +383,7 @@ def couplings() -> Releases:
             ),
             (
                 "pairwise-frank-wolfe-paper",
-                PrivateFrankWolfe(
-                    rho=2.0, width=2.0, steps=6, method="pairs", calibration="paper", **replace_one
-                ),
+                papers_frank_wolfe(rho=2.0, width=2.0, steps=6, method="pairs", **replace_one),
                 several,
                 persons,
             ),
@@ -422,8 +442,13 @@ def parities() -> Releases:
 
 def potentials() -> Releases:
     """Potentials by clipped gradients: one ascent, cells that are impossible, and the trials of a search."""
-    from bayesprivmrf.mechanisms import DPSGD, DPSGDSearch
+    from bayesprivmrf.mechanisms import DPSGD
     from bayesprivmrf.model import declare
+
+    try:
+        from benchmarks.papers.dpsgd_search import DPSGDSearch
+    except ImportError:  # an earlier writer had it in the package
+        from bayesprivmrf.mechanisms import DPSGDSearch
 
     chain = declare(BINARY, CHAIN)
     survey = declare(SURVEY, SURVEY_CLIQUES, impossible=NO_PREGNANT_MEN)
@@ -474,7 +499,7 @@ def graphs_with_loops() -> Releases:
     yield "graph-margins", margins.release(declare(BINARY), binary_records(1200), rng=84)
     strong = StableStructure(**settings, threshold=0.7, given=1, adjacency="replace-one")
     yield "graph-without-edges", strong.release(declare(SURVEY), survey_records(1200), rng=85)
-    blocks = StableStructure(**settings, threshold=0.2, given=0, certificate="blocks", blocks=12)
+    blocks = graphs_by_blocks(**settings, threshold=0.2, given=0, blocks=12)
     yield "graph-blocks", blocks.release(declare(BINARY), binary_records(6000), rng=86)
 
 

@@ -47,7 +47,6 @@ PACKAGES = (
     "bayesprivmrf.readers",
     "bayesprivmrf.records",
     "bayesprivmrf.release",
-    "bayesprivmrf.reproduce",
     "bayesprivmrf.sequences",
     "bayesprivmrf.survey",
 )
@@ -210,7 +209,7 @@ def help_text() -> str:
     kept = os.environ.get("COLUMNS")
     os.environ["COLUMNS"] = "100"
     try:
-        commands = ("compare", "model", "plan", "release", "fit", "audit", "reproduce")
+        commands = ("compare", "model", "plan", "release", "fit", "audit")
         texts = [_command("--help"), *[_command(command, "--help") for command in commands]]
     finally:
         if kept is None:
@@ -294,7 +293,6 @@ def json_text() -> str:
                     *("compare", "data.csv", *tables, "--epsilon", "9", "--seed", "1", "--out", "compared"),
                     *("--methods", "uniform", "mle", "naive-mle"),
                 ),
-                "reproduce": ("reproduce",),
             }
             for title, arguments in commands.items():
                 found.append(_keys(title, _command(*arguments, "--json")))

@@ -6,6 +6,7 @@ import zlib
 import pytest
 from golden.reading import FILES, described, document_of, members_of
 
+import benchmarks.papers.frank_wolfe  # noqa: F401  # its maps stand in files of releases for comparison
 from bayesprivmrf import load_release
 
 EXPECTED = json.loads((FILES.parent / "expected.json").read_text(encoding="utf-8"))

@@ -2,9 +2,11 @@
 
 import re
 import warnings
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
@@ -12,6 +14,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ConsistencyWarning, ModelError, NoiseWarning, SamplingWarning
 from bayesprivmrf.inference import Status
+from bayesprivmrf.mechanisms import ParityQueries, SelectMeasure
 from bayesprivmrf.noise import Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -245,3 +248,120 @@ def test_transitions_that_noise_hides_are_told_from_those_of_few_people():
     assert drowned.status is Status.NOT_TRUSTED
     assert "the noise hides" in drowned.problems[-1]
     assert set(sequences.transition_matrix(drowned, prob=0.9)["status"]) == {"not trusted"}
+
+
+def test_transitions_that_noise_drives_to_zero_are_fitted_in_few_rounds():
+    """A table of each of ten steps, of whose cells many are empty: without Newton's curvature it takes 14 rounds."""
+    rng, people, states, law = np.random.default_rng(2), 2000, 6, Laplace(20.0)
+    matrix = np.array([rng.dirichlet(np.full(states, 0.15) + 4 * row) for row in np.eye(states)])
+    now, given = rng.choice(states, people), []
+    noisy = np.bincount(now, minlength=states) + np.rint(rng.laplace(0, 20.0, states))
+    given.append(Measurement(q.table("x1"), noisy, law))
+    for step in range(1, 11):
+        later = np.minimum((rng.random(people)[:, None] > matrix.cumsum(axis=1)[now]).sum(axis=1), states - 1)
+        counts = np.bincount(states * now + later, minlength=states**2)
+        noisy = counts + np.rint(rng.laplace(0, 20.0, states**2))
+        given.append(Measurement(q.table(f"x{step}", f"x{step + 1}"), noisy, law))
+        now = later
+    network = bpm.markov_chain(range(states), 11, share="transitions")
+    solution, _ = fitted(bpm.NoiseAwareMAP(), NoisyStatistics.from_measurements(network, given))
+    assert solution.stats["rounds"] <= 6
+    frame = sequences.transition_matrix(solution, prob=0.9)
+    held = (frame["lower"] <= matrix.ravel()) & (matrix.ravel() <= frame["upper"])
+    assert held.mean() > 0.8
+
+
+TRIANGLE = bpm.declare({v: [0, 1] for v in "abc"}, [("a", "b"), ("b", "c"), ("a", "c")])
+
+
+def triangle(tables, law, seed):
+    """Noisy tables of the three pairs."""
+    rng = np.random.default_rng(seed)
+    noise = rng.laplace(0, 2.0, (3, 2, 2)) if law.kernel == "absolute" else rng.normal(0, 2.0, (3, 2, 2))
+    noisy = np.asarray(tables) + np.rint(noise)
+    tables = dict(zip((("a", "b"), ("b", "c"), ("a", "c")), noisy, strict=True))
+    return NoisyStatistics.from_tables(TRIANGLE, tables, noise=law)
+
+
+@pytest.mark.parametrize("law", [Laplace(2.0), Gaussian(2.0)], ids=["Laplace", "Gaussian"])
+@pytest.mark.parametrize("name", [*POINT, "LatentCounts"])
+def test_pair_tables_that_no_distribution_has_contradict_free_potentials(name, law):
+    """Of three variables with two states at most two pairs differ: 90 % of the records cannot differ in all pairs."""
+    estimator, settings = (bpm.LatentCounts(), SHORT) if name == "LatentCounts" else (POINT[name], {})
+    differ, alike = [[50.0, 450.0], [450.0, 50.0]], [[300.0, 200.0], [200.0, 300.0]]
+    found, told = fitted(estimator, triangle([differ, differ, differ], law, 1), **settings)
+    assert found.status is Status.NOT_TRUSTED
+    assert ["contradicts every distribution" in each for each in told] == [True]
+    assert re.search(r"most of all measurement [1-3], of \([ab], [bc]\)", told[0])
+    assert found.stats["misfit"] > 50
+    right, told = fitted(estimator, triangle([alike, alike, alike], law, 1), **settings)
+    assert not told
+    assert right.stats["misfit_tail"] > 0.01
+
+
+@pytest.mark.parametrize("name", ["NaiveMLE", "NoiseAwareMAP"])
+def test_free_potentials_are_accused_no_more_often_than_the_level_says(name):
+    """Half of the records' tables lie on the border of what a distribution can have: no two variables are alike."""
+    accused = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        codes = rng.integers(0, 2, (3, 500))
+        codes[1 + seed % 2] = 1 - codes[0]
+        tables = [
+            np.bincount(2 * codes[i] + codes[j], minlength=4).reshape(2, 2)
+            for i, j in ((0, 1), (1, 2), (0, 2))
+        ]
+        found, _ = fitted(POINT[name], triangle(tables, Laplace(2.0), seed))
+        accused += found.stats.get("misfit_tail", 1.0) < 0.01
+    assert accused <= 3  # level 1e-3 of a binomial count with probability 0.01 is 4
+
+
+def learned_on_copies(seed, **settings):
+    rng = np.random.default_rng(seed)
+    codes = rng.choice(3, (1500, 5), p=[0.5, 0.3, 0.2])
+    for later in range(1, 5):
+        same = rng.random(1500) < 0.6
+        codes[same, later] = codes[same, later - 1]
+    data = pd.DataFrame(codes, columns=[*"abcde"])
+    network = bpm.declare({v: [0, 1, 2] for v in "abcde"})
+    return SelectMeasure(rho=0.3, **settings).release(network, data, rng=seed)
+
+
+@pytest.mark.parametrize("settings", [{}, {"degree": 2}], ids=["rounds", "degree"])
+def test_learned_models_are_judged_by_what_was_measured(settings):
+    """A right fit is accused at most at the level; one whose measurements are other people's is not trusted."""
+    tails = []
+    for seed in range(12):
+        learned = learned_on_copies(seed, **settings)
+        tails.append(learned.solution.stats["misfit_tail"])
+        assert learned.status is Status.CONVERGED
+        assert not learned.solution.contradictions
+    assert (np.array(tails) < 0.05).sum() <= 2
+    place = next(k for k, one in enumerate(learned.statistics.measurements) if len(one.values) >= 4)
+    given = [*learned.statistics.measurements]
+    moved = np.zeros(given[place].values.shape)
+    moved[:2] = np.rint(12 * np.sqrt(given[place].noise.variance)) * np.array([1, -1])
+    given[place] = replace(given[place], values=given[place].values + moved)
+    other = NoisyStatistics.from_measurements(
+        learned.statistics.specification, given, total=learned.statistics.total
+    )
+    contradicted = replace(learned, statistics=other)
+    assert contradicted.status is Status.NOT_TRUSTED
+    assert contradicted.solution.stats["misfit_tail"] < 1e-6
+    assert f"most of all measurement {place + 1}, " in contradicted.problems[-1]
+    assert "the release contradicts the fit" in contradicted.problems[-1]
+
+
+def test_parities_that_no_distribution_has_contradict_the_fit():
+    network = bpm.declare({v: [0, 1] for v in "abc"})
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame(rng.integers(0, 2, (1000, 3)), columns=[*"abc"])
+    released = ParityQueries(rho=0.5, order=2).release(network, data, rng=1)
+    right = released.fit()
+    assert right.status is not Status.NOT_TRUSTED
+    assert right.details["misfit_tail"] > 0.01
+    sums = released.sums.copy()
+    sums[4:] = np.rint(-0.8 * sums[0])
+    with pytest.warns(ConsistencyWarning, match="contradicts every distribution"):
+        wrong = replace(released, sums=sums).fit()
+    assert wrong.status is Status.NOT_TRUSTED

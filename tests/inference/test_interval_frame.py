@@ -155,3 +155,25 @@ def test_every_kind_of_result_states_its_problems_and_what_it_rests_on():
     assert learned.assumptions[-1] == expected[-1]
     assert learned.assumptions == learned.solution.assumptions
     assert learned.problems == learned.solution.problems
+
+
+def test_a_quantity_has_a_frame_with_the_columns_and_marks_of_intervals():
+    network = bpm.declare({"a": [0, 1], "b": ["x", "y", "z"], "c": [0, 1]}, [("a", "b"), ("b", "c")])
+    rng = np.random.default_rng(1)
+    data = pd.DataFrame({name: rng.choice(network.states[name], 600) for name in "abc"})
+    release = LaplaceStatistics(epsilon=1.0).release(network, data, rng=1)
+    posterior = bpm.LatentCounts().fit(release, rng=1, draws=300, chains=2)
+    table = posterior.quantity(lambda draw: draw.marginal(["a", "b"])).frame
+    expected = posterior.interval(["a", "b"])
+    assert list(table.columns) == COLUMNS
+    assert table.index.equals(expected.index)
+    numbers = ["estimate", "lower", "upper"]
+    assert table[numbers].to_numpy() == pytest.approx(expected[numbers].to_numpy(), abs=0.02)
+    assert table["note"].str.startswith("simulated;").all()
+    assert set(table["status"]) <= {"model", "prior"}  # the function might depend on a and c given b
+    number = posterior.quantity(lambda draw: float(draw.marginal(["a"])[0]))
+    assert list(number.frame.index) == ["value"]
+    assert (number.status, number.note) == tuple(number.frame.loc["value", ["status", "note"]])
+    assert number.note.startswith("simulated; ")
+    assert number.note in repr(number)
+    assert posterior.probability({"a": 0}).frame["note"].str.startswith("simulated;").all()

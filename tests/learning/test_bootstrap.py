@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import networkx as nx
 import numpy as np
@@ -182,6 +182,19 @@ class Shrinking:
         A = self.share * np.arctanh(np.clip(moments - np.eye(p), -0.9, 0.9)) + self.noise * (words - 0.5)
         A = np.triu(np.sign(A) * np.maximum(np.abs(A) - 0.02, 0), 1)
         return A + A.T, np.zeros(p)
+
+
+@pytest.mark.parametrize(("share", "status"), [(0.5, "ok"), (0.1, "doubtful")])
+def test_limits_of_what_a_map_hardly_answers_to_are_doubtful(share, status):
+    A = np.zeros((4, 4))
+    A[0, 1] = A[1, 0] = 0.5
+    shrinking, rng = Shrinking(share, 0.005), np.random.default_rng(3)
+    codes, _ = ising(A).solution.codes(4_000, rng)
+    found = shrinking.learn(codes, None, 4_000.0, SimulatedNoise(rng))
+    learned = ising(*found, total=4_000.0, map=shrinking)
+    row = replace(learned, unsupported=()).interval(0.9, rng=1, replicates=40).iloc[0]
+    assert row["status"] == status
+    assert ("hardly answers" in row["note"]) == (status == "doubtful")
 
 
 def test_what_a_map_shrinks_is_given_back():

@@ -26,6 +26,7 @@ from bayesprivmrf.learning.structure import (
 )
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.privacy import Adjacency
+from benchmarks.papers.block_structure import BlockStructure
 
 CARDS = (2, 3, 2, 2)
 CELLS = np.array(list(product(*map(range, CARDS))), dtype=np.uint8)
@@ -184,7 +185,7 @@ def test_blocks_find_three_that_interact_only_all_together():
     data = together(36 * 900, 2, np.random.default_rng(7))
     model = bpm.declare(states={name: [0, 1] for name in data})
     rule = {"structure": "graph", "order": 3, "given": 1, "threshold": 0.25}
-    found = StableStructure(epsilon=1.0, delta=1e-6, certificate="blocks", **rule).release(model, data, rng=1)
+    found = BlockStructure(epsilon=1.0, delta=1e-6, **rule).release(model, data, rng=1)
     assert found.cliques == (("a", "b", "c"), ("c", "d", "e"), ("e", "f"), ("g",))
 
 

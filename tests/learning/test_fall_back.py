@@ -13,6 +13,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError, NoiseWarning
+from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.learning.select_measure import (
     MergedTargets,
     PairFit,
@@ -81,9 +82,8 @@ def test_a_fit_of_noise_alone_is_no_other_than_before():
 
 def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_those_of_tables_are(tmp_path):
     learned = released()
-    for ask in (learned.interval, learned.interval_forecast):
-        with pytest.raises(ModelError, match=r"fell back \(65 rare states merged\); take NoiseAwareMAP"):
-            ask()
+    with pytest.raises(ModelError, match=r"fell back \(65 rare states merged\); take NoiseAwareMAP"):
+        learned.interval()
     learned.save(tmp_path / "one.release")
     again = bpm.load_release(tmp_path / "one.release")
     assert again.details[FALLEN_BACK] == learned.details[FALLEN_BACK]
@@ -94,6 +94,43 @@ def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_tho
 def test_the_remedy_that_is_named_has_intervals_of_tables():
     tables = bpm.NoiseAwareMAP().fit(released().statistics).interval(["a", "d"])
     assert (tables["lower"] <= tables["upper"]).to_numpy().all()
+
+
+def merged_in(learned: Any, variable: str, other: str) -> list[list[int]]:
+    """States of a variable that share their potentials with another state, by their couplings with another one."""
+    table = learned.couplings[(variable, other)].round(9)
+    groups: dict[tuple[float, ...], list[int]] = {}
+    for state, row in enumerate(np.asarray(table)):
+        groups.setdefault(tuple(row), []).append(state)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def test_a_fallen_back_model_merges_neighbors_of_an_order_and_no_missing_state(tmp_path):
+    shuffled = frame(5_000, 1)
+    for name in "abc":
+        shuffled[name] = shuffled[name].to_numpy() * 11 % STATES  # rare states between common ones
+    missing = 13  # a state that nobody has
+    answers = [state for state in range(STATES) if state != missing]
+
+    def are_neighbors(group: list[int]) -> bool:
+        places = [answers.index(state) for state in group]
+        return places == list(range(places[0], places[-1] + 1))
+
+    states = {name: range(2 if name == "d" else STATES) for name in "abcd"}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        mechanism = SelectMeasure(rho=0.05, degree=2, missing={"a": missing, "b": missing})
+        learned = mechanism.release(bpm.declare(states=states, ordinal=["a"]), shuffled, rng=1)
+    assert "rare states merged" in learned.details[FALLEN_BACK]
+    ordered, free = merged_in(learned, "a", "b"), merged_in(learned, "b", "a")
+    assert ordered
+    assert free
+    assert not any(missing in group for group in ordered + free)
+    assert all(map(are_neighbors, ordered))
+    assert not all(map(are_neighbors, free))
+    learned.save(tmp_path / "a.release")
+    assert bpm.load_release(tmp_path / "a.release").map.as_dict() == learned.map.as_dict()
+    assert learned.map.plan.rules[0] == MergeRule(is_ordered=True, apart=(missing,))
 
 
 def targets_of(seed: int = 1, noise: float = 0.0, total: float = 1_000.0) -> PairTargets:

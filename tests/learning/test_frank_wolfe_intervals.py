@@ -121,7 +121,7 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
     [
         {"steps": 30},
         {"order": 3},
-        *again({"single_share": 0}, {"rho": 0.001}, {"calibration": "paper", "adjacency": "replace-one"}),
+        *again({"single_share": 0}, {"rho": 0.001}),
     ],
 )
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -132,6 +132,24 @@ def test_where_errors_are_not_known_to_first_order_the_calibrated_form_is_taken(
     assert learned.interval(rng=10, replicates=2)["note"].str.contains("calibrated").all()
     with pytest.raises(ArgumentError, match="'linearised' for this release"):
         learned.interval(rng=10, method="linearised")
+
+
+@pytest.mark.parametrize("states", [2, pytest.param(3, marks=pytest.mark.slow)])
+def test_couplings_that_the_declared_width_holds_say_so(states):
+    """The largest sum of a variable is about 1.1 for three states, and 2.2 for two."""
+    rng = np.random.default_rng(2)
+    columns = [rng.integers(0, states, 1_000)]
+    for _ in range(3):
+        columns.append((columns[-1] + (rng.random(1_000) < 0.1)) % states)
+    data = pd.DataFrame({f"v{i}": column for i, column in enumerate(columns)})
+    variables = bpm.declare(states={name: range(states) for name in data})
+    for width, is_held in ((0.3, True), (8.0, False)):
+        learned = PrivateFrankWolfe(rho=20.0, width=width, steps=20).release(variables, data, rng=1)
+        frame = learned.interval(rng=1, replicates=2, method="calibrated")
+        held = frame["note"].str.contains("held by the declared width")
+        assert held.any() == is_held
+        assert (frame.loc[held, "status"] == "model").all()
+        assert held[frame["estimate"].abs() > 0.1].all() or not is_held
 
 
 def test_a_release_can_be_asked_for_either_form_and_a_seed_gives_the_same():
@@ -149,9 +167,3 @@ def test_a_release_can_be_asked_for_either_form_and_a_seed_gives_the_same():
     assert (one["status"] == "ok").all()
     failed = replace(learned, details={**learned.details, "status": "not trusted"})
     assert (failed.interval(rng=14)["status"] == "not trusted").all()
-    told = learned.interval_forecast(replicates=10)
-    assert told["method"] == "linearised"
-    assert told["releases"] == 8
-    told = learned.interval_forecast(replicates=10, method="calibrated")
-    assert (told["method"], told["releases"]) == ("calibrated", 4 * 8 + 4 + 4)
-    assert 0 < told["seconds"] < 600

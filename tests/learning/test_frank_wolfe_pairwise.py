@@ -1,4 +1,4 @@
-"""Regressions for any alphabet: residuals, sensitivity by brute force, an audit, the paper's constants, recovery."""
+"""Regressions for any alphabet: residuals, sensitivity by brute force, an audit, recovery."""
 
 from __future__ import annotations
 
@@ -217,55 +217,15 @@ def test_an_audit_passes_the_softmax_scale_and_catches_nine_tenths_of_it(share, 
     assert result.is_violated == caught
 
 
-# the paper's constants
+# steps
 
 
-def noisy_max_law(difference: int, others: int, scale: float) -> float:
-    """Probability that a score with discrete Laplace noise is above others, all lower by a difference."""
-    reach = int(40 * scale)
-    k = np.arange(-reach, reach + 1)
-    pmf = np.exp(-np.abs(k) / scale)
-    pmf /= pmf.sum()
-    below = pmf.cumsum()[np.clip(k + difference + reach, 0, 2 * reach)]
-    return float((pmf * below**others).sum())
-
-
-def laplace_rho(regressions: int, scale: float, bound: int, steps: int) -> float:
-    """Cost of choosing the largest of scores with discrete Laplace noise: 4 B / b is lost at each step."""
-    return regressions * steps * (4 * bound / scale) ** 2 / 2
-
-
-def test_a_step_of_the_paper_costs_more_than_it_says_and_no_more_than_we_say():
-    # one score of B and fifty of -B, or the reverse, at a coarse unit so that the law can be summed
-    bound, budget = 40, 1.0
-    scale = 2 * bound * math.sqrt(1 / budget)  # L_1 R sqrt(T / rho), R sigma(R) = B, T = 1
-    up, down = noisy_max_law(2 * bound, 50, scale), noisy_max_law(-2 * bound, 50, scale)
-    loss = math.log(up / down)
-    assert loss > 1.5 * math.sqrt(budget)
-    assert loss <= 4 * bound / scale
-    assert laplace_rho(1, scale, bound, 1) == pytest.approx(2 * budget)
-
-
-def test_the_paper_guarantee_is_what_its_noise_costs():
-    settings = {"eligible": ~np.eye(3, dtype=bool), "rho": 0.7, "adjacency": REPLACE}
-    ising = frank_wolfe.PaperIsing(cardinalities=(2, 2, 2), width=0.9, **settings)
-    bound = math.ceil(UNIT / (1 + math.exp(-1.8)))
-    assert ising.cost == pytest.approx(2 * (1 / (1 + math.exp(-1.8))) ** 2 * 0.7, rel=1e-3)
-    for steps in (2, 30, 30_000):
-        assert laplace_rho(3, ising.noise(steps).scale, bound, steps - 1) <= ising.cost * (1 + 1e-3)
-    assert laplace_rho(3, ising.noise(2).scale, bound - 1, 1) <= ising.cost
-    for states in ((3, 3, 3), (4, 2, 3), (5, 5, 5)):
-        pairwise = frank_wolfe.PaperPairs(cardinalities=states, width=0.9, **settings)
-        assert pairwise.cost <= 0.7
-        assert pairwise.replaced == sum(states)
-
-
-def test_the_paper_steps_are_public_and_its_own():
-    ising = frank_wolfe.PaperIsing(
-        cardinalities=(2,) * 10, eligible=np.zeros((10, 10), bool), width=1.0, rho=1.0, adjacency=REPLACE
-    )
-    assert ising.steps_for(1e4) == 342  # (2 n sqrt(rho / p))^(2/3)
-    assert ising.noise(342).scale == pytest.approx(2 * UNIT * math.sqrt(342 * 10))
+def test_default_steps_grow_with_the_signal_and_never_fall_below_ten():
+    exposure = Exposure.of_logistic(50)
+    assert default_steps(1.0, 2.0, exposure, 1.0, ADD) == 10
+    few, many = (default_steps(n, 2.0, exposure, 1.0, ADD) for n in (1e5, 8e5))
+    assert many == pytest.approx(4 * few, rel=0.02)
+    assert default_steps(1e5, 2.0, exposure, 4.0, REPLACE) == few
 
 
 # recovery
@@ -328,25 +288,3 @@ def test_what_is_not_eligible_stays_zero():
     assert not found[:5, 5:].any()
     assert not found[5:, 5:].any()
     assert fields[5:].any()
-
-
-def test_the_paper_form_is_recovered_at_a_large_budget():
-    W, _, codes, counts = pairwise_sample(13, (3, 2), 0.6, 10**6)
-    fitted = frank_wolfe.PaperPairs(
-        cardinalities=(3, 2),
-        eligible=~np.eye(2, dtype=bool),
-        width=0.6,
-        rho=1e6,
-        adjacency=REPLACE,
-        steps=400,
-    )
-    found, _ = fitted.learn(codes, counts, 1e6, source(14))
-    np.testing.assert_allclose(found, W, atol=0.03)
-
-
-def test_default_steps_grow_with_the_signal_and_never_fall_below_ten():
-    exposure = Exposure.of_logistic(50)
-    assert default_steps(1.0, 2.0, exposure, 1.0, ADD) == 10
-    few, many = (default_steps(n, 2.0, exposure, 1.0, ADD) for n in (1e5, 8e5))
-    assert many == pytest.approx(4 * few, rel=0.02)
-    assert default_steps(1e5, 2.0, exposure, 4.0, REPLACE) == few

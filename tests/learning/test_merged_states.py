@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.rounds import MeasuredTable, MergeRule, Merging
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.noise import DiscreteLaplace
@@ -102,13 +101,15 @@ def test_groups_of_one_size_are_told_apart_in_the_query_of_a_table():
     np.testing.assert_array_equal(made.query.bind(model).answers(counts), [0 + 4, 1 + 5, 2 + 6, 3 + 7])
 
 
-def test_merged_states_are_named_in_details_print_graph_and_every_row_they_touch(tmp_path):
+def test_merged_states_are_named_in_details_print_graph_assumptions_and_every_row_they_touch(tmp_path):
     release = learned()
     variable, parts = next(iter(release.merged_states.items()))
     first = list(map(str, parts[0]))
     assert release.details["merged"][variable][0] == first
     assert " = ".join(first) in str(release)
     assert release.graph().nodes[variable]["merged"] == parts
+    said = f"{variable}: {', '.join(first)} are merged in the fit, and depend on other variables alike."
+    assert said in release.assumptions
     other = next(item for item in ITEMS if item != variable)
     frame = release.solution.interval([variable, other])
     rows = frame.index.get_level_values(variable).isin(first)
@@ -130,6 +131,7 @@ def test_scores_restrict_nothing_but_what_is_merged():
     assert same.tables.flat.tolist() == release.tables.flat.tolist()
 
 
-def test_one_choice_of_pairs_has_no_use_for_scores():
-    with pytest.raises(ModelError, match="scores"):
-        learned(degree=2)
+def test_one_choice_of_pairs_takes_scores_and_uses_them_for_merges_alone():
+    with_order, without = (learned(ordinal, rho=3.0, degree=2) for ordinal in (ITEMS, ()))
+    assert "fallen_back" not in with_order.details
+    np.testing.assert_array_equal(with_order.coupling_matrix, without.coupling_matrix)

@@ -122,21 +122,19 @@ def test_a_release_keeps_the_groups_that_it_was_made_with(rare, tmp_path, monkey
     assert trusted_tables(again.solution) == told
 
 
-@pytest.mark.parametrize("asked", ["interval", "interval_forecast"])
-def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned, asked):
+def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned):
     with pytest.raises(ModelError, match=r"learned by rounds .* `learned.solution.interval.* degree="):
-        getattr(learned, asked)()
+        learned.interval()
     assert len(learned.solution.interval(["a", "b"])) == 4  # as the message says
     pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
     assert len(pairs.interval()) > 0
 
 
-@pytest.mark.parametrize("asked", ["interval", "interval_forecast"])
-def test_potentials_that_no_rounds_learned_have_no_intervals_and_say_what_has(asked):
+def test_potentials_that_no_rounds_learned_have_no_intervals_and_say_what_has():
     network = bpm.declare(states=STATES, cliques=[*ALL, ("one",)])
     fitted = DPSGD(epsilon=1.0, delta=1e-5, steps=2).release(network, records(300), rng=1)
     with pytest.raises(ModelError, match=r"unless SelectMeasure learned it by rounds; .* NoiseAwareMAP"):
-        getattr(fitted, asked)()
+        fitted.interval()
 
 
 def test_what_is_no_level_or_variable_is_refused(learned):

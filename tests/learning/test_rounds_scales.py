@@ -85,6 +85,44 @@ def test_a_prior_that_the_numbers_contradict_does_not_narrow_intervals(monkeypat
     assert missing["held"].mean() > 0.3
 
 
+def skipped(seed):
+    """Two gates, each with three questions that only those who said yes are asked; the last state is "not asked"."""
+    rng = np.random.default_rng([seed, 11])
+    trait, columns = rng.normal(size=RECORDS), []
+    for _ in range(2):
+        is_asked = rng.random(RECORDS) < 1 / (1 + np.exp(0.5 - 0.8 * trait))
+        columns.append(is_asked)
+        for k in (3, 4, 3):
+            score = np.floor(1.2 * (0.5 * trait + rng.normal(size=RECORDS)) + (k - 1) / 2)
+            columns.append(np.where(is_asked, score.clip(0, k - 2), k - 1))
+    return pd.DataFrame(np.column_stack(columns).astype(int)), (2, 3, 4, 3) * 2
+
+
+def test_intervals_hold_the_records_that_were_not_asked():
+    """The cells of answers that no such record has may be empty, and what the model leaves there is given back."""
+    held = []
+    for seed in range(2, 8):
+        data, cards = skipped(seed)
+        network = bpm.declare(states={v: range(k) for v, k in enumerate(cards)})
+        solution = SelectMeasure(rho=0.1).release(network, data, rng=seed).solution
+        for first in (1, 5):
+            for i, j in combinations(range(first, first + 3), 2):
+                row = solution.interval([i, j], of="records").loc[(cards[i] - 1, cards[j] - 1)]
+                truth = ((data[i] == cards[i] - 1) & (data[j] == cards[j] - 1)).sum()
+                held.append(row["lower"] <= truth <= row["upper"])
+    assert np.mean(held) > 0.85
+
+
+def test_fixed_scales_are_among_the_assumptions_of_a_large_model():
+    rng = np.random.default_rng(0)
+    data = pd.DataFrame({"a": rng.integers(0, 41, 20_000)})
+    data["b"] = np.where(rng.random(20_000) < 0.5, data["a"], rng.integers(0, 41, 20_000))
+    learned = SelectMeasure(rho=20.0).release(bpm.declare(dict.fromkeys(data, range(41))), data, rng=1)
+    assert "1,680 coordinates" in learned.assumptions[0]
+    small = released(copies, 0)[0]
+    assert not any("coordinates" in sentence for sentence in small.assumptions)
+
+
 @pytest.mark.parametrize("most", [None, 0])
 def test_the_covariance_of_effects_is_the_derivative_of_their_means(most, monkeypatch):
     """By both engines, against central differences."""

@@ -26,6 +26,7 @@ from bayesprivmrf.learning.structure import (
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
+from benchmarks.papers.block_structure import BlockStructure
 
 CARDS = (2, 3, 2, 2)
 CELLS = np.array(list(product(*map(range, CARDS))), dtype=np.uint8)
@@ -141,7 +142,7 @@ def test_edges_weaker_than_the_default_are_found_and_the_threshold_is_told(tmp_p
     assert found.details["threshold"] < 0.085
     found.save(tmp_path / "graph.release")
     assert bpm.load_release(tmp_path / "graph.release").details == found.details
-    blocks = StableStructure(**settings, threshold="gap", certificate="blocks", blocks=40)
+    blocks = BlockStructure(**settings, threshold="gap", blocks=40)
     assert blocks.release(model, data, rng=1).details["threshold"] == "gap"
 
 

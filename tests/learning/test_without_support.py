@@ -10,23 +10,23 @@ import bayesprivmrf as bpm
 from bayesprivmrf import mechanisms
 from bayesprivmrf.mechanisms import (
     DPSGD,
-    DPSGDSearch,
     ParityQueries,
     PrivateFrankWolfe,
     PrivateLogisticRegression,
     SelectMeasure,
     StableStructure,
 )
+from benchmarks.papers.dpsgd_search import DPSGDSearch
+from benchmarks.papers.frank_wolfe import PaperFrankWolfe
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 RECORDS = 500
-PAPER = {"calibration": "paper", "adjacency": "replace-one", "steps": 4}
 ASCENT = {"epsilon": 1.0, "delta": 1e-5}
 WITH_INTERVALS = {
     "Frank-Wolfe, linearised": PrivateFrankWolfe(rho=0.5, width=12),
     "Frank-Wolfe, calibrated": PrivateFrankWolfe(rho=0.5, width=2),
     "Frank-Wolfe, no single variables": PrivateFrankWolfe(rho=0.5, width=6, single_share=0),
-    "Frank-Wolfe, the paper's": PrivateFrankWolfe(rho=0.5, width=6, **PAPER),
+    "Frank-Wolfe, the paper's": PaperFrankWolfe(rho=0.5, width=6, steps=4),
     "Frank-Wolfe, order 3": PrivateFrankWolfe(rho=0.5, width=6, order=3),
     "Frank-Wolfe, parities": PrivateFrankWolfe(rho=0.5, width=6, order=3, target="linf"),
     "moments": SelectMeasure(rho=0.5, degree=2),

@@ -20,7 +20,6 @@ RING = IsingNetwork.from_graph([(i, (i + 1) % 60) for i in range(60)])
 ASCENT = {"epsilon": 1.0, "delta": 1e-5}
 SETTINGS = {
     "DPSGD": {**ASCENT, "steps": 5},
-    "DPSGDSearch": {**ASCENT, "grid": {"steps": [3, 5]}, "covers": "trial"},
     "ExactStatistics": {},
     "GaussianStatistics": {"rho": 0.5},
     "LaplaceStatistics": {"epsilon": 1.0},

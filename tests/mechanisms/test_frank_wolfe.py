@@ -24,6 +24,7 @@ from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, PrivateLogisticRegression, base
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho
+from benchmarks.papers.frank_wolfe import PaperFrankWolfe
 
 NAMES = ("z", 0, "a", 7)
 
@@ -150,8 +151,12 @@ def test_choices_without_seed_come_from_no_generator_of_numpy(monkeypatch):
     )  # libraries draw as they are imported
     for name in ("default_rng", "Generator", "random"):
         monkeypatch.setattr(np.random, name, refuse)
-    for settings in ({"adjacency": "replace-one"}, {}, {"adjacency": "replace-one", "calibration": "paper"}):
-        learned = PrivateFrankWolfe(rho=1.0, width=1.0, **settings).release(variables, data)
+    for mechanism in (
+        PrivateFrankWolfe(rho=1.0, width=1.0, adjacency="replace-one"),
+        PrivateFrankWolfe(rho=1.0, width=1.0),
+        PaperFrankWolfe(rho=1.0, width=1.0),
+    ):
+        learned = mechanism.release(variables, data)
         assert not learned.provenance.simulated
 
 
@@ -185,11 +190,9 @@ def test_the_steps_come_from_the_noisy_number_of_records_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("cliques", [None, [("z", "a"), (0,), (7,)]])
-@pytest.mark.parametrize("calibration", few(["tight", "paper"]))
-def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, calibration, tmp_path):
-    mechanism = PrivateFrankWolfe(
-        rho=1.0, width=1.0, steps=15, calibration=calibration, adjacency="replace-one"
-    )
+@pytest.mark.parametrize("kind", few([PrivateFrankWolfe, PaperFrankWolfe]))
+def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, kind, tmp_path):
+    mechanism = kind(rho=1.0, width=1.0, steps=15, adjacency="replace-one")
     learned = mechanism.release(network(cliques), frame(2000), rng=12)
     learned.save(tmp_path / "couplings.release")
     loaded = bpm.load_release(tmp_path / "couplings.release")
@@ -210,56 +213,6 @@ def test_a_pairwise_release_is_saved_with_its_map(tmp_path):
     assert loaded.map.as_dict() == learned.map.as_dict()
     assert type(loaded.map) is type(learned.map)
     np.testing.assert_array_equal(loaded.coupling_matrix, learned.coupling_matrix)
-
-
-# the paper's calibration
-
-
-def test_the_paper_calibration_says_what_it_costs():
-    paper = PrivateFrankWolfe(rho=1.0, width=0.7, calibration="paper", adjacency="replace-one", steps=30)
-    learned = paper.release(network(), frame(20_000), rng=10)
-    assert learned.guarantee.rho == pytest.approx(2 / (1 + math.exp(-1.4)) ** 2, rel=1e-3)
-    assert learned.guarantee.rho > 1.0  # the paper says 1
-    assert learned.coupling_matrix[0, 1] > 0.1
-
-
-def test_the_paper_calibration_of_larger_alphabets_costs_less_than_it_says():
-    data = frame(2000).assign(k="u")
-    variables = bpm.declare(states={name: ["c", "b"] for name in NAMES} | {"k": ["u", "v", "w"]})
-    settings = {"rho": 1.0, "width": 0.7, "calibration": "paper", "adjacency": "replace-one"}
-    learned = PrivateFrankWolfe(**settings, method="pairs", steps=5).release(variables, data, rng=11)
-    assert learned.guarantee.rho < 1.0
-    with pytest.raises(ArgumentError, match="method='pairs'"):
-        PrivateFrankWolfe(**settings).release(variables, data)
-
-
-@pytest.mark.slow
-def test_tight_noise_and_steps_err_half_as_much_as_the_paper_at_the_same_setting():
-    # a chain of twenty with one coupling, sampled from left to right; five releases each
-    rng = np.random.default_rng(15)
-    steps = np.where(rng.random((20_000, 20)) < 1 / (1 + math.exp(-0.8)), 1, -1)
-    data = pd.DataFrame(np.cumprod(steps, axis=1), columns=[f"v{i}" for i in range(20)])
-    variables = bpm.declare(states={name: [-1, 1] for name in data})
-    truth = 0.4 * (np.eye(20, k=1) + np.eye(20, k=-1))
-    errors = {
-        calibration: [
-            np.abs(
-                PrivateFrankWolfe(rho=1.0, width=0.8, calibration=calibration, adjacency="replace-one")
-                .release(variables, data, rng=seed)
-                .coupling_matrix
-                - truth
-            ).max()
-            for seed in range(5)
-        ]
-        for calibration in ("tight", "paper")
-    }
-    assert max(errors["tight"]) < 0.6 * min(errors["paper"])
-    assert np.mean(errors["tight"]) < 0.06
-
-
-def test_the_paper_calibration_is_for_replace_one():
-    with pytest.raises(ArgumentError, match="replace-one"):
-        PrivateFrankWolfe(rho=1.0, width=1.0, calibration="paper")
 
 
 # bad input, before anything is read
@@ -290,8 +243,7 @@ class Unread:
         ({"single_share": 1.0}, "`single_share`"),
         ({"single_share": -0.1}, "`single_share`"),
         ({"single_share": math.nan}, "`single_share`"),
-        ({"single_share": 0.1, "calibration": "paper", "adjacency": "replace-one"}, "`single_share`"),
-        ({"calibration": "loose"}, "`calibration`"),
+        ({"calibration": "paper", "adjacency": "replace-one"}, "benchmarks/papers/frank_wolfe.py"),
         ({"method": "trees"}, "`method`"),
         ({"adjacency": "swap"}, "`adjacency`"),
     ],
@@ -379,13 +331,13 @@ def test_steps_and_no_number_of_records_say_nothing_of_it():
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
-def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_time(calibration):
+@pytest.mark.parametrize("kind", [PrivateFrankWolfe, PaperFrankWolfe])
+def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_time(kind):
     """200 first steps of two nodes: at level 1e-4 within 0.1 of their share, which is near uniform below 0.05."""
-    settings = {"width": 1.0, "calibration": calibration, "adjacency": "replace-one"}
-    settings["steps"] = 2 if calibration == "paper" else 1  # the paper's first step is said to be the second
+    settings = {"width": 1.0, "adjacency": "replace-one"}
+    settings["steps"] = 2 if kind is PaperFrankWolfe else 1  # the paper's first step is said to be the second
     records = 4000
-    trial = PrivateFrankWolfe(rho=1.0, **settings).preview(TEN, total=records)
+    trial = kind(rho=1.0, **settings).preview(TEN, total=records)
     rho = (trial["smallest_coupling"].max() / 0.3) ** 2  # the forecast goes with one over its root
     codes = np.random.default_rng(8).integers(0, 2, (records, 10))
     agree = np.arange(records) < records / (1 + np.exp(-0.6))
@@ -393,7 +345,7 @@ def test_a_first_step_finds_a_coupling_of_the_forecasts_size_about_half_of_the_t
     source, found = noise_source(9), {}
     coded, ones = codes.astype(np.uint8), np.ones(records, dtype=np.int64)
     for budget, runs in ((rho, 200), (1e4 * rho, 1)):
-        mechanism = PrivateFrankWolfe(rho=budget, **settings)
+        mechanism = kind(rho=budget, **settings)
         learns = mechanism.release(TEN, pd.DataFrame(codes, columns=list(TEN.nodes)), rng=1).map.learn
         couplings = [learns(coded, ones, records, source)[0][0, 1] for _ in range(runs)]
         found[budget] = np.mean(couplings)
@@ -420,10 +372,11 @@ def test_a_preview_has_steps_choices_and_what_they_cost():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"order": 3, "target": "linf"}, {"calibration": "paper", "adjacency": "replace-one"}]
+    "mechanism",
+    [PrivateFrankWolfe(rho=0.5, width=1.0, order=3, target="linf"), PaperFrankWolfe(rho=0.5, width=1.0)],
+    ids=["gathered", "paper"],
 )
-def test_the_costs_of_a_preview_add_up_to_the_guarantee(settings):
-    mechanism = PrivateFrankWolfe(rho=0.5, width=1.0, **settings)
+def test_the_costs_of_a_preview_add_up_to_the_guarantee(mechanism):
     promised = mechanism.promise(TEN).rho
     assert mechanism.preview(TEN, total=10_000)["rho"].sum() == pytest.approx(promised, rel=1e-12)
 

@@ -16,7 +16,6 @@ import bayesprivmrf as bpm
 from bayesprivmrf.errors import InterruptionWarning, PrivacyError
 from bayesprivmrf.mechanisms import (
     DPSGD,
-    DPSGDSearch,
     GaussianStatistics,
     LaplaceStatistics,
     ObjectivePerturbation,
@@ -29,6 +28,8 @@ from bayesprivmrf.mechanisms import (
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.noise import SimulatedNoise
+from benchmarks.papers.block_structure import BlockStructure
+from benchmarks.papers.dpsgd_search import DPSGDSearch
 
 from .contract import Account, Replay, released
 
@@ -142,6 +143,20 @@ def test_an_interrupted_learner_stops_early_says_by_what_and_warns(monkeypatch, 
         assert release.fit().status == "stopped early"
 
 
+@pytest.mark.parametrize("taken", [0, 2])
+def test_an_interrupted_ascent_states_the_steps_it_took(taken):
+    mechanism, network = LEARNERS["gradient ascent"]
+    words = Interrupting(())
+    planned = released(mechanism, network, data(), words).details["steps"]
+    before = (
+        1 + (words.calls - 1) // planned * taken
+    )  # one draw for the number of records, then those of each step
+    with pytest.warns(InterruptionWarning):
+        details = released(mechanism, network, data(), Interrupting((before + 1,))).details
+    assert (details["steps"], planned > 2) == (taken, True)
+    assert ("learning_rate" in details) == (taken > 0)
+
+
 def interrupt_once(kind):
     """Stand in for a function: its first call is interrupted, by whatever name it is reached."""
     real, calls = importlib.import_module(FITTING).closed_form, []
@@ -164,7 +179,7 @@ def test_a_second_interruption_is_obeyed():
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, TimeoutError])
 def test_one_interruption_of_the_coins_of_blocks_loses_no_structure(kind):
-    mechanism = StableStructure(epsilon=2.0, delta=1e-5, certificate="blocks")
+    mechanism = BlockStructure(epsilon=2.0, delta=1e-5)
     release = released(mechanism, NETWORK, data(), Interrupting((1,), kind))
     assert release.guarantee == mechanism.promise(NETWORK)
 

@@ -117,7 +117,6 @@ def test_a_release_without_records_or_seed_is_made():
         ({"order": True}, "order"),
         ({"target": "l2"}, "target"),
         ({"order": 2, "target": "linf"}, "order of 3 or more"),
-        ({"calibration": "paper", "adjacency": "replace-one"}, "order of 2"),
         ({"width": 0.0}, "width"),
         ({"width": math.nan}, "width"),
         ({"steps": 0}, "steps"),

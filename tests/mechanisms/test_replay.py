@@ -19,6 +19,8 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.learning import frank_wolfe
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, CalibratedNoise, PrivacyGuarantee, Schedule, spent_epsilon
+from benchmarks.papers.dpsgd_search import DPSGDSearch
+from benchmarks.papers.frank_wolfe import PaperFrankWolfe
 
 from .contract import ADJACENCIES, Choices, Recorder, neighbours_of, replayed, spent
 from .test_every_mechanism import SETTINGS
@@ -136,8 +138,8 @@ CASES = {
         of_atoms(0.4, states=LARGER, settings={"method": "pairs"}),
         of_atoms(0.4, settings={"order": 3}),
         of_atoms(0.4, settings={"order": 3, "target": "linf"}),
-        Case(least=0.2, source=LargestScore, settings={"calibration": "paper"}),
     ],
+    "PaperFrankWolfe": [Case(least=0.2, source=LargestScore)],
     "PrivateLogisticRegression": [of_atoms(0.4)],
     "DPSGD": [
         Case(
@@ -159,7 +161,7 @@ CASES = {
             most_others=1,
         ),
     ],
-    "StableStructure": [  # certificate="blocks": tests/learning/test_structure_blocks.py
+    "StableStructure": [
         Case(least=0.999),
         Case(least=0.999, settings={"structure": "graph"}),
         Case(least=0.7, settings={"structure": "graph", "threshold": "gap"}),
@@ -171,6 +173,13 @@ NOT_REPLAYED = {
     # enumerates how much likelier an estimate is from a neighbour
     "ObjectivePerturbation",
 }
+
+
+FOR_COMPARISON: dict[str, tuple[Any, dict[str, Any]]] = {
+    "DPSGDSearch": (DPSGDSearch, {"epsilon": 1.0, "delta": 1e-5}),
+    "PaperFrankWolfe": (PaperFrankWolfe, SETTINGS["PrivateFrankWolfe"]),
+}
+"""Mechanisms of benchmarks/papers, with their settings."""
 
 
 def relations(case: Case) -> list[Adjacency]:
@@ -212,8 +221,8 @@ def costs(
     name: str, case: Case, relation: Adjacency, monkeypatch: Any, multiple: float = 1.0
 ) -> tuple[Any, float]:
     """Return what a release costs at a multiple of the budget, and what is promised without it."""
-    kind = getattr(mechanisms, name)
-    settings = SETTINGS[name] | case.settings
+    kind, settings = FOR_COMPARISON.get(name) or (getattr(mechanisms, name), SETTINGS[name])
+    settings = settings | case.settings
     if hasattr(kind, "adjacency"):
         settings |= {"adjacency": relation}
     promise = kind(**settings).promise(network := bpm.declare(states=case.states, cliques=case.cliques))
@@ -247,7 +256,7 @@ def test_a_twin_with_too_little_noise_costs_more_than_it_promises(name, case, re
 
 def test_every_mechanism_is_replayed_or_has_a_reason():
     assert CASES.keys().isdisjoint(NOT_REPLAYED)
-    assert CASES.keys() | NOT_REPLAYED == SETTINGS.keys()
+    assert CASES.keys() | NOT_REPLAYED == SETTINGS.keys() | FOR_COMPARISON.keys()
 
 
 @pytest.mark.parametrize("relation", ADJACENCIES)

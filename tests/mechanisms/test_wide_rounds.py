@@ -286,6 +286,21 @@ def test_a_number_of_records_that_does_not_fit_is_refused_by_the_preview():
         SelectMeasure(rho=1.0).preview(network, total=10**8)
 
 
+def test_a_forecast_counts_the_last_fit_of_small_models_alone():
+    """The last fit learns scales, and only of the effects that declared cliques or a workload allow."""
+    names = [f"v{i}" for i in range(11)]
+    states = {name: range(2 + i % 3) for i, name in enumerate(names)}
+
+    def last(states, cliques=None, **settings):
+        shown = SelectMeasure(rho=0.1, **settings).preview(bpm.declare(states, cliques), total=1500)
+        return shown["seconds"].diff().iloc[-1]
+
+    whole = last(states)
+    assert whole > 0.5
+    assert last(states, workload=[("v0", "v1")]) < whole / 3
+    assert last(states, list(itertools.pairwise(names))) < whole / 3
+
+
 def test_columns_up_to_a_hundred_are_forecast_to_take_seconds_whatever_their_number():
     for variables in (31, 69, 100, 101):
         network = bpm.declare(states={f"v{i}": [0, 1] for i in range(variables)})

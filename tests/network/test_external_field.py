@@ -10,6 +10,7 @@ import zipfile
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 
@@ -256,11 +257,24 @@ def test_an_interval_says_which_field_it_rests_on_and_that_its_estimate_is_a_bou
             warnings.simplefilter("ignore", ConsistencyWarning)
             estimate = mechanism.release(network, spins, rng=1)
         rows[name] = estimate.interval(rng=2, **quick).loc["beta"]
-    assert "no external field" in rows["free"]["note"]
-    assert "this external field" in rows["told"]["note"]
+    assert "Ising model, no field" in rows["free"]["note"]
+    assert "Ising model, this field" in rows["told"]["note"]
     assert rows["held"]["status"] in ("doubtful", "not trusted")
-    assert "the estimate is at the upper bound" in rows["held"]["note"]
-    assert rows["free"]["status"] == "model" or "end of the simulated span" in rows["free"]["note"]
+    assert "estimate at the upper bound" in rows["held"]["note"]
+    assert rows["free"]["status"] == "model" or "limit at the end of the span" in rows["free"]["note"]
+
+
+def test_a_row_of_an_interval_shows_its_numbers_on_a_screen_of_80_columns():
+    network = IsingNetwork.from_graph(nx.cycle_graph(60))
+    estimate = ObjectivePerturbation(epsilon=9.0, bounds=(-40, 40)).release(
+        network, np.tile([1, 1, 1, -1], 15), rng=1
+    )
+    quick = {"betas": [-1.0, 0.0, 1.0], "configurations": 60, "burn_in": 60, "progress": False}
+    frame = estimate.interval(rng=2, **quick)
+    assert frame[["status", "note"]].iloc[0].tolist() == ["model", "simulated; Ising model, no field"]
+    with pd.option_context("display.width", 80, "display.max_columns", 0):
+        shown = repr(frame).splitlines()[0].split()
+    assert shown == ["estimate", "lower", "upper", "status", "note"]
 
 
 @pytest.mark.parametrize("field", ["0.3", True, math.nan, math.inf, 10.5, [0.1]])

@@ -33,6 +33,7 @@ from bayesprivmrf.privacy import (
     step_rho,
     step_scale,
 )
+from benchmarks.papers.frank_wolfe import PaperPairs
 
 ADD, REPLACE = Adjacency.ADD_OR_REMOVE_ONE, Adjacency.REPLACE_ONE
 
@@ -125,13 +126,13 @@ def test_a_step_of_any_alphabet_costs_no_neighbours_more_than_it_may(kind, adjac
 @pytest.mark.parametrize("steps", [0, 3, 20])
 def test_no_record_reaches_further_into_the_papers_pairs_than_is_stated(steps):
     # a regression costs (2 move / b)^2 / 2; all of a record's together, at most `replaced` times (4 B / b)^2 / 2
-    each = [regressions(frank_wolfe.PaperPairs, record[None], steps, 1.0) for record in RECORDS]
+    each = [regressions(PaperPairs, record[None], steps, 1.0) for record in RECORDS]
     bounds = each[0].bounds
     sums = np.array([one.sums() for one in each])
     moves = np.abs(sums[:, None] - sums[None]).max(axis=3)
     assert (moves <= 2 * bounds).all()
     squares = ((2 * moves / (4 * bounds)) ** 2).sum(axis=2)
-    replaced = frank_wolfe.PaperPairs(
+    replaced = PaperPairs(
         cardinalities=STATES, eligible=~np.eye(2, dtype=bool), width=1.0, rho=1.0, adjacency=REPLACE
     ).replaced
     assert squares.max() <= replaced

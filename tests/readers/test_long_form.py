@@ -74,6 +74,12 @@ def test_a_variable_without_a_column_is_summed_over():
     assert [(m.query, m.noise) for m in release.measurements] == [(q.table("age"), Laplace(2.0))]
 
 
+def test_proportions_are_refused_and_a_single_cell_does_not_matter():
+    for ages, values in (([20, 40, 60], [0.5, 0.3, 0.2]), ([20, 40, 60, None], [0.5, 0.3, 0.2, 1.0])):
+        with pytest.raises(ModelError, match="must hold counts, got proportions"):
+            read_counts(NETWORK, {"age": ages, "value": values}, noise=Laplace(0.01))
+
+
 def test_a_row_of_no_state_is_the_number_of_records():
     release = read_counts(
         NETWORK,

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from inference.conftest import specification
 
+import bayesprivmrf as bpm
 from bayesprivmrf import load_release
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -143,3 +144,21 @@ def test_what_is_neither_a_law_nor_an_array_of_them_is_refused(noise):
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
     with pytest.raises((ArgumentError, ModelError), match="laws or"):
         NoisyStatistics.from_tables(model, {("a", "b"): np.ones((2, 2))}, noise=noise)
+
+
+@pytest.mark.parametrize("decimals", [2, 16])
+def test_tables_of_proportions_are_refused_with_the_remedy(decimals):
+    network = bpm.declare({"a": ["x", "y", "z"], "b": ["n", "y"]}, [("a", "b")])
+    shares = np.round(np.array([[1, 1], [2, 1], [1, 1]]) / 7, decimals)
+    for tables in ({("a", "b"): shares}, [("a", shares.sum(axis=1)), (("b", "a"), shares.T)]):
+        with pytest.raises(ModelError, match=r"must hold counts, got proportions.*multiply the tables"):
+            bpm.NoisyStatistics.from_tables(network, tables, noise=Gaussian(0.01))
+    for counts in (shares * 100, np.eye(3)[:, :2], [[1.2, -0.3], [0.2, 0.1], [-0.4, 0.2]]):
+        bpm.NoisyStatistics.from_tables(network, {("a", "b"): counts}, noise=Gaussian(0.5))
+
+
+def test_a_number_of_records_below_its_error_says_to_check_that_tables_are_counts():
+    network = bpm.declare({"a": ["x", "y"]}, [("a",)])
+    release = bpm.NoisyStatistics.from_tables(network, {"a": [0.9, -0.1]}, noise=Laplace(2.0))
+    (problem,) = bpm.NoiseAwareMAP().fit(release).problems
+    assert "check that they hold counts, not proportions" in problem

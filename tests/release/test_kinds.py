@@ -224,9 +224,9 @@ def test_entry_points_bring_the_library_s_own_kinds():
 
 def test_a_fresh_process_reads_a_learned_model_with_its_map():
     code = "import sys, bayesprivmrf as b; print(b.load_release(sys.argv[1]).map.kind)"
-    path = FILES / "v3" / "ising-frank-wolfe-paper.golden"
+    path = FILES / "v3" / "ising-frank-wolfe.golden"
     found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)
-    assert (found.stdout.strip(), found.stderr) == ("paper-regressions", "")
+    assert (found.stdout.strip(), found.stderr) == ("pair-regressions", "")
 
 
 MODEL = """

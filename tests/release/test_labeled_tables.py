@@ -88,8 +88,8 @@ def test_a_crosstab_is_aligned_though_pandas_sorts_its_labels():
 
 def test_the_library_reads_its_own_marginals_and_answers():
     solution = bpm.NoiseAwareMAP().fit(plain())
-    wanted = plain(values=solution.marginal(list(SCOPE)).to_numpy())
-    assert plain(values=solution.marginal(["sex", 0, "sat"])) == wanted
+    wanted = plain(values=100 * solution.marginal(list(SCOPE)).to_numpy())
+    assert plain(values=100 * solution.marginal(["sex", 0, "sat"])) == wanted
     query = q.coarsened("sat", "sex", sat={"low": ["low"], "more": ["medium", "high"]})
     answers = solution.interval(query)["estimate"]
     again = [Measurement(query, values, Laplace(1.0)) for values in (answers[::-1], answers.to_numpy())]

@@ -1,7 +1,9 @@
 """Marks of simulated releases on everything made from them, and files that cannot imitate printed output."""
 
+import itertools
 import json
 import re
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -10,11 +12,12 @@ from IPython.core.formatters import HTMLFormatter
 
 import bayesprivmrf as bpm
 from bayesprivmrf import cli
+from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.mechanisms import GaussianStatistics, LaplaceStatistics, SelectMeasure
 from bayesprivmrf.noise import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import NoisyStatistics, Provenance
+from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 
 from .nasty import document_and_array, write_sealed
 
@@ -134,9 +137,38 @@ def test_a_promise_that_the_noise_cannot_keep_is_told_when_a_file_is_loaded(tmp_
 
 
 @pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
+@pytest.mark.parametrize(("norm", "law", "form"), [(1, DiscreteLaplace, "epsilon"), (2, Gaussian, "rho")])
+def test_a_promise_that_the_noise_of_queries_cannot_keep_is_told_too(tmp_path, adjacency, norm, law, form):
+    weights = np.array([[1, 2], [0, 3]])
+    asked, scales = [q.weighted("a", matrix=weights), q.table("b", "c")], [4.0, 3.0]
+    records = itertools.product(range(2), repeat=3)
+    seen = [(weights[:, a], np.eye(4)[2 * b + c]) for a, b, c in records]
+    nobody = (np.zeros(2), np.zeros(4))
+    pairs = itertools.product(seen, seen if adjacency == "replace-one" else [nobody])
+    cost = max(
+        sum((np.abs(x - y) ** norm).sum() / s**norm for x, y, s in zip(one, other, scales, strict=True))
+        for one, other in pairs
+    )
+    for share in (1.0, 0.9):
+        guarantee = PrivacyGuarantee(**{form: share * cost / norm}, adjacency=adjacency)
+        measured = [
+            Measurement(one, np.arange(float(size)), law(scale))
+            for one, size, scale in zip(asked, (2, 4), scales, strict=True)
+        ]
+        release = NoisyStatistics.from_measurements(NETWORK, measured, guarantee=guarantee)
+        release.save(tmp_path / "r", overwrite=True)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always", GuaranteeWarning)
+            bpm.load_release(tmp_path / "r")
+        assert [f"costs {cost / norm:.4g}" in str(one.message) for one in told] == [True] * (share < 1)
+
+
+@pytest.mark.parametrize("adjacency", ["add-or-remove-one", "replace-one"])
 @pytest.mark.parametrize("budget", [0.5, 30.0])
 def test_the_promises_of_our_mechanisms_are_not_doubted(tmp_path, adjacency, budget):
-    for more in ({}, {"person": "id", "at_most": 2}):
+    asked = {"queries": [q.table("a", "b"), q.table("b"), q.weighted("c", matrix=[[0, 3]])]}
+    persons = {"person": "id", "at_most": 2}
+    for more in ({}, persons, asked, asked | persons):
         for made in (
             LaplaceStatistics(epsilon=budget, adjacency=adjacency, **more),
             GaussianStatistics(rho=budget, adjacency=adjacency, **more),

@@ -68,7 +68,7 @@ def test_tables_in_another_order_or_with_other_axes_are_measurements():
 
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 def test_every_kind_of_query_is_read_as_it_was_written(query, tmp_path):
-    promise = PrivacyGuarantee(rho=0.5, adjacency="replace-one")
+    promise = PrivacyGuarantee(rho=3.0, adjacency="replace-one")
     release = measured(CYCLE, query, q.table("a"), noise=Gaussian(3.0), guarantee=promise, total=600)
     release.save(tmp_path / "r")
     again = load_release(tmp_path / "r")

@@ -2,10 +2,13 @@
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import time
+import tracemalloc
+import zipfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -266,6 +269,39 @@ def test_a_save_that_was_cut_short_is_removed_once_it_is_old(tmp_path, monkeypat
     os.utime(left, (long_ago, long_ago))
     release().save(path, overwrite=True)
     assert os.listdir(tmp_path) == ["r"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs named pipes")
+def test_a_pipe_or_a_link_under_a_hidden_name_neither_blocks_a_save_nor_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    left = kill_a_save(path, monkeypatch)
+    left.rename(tmp_path / "elsewhere")
+    os.mkfifo(left)
+    Path(f"{left}-link").symlink_to(tmp_path / "elsewhere")
+    script = f"from bayesprivmrf import load_release; load_release('elsewhere').save({str(path)!r})"
+    subprocess.run([sys.executable, "-W", "error", "-c", script], cwd=tmp_path, check=True, timeout=60)
+    assert path.exists()
+
+
+def test_a_file_that_unpacks_to_too_much_is_not_unpacked_and_not_lost(tmp_path, monkeypatch):
+    path = tmp_path / "r"
+    left = kill_a_save(path, monkeypatch)
+    with zipfile.ZipFile(left, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("release.json", b" " * 2**24)
+        archive.writestr("tables.npy", b"")
+    shutil.copy(left, path)
+    monkeypatch.setattr(file, "LARGEST", 2**20)
+    long_ago = time.time() - 10**6
+    os.utime(left, (long_ago, long_ago))
+    tracemalloc.start()
+    with pytest.raises(ReleaseFileError, match=re.escape(repr(str(left)))):
+        file.require_no_unfinished_save(path)
+    with pytest.raises(ReleaseFileError, match="holds another release"):
+        release().save(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**22
+    assert left.exists()
 
 
 @pytest.mark.parametrize("reason", ["of a newer version", "cannot be read now"])

@@ -1,11 +1,13 @@
 from . import disagreement
-from .assumptions import model_assumptions, query_marks, variable_marks
-from .verdict import Verdict, contradictions, verdict
+from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
+from .verdict import Verdict, contradictions, learned_contradictions, verdict
 
 __all__ = [
     "Verdict",
     "contradictions",
     "disagreement",
+    "function_marks",
+    "learned_contradictions",
     "model_assumptions",
     "query_marks",
     "variable_marks",

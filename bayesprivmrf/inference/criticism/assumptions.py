@@ -83,6 +83,14 @@ def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
     return _marks(bound.model, bound.positions)
 
 
+def function_marks(evidence: Evidence) -> list[Mark]:
+    """Return marks for the rows of any function of the model; which variables it depends on is not known."""
+    everything = range(len(evidence.specification.cardinalities))
+    if _is_measured(evidence, everything):
+        return []
+    return [Mark(RowStatus.MODEL, "may rest on assumptions of the model")]
+
+
 def _marks(model: ModelSpecification, scopes: Sequence[Sequence[int]]) -> list[Mark]:
     """Return one mark for each assumption that the joint distributions of some scopes rest on."""
     found = dict.fromkeys(

@@ -30,8 +30,8 @@ p-value again.
 **Many numbers.** The work is cubic in m. Above `_MOST_NUMBERS` the numbers of each measurement with the smallest
 expectations are added up, as rare cells are in Pearson's test. A sum is a measured number like any other.
 
-A model with free potentials has a parameter for each measured cell and allows all directions of tables, so that it is
-not tested.
+Models with free potentials, and learned ones, are compared with the noise alone
+(`bayesprivmrf.inference.criticism.noise_misfit`).
 
 References
 ----------
@@ -49,23 +49,18 @@ import numpy as np
 from scipy.linalg import LinAlgError, cholesky, solve_triangular
 from scipy.special import chdtrc
 
+from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.optimize import Expanded, damped_steps
+from bayesprivmrf.inference.transitions.covariance import NoisySums
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import coordinates_of
 
-SMALLEST_TAIL = 0.01
-"""P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections."""
 _MOST_NUMBERS, _MOST_GROUPS = 600, 1500
 """Largest number of measurements for which none are added up, and for which a misfit is computed within seconds."""
-_STEPS, _HALVINGS = 20, 6
 _FEWEST = 0.5
 """Degrees of freedom below which no misfit is tested: they come from cells with hardly any record."""
-_SETTLED = 0.01
-"""Fall of Q that another Gauss-Newton step must promise: a fraction of its standard deviation."""
-_FARTHEST = 2.0
-"""Largest change of a coordinate in one step, nats: beyond, the mean is far from linear."""
 _RANK = 1e-8
 """Singular value, as a share of the largest, below which the measurements do not determine a direction."""
 _ROUNDING = 1 / 12
@@ -74,41 +69,22 @@ _LEAST = 1e-12
 """Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Misfit:
-    """Misfit between a model and the measured numbers.
-
-    Parameters
-    ----------
-    score
-        Excess of Q over its mean, in standard deviations of Q.
-    tail
-        P-value of Q and of the worst measurement together.
-    worst
-        Position of the measurement that fits worst.
-    """
-
-    score: float
-    tail: float
-    worst: int
-
-    @property
-    def is_real(self) -> bool:
-        """Return True if noise and sampling do not explain the misfit."""
-        return self.tail < SMALLEST_TAIL
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Restricted:
-    """Coordinates of a model with fewer parameters than its tables: maps to potentials and their derivatives."""
+    """Coordinates of a model with fewer parameters than its tables."""
 
-    size: int
     start: FloatArray
     potentials: Callable[[FloatArray], FloatArray]
-    slopes: Callable[[FloatArray], FloatArray]  # shape (size, model size)
+    jacobian: Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+    """Derivative of the mean by (β, log N), shape (numbers, d + 1), and the mean."""
 
 
-def misfit_of(evidence: Evidence, potentials: FloatArray, inference: Inference = "exact") -> Misfit | None:
+def misfit_of(
+    evidence: Evidence,
+    potentials: FloatArray,
+    inference: Inference = "exact",
+    marginals: FloatArray | None = None,
+) -> Misfit | None:
     """Return the misfit of the model of an estimate; None where the release cannot contradict it.
 
     Parameters
@@ -116,90 +92,73 @@ def misfit_of(evidence: Evidence, potentials: FloatArray, inference: Inference =
     evidence
         The releases.
     potentials
-        The estimate's potentials, shape (model size,), nats; the search for the smallest Q begins there.
+        The estimate's potentials, shape (model size,), nats; the search for the smallest Q or T begins there.
     inference
         ``"exact"`` or ``"loopy"`` marginals.
+    marginals
+        The estimate's marginals, shape (model size,), if they are not those of the potentials.
     """
     if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
         return None
-    family = _family(evidence, potentials, inference)
-    if family is None:
-        return None
-    moments = _Moments(evidence, family, inference)
-    if len(moments.answers) > _MOST_GROUPS:
-        return None
     try:
         with np.errstate(all="ignore"):
+            family = _family(evidence, potentials, inference)
+            if family is None:
+                return misfit_of_free(evidence, potentials, inference, marginals)
+            moments = _Moments(evidence, family, inference)
+            if len(moments.answers) > _MOST_GROUPS:
+                return None
             return _judged(moments, np.append(family.start, np.log(evidence.total)))
     except (LinAlgError, ValueError):  # an estimate without finite moments
         return None
 
 
 def _family(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted | None:
-    model = evidence.specification
-    if model.shares_transitions:
-        rows = TransitionRows(model=model)
+    if evidence.specification.shares_transitions:
+        sums = NoisySums.of(evidence)
+        rows = sums.rows
         first, steps = np.split(rows.sums(evidence.engine(inference).marginals(potentials)[1]), [rows.rows])
         tiny = np.finfo(float).tiny
         steps = steps.reshape(rows.rows, rows.states) + tiny
         start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
-        return _Restricted(
-            size=rows.size,
-            start=start,
-            potentials=rows.potentials,
-            slopes=lambda phi: rows.derivatives(phi).T,
-        )
-    effects = coordinates_of(model)
-    if isinstance(effects, Effects) or effects.size == effects.full.size:
+        return _Restricted(start=start, potentials=rows.potentials, jacobian=sums.jacobian)
+    means = MeanCounts(evidence=evidence, inference=inference)
+    if isinstance(means.effects, Effects) or means.effects.size == means.effects.full.size:
         return None
-    columns = effects.potentials(np.eye(effects.size))
 
-    def supported(beta: FloatArray) -> FloatArray:
-        return np.where(evidence.supported_cells, effects.potentials(beta), -np.inf)
+    def jacobian(point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        linearized = means.at(point)
+        return means.jacobian(linearized).T, linearized.mean
 
     return _Restricted(
-        size=effects.size,
-        start=effects.coordinates(np.where(np.isfinite(potentials), potentials, 0.0)),
-        potentials=supported,
-        slopes=lambda _: columns,
+        start=means.effects.coordinates(np.where(np.isfinite(potentials), potentials, 0.0)),
+        potentials=means.potentials,
+        jacobian=jacobian,
     )
 
 
 class _Moments:
-    """Mean, derivative and covariance of the measured numbers at a point (β, log N)."""
+    """Mean, derivative and covariance of the measured numbers, or of sums of them, at a point (β, log N)."""
 
     def __init__(self, evidence: Evidence, family: _Restricted, inference: Inference) -> None:
-        from scipy import sparse
-
-        seen = evidence.possible
+        seen, (matrix, answers, noise) = evidence.possible, evidence.possible_numbers
         self.evidence, self.family, self.engine = evidence, family, evidence.engine(inference)
-        matrix = evidence.possible_rows()
-        matrix = sparse.eye_array(evidence.specification.size, format="csr") if matrix is None else matrix
         expected = matrix @ self.engine.marginals(family.potentials(family.start))[1]
         self.owner = np.searchsorted(evidence.offsets, np.flatnonzero(seen), side="right") - 1
-        groups = _groups(expected, self.owner)
-        self.owner = self.owner[groups.argmax(axis=1)]
-        self.rows = (groups @ matrix).toarray().astype(float)
-        noise = evidence.spread([law.variance for law in evidence.noise])[seen]
+        self.groups = _groups(expected, self.owner)
+        self.owner = self.owner[self.groups.argmax(axis=1)]
+        self.rows = (self.groups @ matrix).toarray()
         is_normal = evidence.spread([law.kernel == "square" for law in evidence.noise])[seen] > 0
         # variances and fourth cumulants of independent noise add up
-        self.noise = groups @ noise
-        self.noise_cumulant = groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)
-        self.answers = groups @ evidence.noisy_counts[seen]
-        self.is_private = evidence.total_standard_error > 0
+        self.noise = self.groups @ noise
+        self.noise_cumulant = self.groups @ np.where(is_normal, 0.0, 3 * noise**2 + noise)
+        self.answers = self.groups @ answers
+        self.is_free = np.append(np.ones(len(family.start), bool), evidence.total_standard_error > 0)
 
-    def residual(self, point: FloatArray) -> FloatArray:
-        marginals = self.engine.marginals(self.family.potentials(point[:-1]))[1]
-        return self.answers - np.exp(point[-1]) * (self.rows @ marginals)
-
-    def derivative(self, point: FloatArray) -> FloatArray:
-        """J, shape (m, d), and d + 1 where N is private."""
-        total = np.exp(point[-1])
-        _, marginals, product = self.engine.linearize(self.family.potentials(point[:-1]))
-        changes = np.array([product(slope) for slope in self.family.slopes(point[:-1])])
-        by_coordinates = total * (self.rows @ changes.reshape(self.family.size, -1).T)
-        mean = total * (self.rows @ marginals)
-        return np.column_stack([by_coordinates, mean]) if self.is_private else by_coordinates
+    def at(self, point: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the residual, and J, shape (m, d + 1)."""
+        jacobian, mean = self.family.jacobian(point)
+        return self.answers - self.groups @ mean, self.groups @ jacobian
 
     def sampling(self, point: FloatArray) -> FloatArray:
         """S."""
@@ -246,10 +205,10 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
     root = np.sqrt(np.maximum(single, _LEAST * single.max()))
     sizes, vectors = np.linalg.eigh(sampling / np.outer(root, root))
     tables = root[:, np.newaxis] * vectors[:, sizes > _RANK * sizes.max()]
-    if moments.is_private:
+    if moments.is_free[-1]:
         tables = np.column_stack([tables, moments.answers - residual])
     inverse = solve_triangular(found.factor, np.eye(len(residual)), lower=True)
-    whole = _basis(inverse @ tables)[0]
+    whole = _basis(inverse @ tables)
     weights = (inverse.T @ whole) @ (whole.T @ inverse) - (inverse.T @ allowed) @ (allowed.T @ inverse)  # M
     product = weights @ (sampling + np.diag(moments.noise))
     degrees = float(np.trace(product))
@@ -267,43 +226,37 @@ def _judged(moments: _Moments, start: FloatArray) -> Misfit | None:
     return Misfit(score=(value - degrees) / float(np.sqrt(variance)), tail=tail, worst=worst)
 
 
-def _basis(columns: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the singular value decomposition of columns, without directions that are due to rounding."""
-    left, sizes, right = np.linalg.svd(columns, full_matrices=False)
-    is_told = sizes > _RANK * sizes.max(initial=0.0)
-    return left[:, is_told], sizes[is_told], right[is_told]
+def _basis(columns: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of columns, without directions that are due to rounding."""
+    left, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    return left[:, sizes > _RANK * sizes.max(initial=0.0)]
 
 
 def _closest(moments: _Moments, point: FloatArray) -> _Closest:
-    """Take Gauss-Newton steps to the smallest squared residual, with V fixed at its value at the start."""
+    """Find the smallest squared residual, with V fixed at its value at the start."""
     sampling = moments.sampling(point)
     least = np.maximum(moments.noise + _ROUNDING, _LEAST * np.diag(sampling).max())
     factor = cholesky(sampling + np.diag(least), lower=True)
 
-    def whitened(values: FloatArray) -> FloatArray:
-        return solve_triangular(factor, values, lower=True)
+    def whitened(at: FloatArray) -> tuple[FloatArray, FloatArray]:
+        strain, slopes = (solve_triangular(factor, each, lower=True) for each in moments.at(at))
+        return strain, slopes[:, moments.is_free]
 
-    residual = moments.residual(point)
-    allowed, sizes, right = _basis(whitened(moments.derivative(point)))
-    for _ in range(_STEPS):
-        strain = whitened(residual)
-        along = allowed.T @ strain
-        if along @ along < _SETTLED:
-            break
-        step = right.T @ (along / sizes)
-        step *= min(1.0, _FARTHEST / np.abs(step).max())
-        step = step if moments.is_private else np.append(step, 0.0)
-        trials = (point + step / 2**halving for halving in range(_HALVINGS))
-        tried = ((trial, moments.residual(trial)) for trial in trials)
-        falls = ((*each, strain @ strain - np.square(whitened(each[1])).sum()) for each in tried)
-        better = next((each for each in falls if each[2] > 0), None)
-        if better is None:
-            break
-        point, residual, fall = better
-        allowed, sizes, right = _basis(whitened(moments.derivative(point)))
-        if fall < _SETTLED:
-            break
-    return _Closest(point=point, residual=residual, sampling=sampling, factor=factor, allowed=allowed)
+    def expanded(at: FloatArray) -> Expanded:
+        strain, slopes = whitened(at)
+        gradient, curvature = np.zeros(len(at)), np.zeros((len(at), len(at)))
+        gradient[moments.is_free] = -slopes.T @ strain
+        curvature[np.ix_(moments.is_free, moments.is_free)] = slopes.T @ slopes
+        return 0.5 * float(strain @ strain), gradient, curvature
+
+    point, _ = damped_steps(expanded, point, moments.is_free)
+    return _Closest(
+        point=point,
+        residual=moments.at(point)[0],
+        sampling=sampling,
+        factor=factor,
+        allowed=_basis(whitened(point)[1]),
+    )
 
 
 def _worst(owner: np.ndarray, weights: FloatArray, pull: FloatArray, scale: float) -> tuple[int, float, int]:

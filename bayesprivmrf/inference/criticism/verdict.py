@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
-from bayesprivmrf.inference.criticism.misfit import Misfit, misfit_of
+from bayesprivmrf.inference.criticism.misfit import misfit_of
+from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_tables
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.status import Status
 from bayesprivmrf.model import ModelSpecification
@@ -29,8 +30,9 @@ class Verdict:
         One sentence for each problem, with its remedy.
     stats
         Numbers for `Solution.stats`. ``margin_tail`` is the p-value of the worst disagreement among numbers that
-        were measured more than once. ``misfit`` is the distance of a restricted model's misfit above its mean, in
-        standard deviations, and ``misfit_tail`` its p-value. Each is present where a contradiction is possible.
+        were measured more than once. ``misfit`` is the distance of the model's misfit above its mean, in standard
+        deviations, and ``misfit_tail`` its p-value, which is an upper bound for free potentials. Each is present
+        where a contradiction is possible.
     """
 
     status: Status
@@ -53,7 +55,8 @@ def verdict(
     if not evidence.has_total:
         problems = (
             *problems,
-            "the number of records may be zero: its standard error is larger; spend more",
+            "the number of records may be zero: its standard error is larger; spend more, or, where tables were "
+            "given, check that they hold counts, not proportions",
         )
     if inference == "loopy" and status in _ENDED_WELL:
         status = Status.APPROXIMATE
@@ -66,18 +69,49 @@ def verdict(
 
 
 def contradictions(
-    evidence: Evidence, potentials: FloatArray, inference: Inference = "exact"
+    evidence: Evidence,
+    potentials: FloatArray,
+    inference: Inference = "exact",
+    marginals: FloatArray | None = None,
 ) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Return the contradiction of the release with itself or with the model in words, and the test results."""
+    """Return the contradiction of the release with itself or with the model in words, and the test results.
+
+    The arguments are those of `misfit_of`.
+    """
     stats: dict[str, float] = {}
     if (found := disagreement(evidence)) is not None:
         stats["margin_tail"] = found.tail
         if found.is_real:  # then no model fits
             return (str(found),), stats
-    if (misfit := misfit_of(evidence, potentials, inference)) is None:
+    if (misfit := misfit_of(evidence, potentials, inference, marginals)) is None:
         return (), stats
-    stats |= {"misfit": misfit.score, "misfit_tail": misfit.tail}
+    stats |= misfit.stats
     return ((_contradicted(evidence, misfit),) if misfit.is_real else ()), stats
+
+
+def learned_contradictions(
+    evidence: Evidence, marginals: FloatArray
+) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Return the contradiction of a learned fit with the measurements behind it in words, and the test results.
+
+    The estimate itself is judged, by the noise alone, because its cliques are those that were measured.
+
+    Parameters
+    ----------
+    evidence
+        What was measured.
+    marginals
+        The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
+    """
+    misfit = misfit_of_tables(evidence, evidence.total * evidence.gathered(marginals))
+    if misfit is None:
+        return (), {}
+    told = (
+        f"the release contradicts the fit: its numbers are farther from those of the fit than the noise explains "
+        f"({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; fit "
+        "`statistics` by NoiseAwareMAP() or LatentCounts()"
+    )
+    return ((told,) if misfit.is_real else ()), misfit.stats
 
 
 def restrictions(model: ModelSpecification) -> str:
@@ -100,8 +134,19 @@ def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
         "declare fewer levels": bool(model.levels),
     }
     remedy = ", or ".join(text for text, holds in remedies.items() if holds)
+    if not remedy:
+        return (
+            "the release contradicts every distribution of these cliques: no counts of records have tables as near "
+            f"to the released ones as their noise would be ({_distance(misfit)}), most of all "
+            f"{evidence.name_of(misfit.worst)}, and intervals are wrong; check that all numbers are of the same "
+            "records and that their noise is as stated"
+        )
     return (
         f"the release contradicts the model ({restrictions(model)}): its numbers are farther from the model's than "
-        f"noise and sampling explain (by {misfit.score:.1f} standard deviations, tail probability "
-        f"{misfit.tail:.1g}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; {remedy}"
+        f"noise and sampling explain ({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and "
+        f"intervals are wrong; {remedy}"
     )
+
+
+def _distance(misfit: Misfit) -> str:
+    return f"by {misfit.score:.1f} standard deviations, tail probability {misfit.tail:.1g}"

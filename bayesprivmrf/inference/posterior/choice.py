@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,19 @@ from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
-from bayesprivmrf.inference.posterior.effort import MEMORY, require_room
+from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_room
 from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+from bayesprivmrf.inference.posterior.records.chains import MOVES, RecordSampler
+from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
+
+_MOST_SWEEPS = 100
+"""Sweeps that visit all records once, beyond which forecasts of whole records are far too low (docs/benchmarks.md,
+*Choice of the engine*)."""
 _NO_NUTS = (
     "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave out "
     "`sampler` and all settings except `cores` and `progress_bar`, or ask for formulation='{other}'."
@@ -72,6 +77,20 @@ class Choice:
         if isinstance(chosen, RecordSampler):
             _require_records(chosen, self.chains)
         return chosen
+
+    def other(self, chosen: Formulation) -> str | None:
+        """Name a formulation to take where the chosen one does not mix; None if none would do within `WORK`."""
+        if isinstance(chosen, RecordSampler):
+            return chosen.other
+        try:
+            exact = replace(
+                self, asked=replace(self.asked, formulation="exact", smoothing=0.0), is_plain=True
+            ).formulation()
+        except (ArgumentError, ModelError):
+            return None
+        assert isinstance(exact, RecordSampler)
+        is_many = exact.bytes_a_record > 0 and exact.first_total > _MOST_SWEEPS * MOVES
+        return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
 
     def _fitting(self) -> Formulation:
         """Return the requested formulation, or the one with the least work."""

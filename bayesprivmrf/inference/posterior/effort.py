@@ -3,26 +3,33 @@ r"""Work per effective draw of each engine, which `auto` compares, and the memor
 Work is counted in operations instead of seconds.
 
 An operation takes about a nanosecond on a core of 2026; only ratios matter. The work per effective draw is the work
-of one draw times the number of draws per effective draw.
+of one draw times the number of draws per effective draw, those of tuning included.
 
 **Whole records.** A sweep visits V = min(N, 2000) records. A cell that holds the share p of the records loses or
-gains one at a visit with probability 2 p (1 - p), the variance of its random walk per visit. A random walk
-whose stationary variance is s² then has an autocorrelation time of s² / (p (1 - p)) visits, and an effective draw
-takes twice that. With n = pN, and a factor for moves that are rejected at a kink of Laplace noise of scale b,
+gains one at a visit with probability 2 p (1 - p), the variance of its random walk per visit. A random walk whose
+stationary variance is s² then has an autocorrelation time of s² / (p (1 - p)) visits, and an effective draw takes
+twice that. With n = pN, C cliques, and a factor for moves that are rejected at a kink of Laplace noise of scale b,
+the number of sweeps is
 
-.. math:: 1 + 2 \bigl(1 + 1/b\bigr) \frac{N}{V} \max_i \frac{s_i^2}{n_i}
+.. math:: \frac{3}{2} + 2 \frac{N}{V} \Bigl(1 + \frac{1}{b^2}\Bigr) \Bigl(\frac{C}{2}\Bigr)^3
+          \max_i \frac{s_i^2}{n_i},
 
-sweeps are needed, where 1/b is capped at 5. The last factor is about b where a cell is nearly empty, and grows as N
-where a cell is measured only as a part of a sum. Beyond V records the work therefore grows in proportion to N b,
-without a bound. Births and deaths, at most 1,000 per sweep, move a private N, whose variance is e², by a random walk
-of one record per step.
+where b is at least 0.3. The factors of b and C are fitted: the state of a separator changes in all cliques that share
+it at once, so that kinks of several tables reject a move. The ratio s²/n is about b where a cell is nearly empty, and
+grows as N where a cell is measured only as a part of a sum. Beyond V records the work therefore grows in proportion
+to N b, without a bound. It is then far too low, by a factor of 100 for a million records, but relaxed counts are
+faster there by more than that.
 
-**One table.** Each move changes a count by up to two standard deviations of the noise. The work therefore hardly
-depends on N up to about 10^8 records, beyond which the initial table is far from typical. Cells whose noise exceeds
-their count, and parts of sums, take longer.
+A count that narrow noise fixes at k but for a small probability, s² < 0.05, flips between k and a neighbor instead of
+walking. From k - 1 it returns at nearly every proposal, for the noise pulls records in. From k + 1 it returns when
+one of the k + 1 records is visited, so that 1 / (k + 1) replaces the terms in s². Births and deaths, at most 1,000
+per sweep, move a private N, whose variance is e², by a random walk of one record per step.
 
-**Relaxed counts.** NUTS needs about four draws per effective draw, of about ten gradients each. Kinks of Laplace
-noise need shorter steps; the more kinks there are and the narrower they are, the shorter.
+**One table.** Each move changes a count by up to two standard deviations of the noise, and chains start within the
+noise. The work therefore does not depend on N. Cells whose noise exceeds their count, and parts of sums, take longer.
+
+**Relaxed counts.** NUTS needs about 100 gradients per effective draw. Kinks of Laplace noise need shorter steps; the
+more kinks there are and the narrower they are, the shorter.
 
 The constants are fitted to the benchmark *Choice of the engine*, which checks that the chosen engine takes at most
 twice the time of the better one.
@@ -54,24 +61,26 @@ LARGEST_DIMENSION = 5000
 WORK = 1.2e11
 """Operations of all chains beyond which sampling is not continued: about a minute on two cores of 2026."""
 
-_STEP, _NUMBER = 2000.0, 300.0
+_STEP, _NUMBER = 2500.0, 170.0
 """Operations of one gradient: of the sampler itself, and for each latent number."""
-_DRAWS, _GRADIENTS = 4.0, 10.0
-"""Draws per effective draw, and gradients per draw where the density is smooth."""
+_GRADIENTS = 105.0
+"""Gradients per effective draw where the density is smooth, those of tuning included."""
 _KINK = 0.012
 """Growth of the number of gradients per latent number, for noise whose scale is one record."""
-_NARROWEST, _SHARPEST = 0.3, 0.2
-"""Noise scale, in records, below which gradients and rejections of whole records do not grow further."""
+_NARROWEST, _SHARPEST = 0.2, 0.3
+"""Noise scale, in records, below which gradients, and rejections of whole records, do not grow further."""
+_SWEEPS = 1.5
+"""Sweeps per draw: half as many sweeps of tuning as of draws are the default."""
 _BIRTH = 6.0
 """Births and deaths per effective draw of N and unit of its variance; some of them are rejected."""
 _RARE = 1e-3
 """Variance of a count below which it hardly changes in thousands of draws."""
+_FLIPS = 0.05
+"""Variance of a count below which one value is so likely that the count leaves it alone and returns at once."""
 _WIDE, _REACH = 2.0, 40
 """Noise scale from which integrals replace sums over whole numbers, to 4 %; and the range of the sums."""
 _PARTED = 2.0
 """Moves between the parts of a sum per cell, in one round over a table's cells."""
-_START = 200.0
-"""Effective draws over which the burn-in sweeps from the initial table are spread."""
 _DROWNED = 12.0
 """Largest number of sweeps that learned shapes need where noise exceeds the counts of the cells."""
 
@@ -147,25 +156,26 @@ def _variances(noisy: FloatArray, scales: FloatArray, absolute: NDArray[np.bool_
     return variances
 
 
-def sweeps_of_records(spread: CellSpread, total: float, visits: int, births: int, error: float) -> float:
+def sweeps_of_records(
+    spread: CellSpread, total: float, visits: int, births: int, error: float, cliques: int
+) -> float:
     """Return the sweeps of whole records per effective draw; `error` is the standard error of a private N."""
-    moving = np.where(spread.variances > _RARE, np.maximum(spread.variances, 1.0), 0.0)
-    held = np.maximum(np.maximum(spread.means, np.sqrt(spread.variances)), 1.0)
-    walk = 2.0 * (1.0 + 1.0 / max(spread.scale, _SHARPEST)) * float((moving / held).max(initial=0.0))
-    return (
-        1.0 + walk * total / max(min(total, visits), 1.0) + _BIRTH * min(error, total) ** 2 / max(births, 1)
-    )
+    kinks = (1.0 + 1.0 / max(spread.scale, _SHARPEST) ** 2) * (cliques / 2) ** 3
+    walk = kinks * spread.variances / np.maximum(np.maximum(spread.means, np.sqrt(spread.variances)), 1.0)
+    likely = np.rint(spread.means)
+    flips = np.where((spread.variances > _RARE) & (spread.means >= likely), 1.0 / (likely + 1.0), 0.0)
+    walk = np.where(spread.variances < _FLIPS, flips, walk)
+    slowest = 2.0 * float(walk.max(initial=0.0)) * total / max(min(total, visits), 1.0)
+    return _SWEEPS + slowest + _BIRTH * min(error, total) ** 2 / max(births, 1)
 
 
-def sweeps_of_table(spread: CellSpread, total: float, rounds: int) -> float:
+def sweeps_of_table(spread: CellSpread, rounds: int) -> float:
     """Return the sweeps of one table's counts per effective draw, for a given number of rounds per sweep."""
     step = max(2.0 * spread.deviation, 1.0)
-    # the error of the initial table is the standard deviation of multinomial counts
-    first = 0.5 * math.sqrt(total) / (step * rounds) / _START
     apart = float(spread.variances[spread.is_part].max(initial=0.0)) / (step * step * _PARTED * rounds)
     drowned = spread.deviation / max(spread.even, 1.0)
     shapes = min(drowned * math.sqrt(spread.deviation) / 2.0, _DROWNED) if drowned > 0.5 else 0.0
-    return 1.0 + first + shapes + apart
+    return _SWEEPS + shapes + apart
 
 
 def gradient_operations(numbers: int) -> float:
@@ -176,7 +186,7 @@ def gradient_operations(numbers: int) -> float:
 def relaxed_work(numbers: int, scale: float) -> float:
     """Return the operations per effective draw of latent numbers, given the smallest Laplace scale."""
     gradients = _GRADIENTS * (1.0 + _KINK * numbers / max(scale, _NARROWEST))
-    return _DRAWS * gradients * gradient_operations(numbers)
+    return gradients * gradient_operations(numbers)
 
 
 def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:

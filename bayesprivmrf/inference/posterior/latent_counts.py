@@ -25,7 +25,6 @@ from bayesprivmrf.inference.posterior.nuts.sampling import (
     draw_posterior,
     prior_as_sampled,
 )
-from bayesprivmrf.inference.posterior.records.chains import RecordSampler
 from bayesprivmrf.inference.posterior.results.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
@@ -195,7 +194,8 @@ class LatentCounts:
         source = self._source(releases, population)
         refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
-        formulation = self._formulation(evidence, chains * draws, is_plain=is_plain, chains=chains)
+        choice = Choice(asked=self, evidence=evidence, draws=chains * draws, is_plain=is_plain, chains=chains)
+        formulation = choice.formulation()
         rng = secrets.randbits(32) if rng is None else rng
         seeds = generator(rng)
         seed = int(seeds.integers(2**31 - 1))
@@ -215,8 +215,11 @@ class LatentCounts:
         else:
             sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
         alarms = raise_alarms(evidence, finished)
-        other = formulation.other if isinstance(formulation, RecordSampler) else None
-        diagnosis = alarms.added_to(diagnose(sampled, formulation.judged, evidence, sampler, finished, other))
+        diagnosis = alarms.added_to(
+            diagnose(
+                sampled, formulation.judged, evidence, sampler, finished, lambda: choice.other(formulation)
+            )
+        )
         if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
             diagnosis = replace(diagnosis, status=Status.APPROXIMATE)
         stats = {
@@ -266,11 +269,8 @@ class LatentCounts:
         given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
         return Source(estimator=self, releases=given, population=population)
 
-    def _formulation(
-        self, evidence: Evidence, draws: int, *, is_plain: bool = True, chains: int = 4
-    ) -> Formulation:
-        choice = Choice(asked=self, evidence=evidence, draws=draws, is_plain=is_plain, chains=chains)
-        return choice.formulation()
+    def _formulation(self, evidence: Evidence, draws: int, *, chains: int = 4) -> Formulation:
+        return Choice(asked=self, evidence=evidence, draws=draws, is_plain=True, chains=chains).formulation()
 
 
 def _has_no_records(evidence: Evidence) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -67,8 +66,3 @@ class Sampled:
     mixing: Mixing | None = None
     is_late: bool = False
     work: float = 0.0
-
-
-def is_watched() -> bool:
-    """Whether somebody could see a progress bar: at a terminal, or in a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules

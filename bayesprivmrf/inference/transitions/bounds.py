@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from bayesprivmrf.checks import probability
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus
-from bayesprivmrf.inference.limits import limits_of_draws
+from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
+from bayesprivmrf.inference.limits import cut_limits, limits_of_draws
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
 from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
 from bayesprivmrf.inference.posterior.results.intervals import prior_mark
@@ -67,7 +67,7 @@ def bounded(
         errors = of_sampling = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
     else:
         nothing = np.full(values.shape, np.nan)
-        return values, nothing, nothing, (Mark(RowStatus.OK, "a point estimate, which has no interval"),)
+        return values, nothing, nothing, (POINT,)
     return values, *_by_delta(values, errors, of_sampling, prob, is_share)
 
 
@@ -93,7 +93,7 @@ def _by_delta(
 
     reach, alone = (float(ndtri(0.5 + prob / 2)) * each for each in (errors, of_sampling))
     if is_share:
-        lower, upper = np.maximum(values - reach, 0.0), np.minimum(values + reach, 1.0)
+        lower, upper = cut_limits(values, errors, errors, prob)
         few = (values - alone <= 0) | (values + alone >= 1)
         hidden = ((lower <= 0) | (upper >= 1)) & ~few
         text, hides = "too few records: the normal interval reaches 0 or 1", "the interval reaches 0 or 1"

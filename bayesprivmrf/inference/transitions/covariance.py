@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
@@ -61,6 +62,22 @@ class NoisySums:
     matrix: Any
     noise: FloatArray
     engine: MarginalEngine
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Self:
+        """Return the possible numbers of a chain's evidence."""
+        model = evidence.specification
+        matrix, _, noise = evidence.possible_numbers
+        return cls(
+            rows=TransitionRows(model=model), matrix=matrix, noise=noise, engine=evidence.engine("exact")
+        )
+
+    def jacobian(self, point: FloatArray, *, linear: bool = False) -> tuple[FloatArray, FloatArray]:
+        """Return the derivative of the mean by φ, or by the linear coordinates, and by log N; and the mean."""
+        total = np.exp(point[-1])
+        mean = total * (self.matrix @ self.rows.tables(point[:-1]))
+        by_coordinates = total * (self.matrix @ self.rows.mean_derivatives(point[:-1], linear=linear))
+        return np.column_stack([by_coordinates, mean]), mean
 
     @cached_property
     def _windows(self) -> list[tuple[Any, np.ndarray]] | None:

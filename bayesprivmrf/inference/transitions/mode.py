@@ -27,15 +27,14 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
+from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.covariance import NoisySums, Whitening
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.tables import FloatArray
 
 _PRIOR_COUNT = 0.25
 _RENEWALS = 50
-_STEPS = 60
 _NORMAL_90 = 1.645
 _SETTLED = 1e-3
 """Share of a standard deviation: the search has settled when all coordinates move by less."""
@@ -121,22 +120,8 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
 
 class _Fit:
     def __init__(self, evidence: Evidence) -> None:
-        from scipy import sparse
-
-        model = evidence.specification
-        self.rows = TransitionRows(model=model)
-        matrix = evidence.possible_rows()
-        self.matrix = sparse.csr_array(
-            sparse.eye_array(model.size) if matrix is None else matrix, dtype=float
-        )
-        self.answers = evidence.noisy_counts[evidence.possible]
-        noise = evidence.spread([law.variance for law in evidence.noise])[evidence.possible]
-        self.sums = NoisySums(
-            rows=self.rows,
-            matrix=self.matrix,
-            noise=noise,
-            engine=marginal_engine(model.cardinalities, model.scopes),
-        )
+        self.sums = NoisySums.of(evidence)
+        self.rows, self.answers = self.sums.rows, evidence.possible_numbers[1]
         self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
 
     def without_noise(self) -> _Fit:
@@ -150,34 +135,12 @@ class _Fit:
         return self.sums.whitening(point[:-1], point[-1])
 
     def minimised(self, point: FloatArray, whiten: Whitening) -> tuple[FloatArray, FloatArray]:
-        """Gauss-Newton steps, damped where they would not descend (Levenberg and Marquardt); the information."""
-        value, gradient, information = self._expanded(point, whiten)
-        damping, growth = 1e-6, 2.0
-        for _ in range(_STEPS):
-            sizes = np.diag(information)  # next to nothing where a probability is 0 but for rounding
-            added = damping * np.maximum(sizes, 1e-9 * sizes.max())
-            scaled = information + np.diag(added)
-            step = np.zeros(len(point))
-            free = np.ix_(self.is_free, self.is_free)
-            step[self.is_free] = np.linalg.solve(scaled[free], gradient[self.is_free])
-            trial = self._expanded(point - step, whiten)
-            fall = value - trial[0]
-            if fall >= 0:
-                gain = fall / (0.5 * step @ (added * step + gradient))  # 1 where the model is exact
-                point = point - step
-                value, gradient, information = trial
-                damping, growth = max(damping * max(1 / 3, 1 - (2 * gain - 1) ** 3), 1e-9), 2.0
-                if fall < 1e-9 * (1 + abs(value)):
-                    break
-            else:
-                damping, growth = damping * growth, 2 * growth
-                if damping > 1e6:
-                    break
-        return point, information
+        """Return the minimum with V held, and the information there."""
+        return damped_steps(lambda at: self._expanded(at, whiten), point, self.is_free)
 
     def covariance(self, point: FloatArray) -> FloatArray:
         """C at the estimate."""
-        whitened = self.whitening(point)(self._jacobian(point, linear=True)[0])
+        whitened = self.whitening(point)(self.sums.jacobian(point, linear=True)[0])
         information = whitened.T @ whitened
         # what no measurement tells is within 1 of the estimate
         information[:-1, :-1] += np.eye(self.rows.size)
@@ -195,17 +158,10 @@ class _Fit:
             return np.eye(self.rows.size)
         return covariance if np.isfinite(covariance).all() else np.eye(self.rows.size)
 
-    def _jacobian(self, point: FloatArray, *, linear: bool) -> tuple[FloatArray, FloatArray]:
-        """Return the derivative of the mean by φ, or by the linear coordinates, and by log N; and the mean."""
-        total = np.exp(point[-1])
-        mean = total * (self.matrix @ self.rows.tables(point[:-1]))
-        by_coordinates = total * (self.matrix @ self.rows.mean_derivatives(point[:-1], linear=linear))
-        return np.column_stack([by_coordinates, mean]), mean
-
-    def _expanded(self, point: FloatArray, whiten: Whitening) -> tuple[float, FloatArray, FloatArray]:
+    def _expanded(self, point: FloatArray, whiten: Whitening) -> Expanded:
         """Return the objective, its gradient and its Gauss-Newton curvature."""
         phi = point[:-1]
-        jacobian, mean = self._jacobian(point, linear=False)
+        jacobian, mean = self.sums.jacobian(point)
         whitened = whiten(np.column_stack([jacobian, self.answers - mean]))
         slopes, residual = whitened[:, :-1], whitened[:, -1]
         prior, pull, curvature = self._prior(phi)
@@ -226,6 +182,9 @@ class _Fit:
             with np.errstate(divide="ignore"):
                 value -= _PRIOR_COUNT * float(np.log(law[mask]).sum())
             gradient[own] = count * (law @ basis)
-            curvature[own, own] = count * (basis.T @ (np.diag(law) - np.outer(law, law)) @ basis)
+            # curvature of -α log p along log p: where the noise drives p towards 0, the curvature of the residuals
+            # cancels the rest, so that the steps are nearly those of Newton
+            logs = basis[mask] - law @ basis  # derivative of the log probabilities
+            curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
             start = own.stop
         return value, gradient, curvature

@@ -5,7 +5,6 @@ from .logistic import SparseLogistic
 from .monomials import MonomialsByRegressions, Target
 from .node_regressions import UNIT, Design, LogisticRegressions, NodeRegressions
 from .pairwise import PairwiseByPairs, PairwiseByRegressions, PairwiseBySoftmax
-from .paper import PaperIsing, PaperPairs, PaperRegressions
 from .rare_states import curved_limits, share_of_both
 from .search import LARGEST_STEPS, frank_wolfe
 from .settings import default_steps
@@ -24,9 +23,6 @@ __all__ = [
     "PairwiseByPairs",
     "PairwiseByRegressions",
     "PairwiseBySoftmax",
-    "PaperIsing",
-    "PaperPairs",
-    "PaperRegressions",
     "SoftmaxRegressions",
     "SparseLogistic",
     "Target",

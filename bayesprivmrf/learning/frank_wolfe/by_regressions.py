@@ -53,6 +53,11 @@ class ByRegressions(SavedMap, ABC):
         """How far one record reaches."""
 
     @property
+    def bound(self) -> float:
+        """The width."""
+        return self.width
+
+    @property
     @abstractmethod
     def radius(self) -> float:
         """Radius of each regression's ball."""

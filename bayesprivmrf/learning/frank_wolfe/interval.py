@@ -34,7 +34,6 @@ is no such interval, and the calibrated one takes its place. docs/frank_wolfe.md
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +59,9 @@ _REPLICATES = 8  # releases that tell what the path leaves out of the mean
 _PRIOR = 0.5  # nats
 _LARGEST_STEP = 0.5  # nats, of a coupling in one round
 _CLOSE, _UNSETTLED = 0.1, 0.5  # root mean square of a round's steps, in the couplings' deviations
-_FARTHEST = 5.0  # of a released coupling from its mean, in its deviations
+_FARTHEST = (
+    5.0  # of a released coupling from its mean, in its deviations: beyond, there are no linearised limits
+)
 _JITTER = 1e-12
 _HALF = 0.5  # records
 
@@ -93,20 +94,6 @@ def limits(
         return None
     whole.simulate()
     return whole.limits(prob)
-
-
-def cost(
-    learned: LearnedIsing, fitted: PairwiseByPairs, total: float, generator: np.random.Generator
-) -> tuple[int, float]:
-    """Return how many releases `limits` simulates and about how many seconds it takes at most, from one round's."""
-    begin = time.perf_counter()
-    whole = _Linearised(learned, fitted, total, generator)
-    whole.linearise(learned.coupling_matrix, learned.field_vector)
-    whole.fields(learned.coupling_matrix, learned.field_vector)
-    rounds = _ROUNDS * (time.perf_counter() - begin)
-    begin = time.perf_counter()
-    replicates_of(replace(learned, map=replace(fitted, singles=None)), 1, generator, total)
-    return _REPLICATES, rounds + _REPLICATES * (time.perf_counter() - begin)
 
 
 def settles(learned: LearnedIsing, fitted: PairwiseByPairs, total: float) -> bool:

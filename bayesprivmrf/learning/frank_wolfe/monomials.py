@@ -142,6 +142,7 @@ class MonomialsByRegressions(ByRegressions):
             spins = 2 * codes.astype(np.int8) - np.int8(1)
             known = None if total is None else np.array([round(total)])
             sums = noisy_parity_sums(spins, counts, self.features, self.parity_law, source, known)
+            # a mean of signs is at most 1 in size, and the noisy one is brought nearer to the true one by this bound
             halves = self._gathered(halves, np.clip(sums / max(float(sums[0]), 1.0), -1.0, 1.0))
         coefficients, eligible = np.zeros(len(self.sets)), self.places >= 0
         np.add.at(coefficients, self.places[eligible], halves[eligible])

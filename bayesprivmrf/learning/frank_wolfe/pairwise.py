@@ -286,17 +286,6 @@ class PairwiseByPairs(PairwiseByRegressions):
 
         return limits(learned, self, prob, total, generator)
 
-    def linearised_cost(
-        self, learned: Any, total: float, generator: np.random.Generator
-    ) -> tuple[int, float] | None:
-        """Return how many releases `linearised` simulates and about how many seconds it takes.
-
-        ``None`` where it is known not to apply.
-        """
-        from bayesprivmrf.learning.frank_wolfe.interval import cost, settles
-
-        return cost(learned, self, total, generator) if settles(learned, self, total) else None
-
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.zeros((self.starts[-1], coefficients.shape[1]))
         node, positive, negative = self._pairs.T

@@ -117,7 +117,7 @@ def share_of_both(a: FloatArray, q: FloatArray, r: FloatArray) -> tuple[FloatArr
     has_most = q + r > 1
     more = np.where(has_most, q + r - 1, 0.0)
     q, r = np.where(has_most, 1 - q, q), np.where(has_most, 1 - r, r)
-    odds = np.exp(np.clip(4 * a, -60.0, 60.0))
+    odds = np.exp(np.clip(4 * a, -60.0, 60.0))  # beyond, a cell is below 10^-26 of the records either way
     sums = 1 + (q + r) * (odds - 1)
     root = np.sqrt(np.maximum(sums**2 - 4 * q * r * odds * (odds - 1), 0.0))
     c = 2 * q * r * odds / (sums + root)

@@ -246,20 +246,23 @@ class _Rate:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AscentPath:
-    """Where an ascent ended.
+    """Result of an ascent.
 
     Parameters
     ----------
     potentials
         Averaged over the last iterates, nats, shape (size,), in the gauge of smallest norm; minus infinity at
         impossible cells.
+    steps
+        Number of steps taken: those planned, or fewer after an interruption.
     learning_rate
-        The smallest that was used.
+        Smallest learning rate that was used; infinite where no step was taken.
     is_bounded
         Whether a potential was held to `LARGEST_POTENTIAL` on the way.
     """
 
     potentials: FloatArray
+    steps: int
     learning_rate: float
     is_bounded: bool
 
@@ -339,7 +342,7 @@ class Ascent:
         drawn = self.numerator / 2.0**RATE_BITS * total
         rate = _Rate(engine, self.learning_rate, SPREAD * drawn / deviation)
         kept = min(max(round(self.averaging * self.steps), 1), self.steps)
-        mean, is_bounded, averaged = np.zeros(int(free.sum())), False, 0
+        mean, is_bounded, averaged, taken = np.zeros(int(free.sum())), False, 0, 0
         try:
             for place in range(self.steps if interrupted_by() is None else 0):
                 rounded = lattice.rounded(engine.marginals(theta)[1])
@@ -348,15 +351,19 @@ class Ascent:
                 theta[free] += step * source.add(exact[free], self.noise)
                 is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
                 np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
+                taken = place + 1
                 if place >= self.steps - kept:
                     mean, averaged = mean + theta[free] / kept, averaged + 1
         except BaseException as error:
             remember(error)  # the current point of the ascent is a result as well
+            is_bounded |= bool(np.abs(theta[free]).max(initial=0.0) > LARGEST_POTENTIAL)
             np.clip(theta, -LARGEST_POTENTIAL, LARGEST_POTENTIAL, out=theta, where=free)
         if averaged:
             theta[free] = mean if averaged == kept else mean * (kept / averaged)
         potentials = minimum_norm_potentials(model.cardinalities, model.scopes, theta)
-        return AscentPath(potentials=potentials, learning_rate=rate.smallest, is_bounded=is_bounded)
+        return AscentPath(
+            potentials=potentials, steps=taken, learning_rate=rate.smallest, is_bounded=is_bounded
+        )
 
     def _sum(self, codes: np.ndarray, counts: IntArray, rounded: IntArray, source: NoiseSource) -> IntArray:
         drawn = self.sample(counts, source)

@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
 # Fewest replicates in a round of the search; arbitrary, enough for a mean answer.
 _FEWEST = 8
-# Least share by which a map is taken to answer to a step: limits are at most five times as wide as the errors.
+# Least share of a step that a map is taken to answer with, because a search divides by it. Where a map answers with
+# less, the limits are marked, because they may be too narrow.
 _LEAST_SLOPE = 0.2
 # Quantile of the map's own errors beyond which a parameter counts as found: one in fifty errors does.
 _QUANTILE_OF_ERRORS = 0.98
@@ -59,8 +60,8 @@ def limits(
     replicates: int,
     generator: np.random.Generator,
     total: float | None,
-) -> tuple[FloatArray, FloatArray]:
-    """Return lower and upper limits of all parameters, each in the order of the release's vector.
+) -> tuple[FloatArray, FloatArray, np.ndarray]:
+    """Return lower and upper limits of all parameters, and where they may be too narrow, in the vector's order.
 
     Parameters
     ----------
@@ -77,7 +78,7 @@ def limits(
     """
     space, estimate = learned.coordinates(), learned.vector()
     in_a_round, unmoved, moved = _counts(replicates)
-    with _bar(releases(replicates)) as advance:
+    with _bar(_ROUNDS * in_a_round + unmoved + moved) as advance:
 
         def answers(thetas: Iterable[FloatArray]) -> FloatArray:
             """What the map makes of records from each model, one row each."""
@@ -95,13 +96,15 @@ def limits(
 
     middle = still.mean(axis=0)
     low, high = np.zeros(estimate.size), np.zeros(estimate.size)
+    is_deaf = np.zeros(estimate.size, dtype=bool)
     levels = (1 - prob) / 2, (1 + prob) / 2
     for kind in np.unique(space.kinds[space.kinds >= 0]):
         own = (space.kinds == kind) & (centre != 0)
         if own.any():
             # not 0: answers follow a step by the share `slope`; the rest is error, other parameters' included
             steps = theta[:, own] - centre[own]
-            slope = _slope(steps, answer[:, own] - middle[own])
+            share = _slope(steps, answer[:, own] - middle[own])
+            slope, is_deaf[own] = max(share, _LEAST_SLOPE), share < _LEAST_SLOPE
             rest = answer[:, own] - slope * steps
             rest -= rest.mean(axis=0)
             spread = np.maximum(rest.std(axis=0, ddof=1), 1e-12)
@@ -114,13 +117,8 @@ def limits(
             # at 0: all values whose answers are so small often enough; the upper limit mirrors the lower one
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
-    return low, high
-
-
-def releases(replicates: int) -> int:
-    """Return how many releases are simulated in all."""
-    in_a_round, unmoved, moved = _counts(replicates)
-    return _ROUNDS * in_a_round + unmoved + moved
+            is_deaf[own] = reach.is_deaf & (np.abs(estimate[own]) > -reach.y[0])
+    return low, high, is_deaf
 
 
 def _counts(replicates: int) -> tuple[int, int, int]:
@@ -144,9 +142,9 @@ def _bar(count: int) -> Iterator[Callable[[], None]]:
 
 
 def _slope(steps: FloatArray, answers: FloatArray) -> float:
-    """Return by what share the answers follow the steps."""
+    """Return by what share the answers follow the steps, at most 1: errors, not the map, would make it more."""
     size = float((steps**2).sum())
-    return float(np.clip((steps * answers).sum() / size, _LEAST_SLOPE, 1.0)) if size > 0 else 1.0
+    return min(float((steps * answers).sum() / size), 1.0) if size > 0 else 1.0
 
 
 def _centre(
@@ -171,7 +169,8 @@ def _centre(
                 kept[own] = np.isin(space.groups[own], space.groups[own][beyond])
             else:
                 own = own[kept[own]]
-                slopes[kind] = _slope(theta[own] - last[0][own], mean[own] - last[1][own])
+                share = _slope(theta[own] - last[0][own], mean[own] - last[1][own])
+                slopes[kind] = max(share, _LEAST_SLOPE)
             for part in (kept, ~kept):
                 mine = (space.kinds == kind) & part
                 spread[mine] = (answers - mean)[:, mine].std() / slopes[kind] if mine.any() else 0.0
@@ -233,11 +232,20 @@ class _Reach:
         y, first = np.unique(isotonic_regression(y).x, return_index=True)
         return cls(x[first], y)  # where the quantile stays the same, the least parameter with it
 
+    @property
+    def _slope(self) -> float:
+        return (self.y[-1] - self.y[0]) / (self.x[-1] - self.x[0])
+
+    @property
+    def is_deaf(self) -> bool:
+        """True if the answers to the probes follow them by less than `_LEAST_SLOPE`."""
+        return self.x.size > 1 and self._slope < _LEAST_SLOPE
+
     def lower(self, answer: FloatArray) -> FloatArray:
         """Return the least parameters whose upper quantile reaches the answers."""
         if self.x.size == 1:  # no answer to any probe: nothing is known
             return np.full(answer.size, -np.inf)
-        slope = max((self.y[-1] - self.y[0]) / (self.x[-1] - self.x[0]), _LEAST_SLOPE)
+        slope = max(self._slope, _LEAST_SLOPE)
         inner = np.interp(answer, self.y, self.x)
         beyond = np.maximum(answer - self.y[-1], 0.0) + np.minimum(answer - self.y[0], 0.0)
         return inner + beyond / slope

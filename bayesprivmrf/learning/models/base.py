@@ -239,23 +239,27 @@ class LearnedNetwork(Released, LearnedParameters):
     def solution(self) -> LearnedSolution:
         """The model as a `bayesprivmrf.Solution`, for marginals, and for whatever takes the result of an estimator.
 
-        A model too wide for exact inference has one as well: its marginals are refused, its records are not.
+        A model too wide for exact inference has one as well: its marginals are refused, its records are not. The
+        solution is not trusted where the measurements that it was fitted to contradict it.
         """
+        return self._unjudged().judged(self.statistics)
+
+    def _unjudged(self) -> LearnedSolution:
+        told = told_status(self._stated_status, self.details)
         return LearnedSolution(
             specification=self.specification,
             potentials=self.potentials,
             method=self.provenance.mechanism,
-            status=self.status,
+            status=self._stated_status,
             stats={name: value for name, value in self.details.items() if name != "status"},
             is_simulated=self.provenance.simulated,
-            problems=self.problems,
+            problems=() if told == self._stated_status.value else (f"The fit is {told}.",),
         )
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Problems of the fit, one sentence each; empty where none is known."""
-        told = told_status(self.status, self.details)
-        return () if told == self.status.value else (f"The fit is {told}.",)
+        return self.solution.problems
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -264,7 +268,12 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def status(self) -> Status:
-        """How the fit ended; an approximation where the mechanism, as Frank-Wolfe, checks no optimum."""
+        """How the fit ended; not trusted where the measurements contradict it."""
+        return self.solution.status
+
+    @property
+    def _stated_status(self) -> Status:
+        """How the fit ended by its details; approximate where the mechanism, as Frank-Wolfe, checks no optimum."""
         stated = self.details.get("status")
         return Status(stated) if stated in Status else Status.APPROXIMATE
 

@@ -171,16 +171,24 @@ class LearnedMonomials(LearnedNetwork):
                 moves[self.sets.positions[tuple(v for v in members if v not in constant)]] = True
         return is_absent, moves
 
+    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
+        """Return the coefficients of sets that hold some of the variables."""
+        return np.array([is_chosen[list(members)].any() for members in self.sets], dtype=bool)
+
     @property
     def width(self) -> float:
         r"""The largest :math:`\sum_{I \ni i} |h_I|` of a variable, nats."""
+        return float(self._widths().max())
+
+    def _widths(self) -> FloatArray:
+        r"""Return :math:`\sum_{I \ni i} |h_I|` of each variable, nats, shape (p,)."""
         size = np.abs(self.coefficients)
         sums = np.zeros(self.sets.variables)
         for k, level in enumerate(self.sets.levels):
             start, stop = self.sets.offsets[k : k + 2]
             for column in level.T:
                 np.add.at(sums, column, size[start:stop])
-        return float(sums.max())
+        return sums
 
     @property
     def specification(self) -> ModelSpecification:

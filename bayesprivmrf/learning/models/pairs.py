@@ -163,6 +163,17 @@ class LearnedPairs(LearnedNetwork):
         """Return what each row belongs to, by the name of a level of an index."""
         return {"variable": list(self.domain.variables)}
 
+    def _widths(self) -> FloatArray:
+        r"""Return :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|` of each variable, nats, shape (p,)."""
+        by_state = np.maximum.reduceat(np.abs(self.coupling_matrix), self.starts[:-1], axis=1).sum(axis=1)
+        return np.maximum.reduceat(by_state + np.abs(self.field_vector), self.starts[:-1])
+
+    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
+        """Return the entries of tables and fields of some of the variables."""
+        by_row = np.repeat(is_chosen, np.diff(self.starts))
+        first, second = self._entries
+        return np.concatenate([by_row[first] | by_row[second], by_row])
+
     def coordinates(self) -> Coordinates:
         """Return the pair or variable of each entry; couplings are of kind 0, fields of kind 1."""
         owner, (rows, columns), p = self._owner, self._entries, len(self.domain.variables)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
@@ -88,10 +87,9 @@ class LearnedPotentials(LearnedNetwork):
         """Log potentials, nats, one table a clique."""
         return self.tables
 
-    @cached_property
-    def solution(self) -> LearnedSolution:
-        """The model as a `bayesprivmrf.Solution`; with intervals where it was learned in rounds."""
-        return with_intervals(super().solution, self.statistics, self.total, self.groups)
+    def _unjudged(self) -> LearnedSolution:
+        """Return the solution before it is judged; with intervals where it was learned in rounds."""
+        return with_intervals(super()._unjudged(), self.statistics, self.total, self.groups)
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
@@ -248,45 +246,3 @@ def _restored_groups(content: Fields, domain: Domain) -> tuple[tuple[int, ...], 
 def _filled(table: np.ndarray) -> np.ndarray:
     finite = np.isfinite(table)
     return np.where(finite, table, table[finite].mean()).ravel()
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class Trials:
-    """Every model of a search over settings, released together.
-
-    Parameters
-    ----------
-    settings
-        The settings that were tried, in order.
-    releases
-        One a trial. Each carries the guarantee of the search as a whole, which holds for any choice among them.
-    guarantee
-        Guarantee of the search as a whole.
-    one_alone
-        The promise that a single trial would have had by itself. No choice among several satisfies it.
-    """
-
-    settings: tuple[Mapping[str, Any], ...]
-    releases: tuple[LearnedPotentials, ...]
-    guarantee: PrivacyGuarantee
-    one_alone: PrivacyGuarantee
-
-    statistics: ClassVar[None] = None
-    _without_tables: ClassVar[str] = "each of its `releases` is a model already"
-
-    def best(self, score: Callable[[LearnedPotentials], float]) -> LearnedPotentials:
-        """Return the release of the highest score, the first of several.
-
-        A score that looks at protected records spends budget that no guarantee here counts: use one of public
-        knowledge, or of records that are not protected.
-        """
-        return max(self.releases, key=score)
-
-    def __len__(self) -> int:
-        return len(self.releases)
-
-    def __repr__(self) -> str:
-        simulated = any(release.provenance.simulated for release in self.releases)
-        mark = " (SIMULATED: protects nobody)" if simulated else ""
-        statement = self.releases[0].privacy_statement() if simulated else self.guarantee.sentence()
-        return f"Trials{mark}\n  trials     {len(self)}\n  privacy    {statement}"

@@ -34,6 +34,11 @@ class SavedMap:
         if "kind" in vars(cls):
             _MAPS.add(cls.kind, cls)
 
+    @property
+    def bound(self) -> float | None:
+        """Declared bound on the size of each variable's couplings and field together, nats; ``None`` without one."""
+        return None
+
     @abstractmethod
     def as_dict(self) -> dict[str, Any]:
         """Return the kind and the settings as values that JSON can hold."""

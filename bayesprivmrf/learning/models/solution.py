@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
 from bayesprivmrf.chains.gibbs import gibbs_draws
-from bayesprivmrf.errors import ModelTooLargeError, SamplingWarning
-from bayesprivmrf.inference.criticism.assumptions import model_assumptions
-from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.marginals import sample
+from bayesprivmrf.errors import ModelError, ModelTooLargeError, SamplingWarning
+from bayesprivmrf.inference.criticism import contradictions, learned_contradictions, model_assumptions
+from bayesprivmrf.inference.evidence import gather
+from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.tables import FloatArray, parent
+from bayesprivmrf.release import NoisyStatistics
 
 _MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
+_JUDGED = 1 << 24  # bytes of a model up to which it is compared with its measurements, within a second
 _LIBRARY = str(Path(__file__).parents[2])  # the folder of the package, whose lines a warning skips
 
 
@@ -27,7 +31,14 @@ class LearnedSolution(Solution):
 
     Marginals are exact, and refused with a `ModelTooLargeError` where the model is too wide. Records are drawn of any
     model; a `SamplingWarning` says if the chains did not mix.
+
+    Parameters
+    ----------
+    contradictions
+        Problems of the fit that its own measurements show; they are among `problems` as well.
     """
+
+    contradictions: tuple[str, ...] = ()
 
     _remedy_without_interval: ClassVar[str] = (
         "the learned model's `interval()` is for its couplings; those of tables are had by SelectMeasure(rho), or by "
@@ -51,6 +62,47 @@ class LearnedSolution(Solution):
     def assumptions(self) -> tuple[str, ...]:
         """Assumptions that answers rest on, one sentence each: the graph was learned, not declared."""
         return model_assumptions(self.specification, self.of_records, "Learned")
+
+    def judged(self, statistics: NoisyStatistics | None, *, is_shrunk: bool = False) -> Self:
+        """Return the same distribution, not trusted where the measurements that it was fitted to contradict it.
+
+        Parameters
+        ----------
+        statistics
+            The measurements.
+        is_shrunk
+            Whether the estimate counts sampling as noise, so that it may differ from the records by more than noise.
+            Its model is then judged: whether any of its distributions is near the measurements.
+
+        Notes
+        -----
+        Models that take more than 16 MiB are not judged.
+        """
+        if statistics is None:
+            return self
+        try:
+            evidence = gather(statistics, needs_kernel=False)
+            model = self.specification
+            marginal_engine(model.cardinalities, model.scopes, memory_limit=_JUDGED)
+            tables = [np.ravel(self._table_of(scope)) for scope in evidence.specification.scopes]
+        except (ModelError, ModelTooLargeError):  # measurements that no estimator reads
+            return self
+        marginals = np.concatenate([np.zeros(0), *tables])
+        if is_shrunk:
+            problems, numbers = contradictions(evidence, np.zeros(marginals.size), marginals=marginals)
+        else:
+            problems, numbers = learned_contradictions(evidence, marginals)
+        status = Status.NOT_TRUSTED if problems else self.status
+        stats = {**self.stats, **numbers}
+        return replace(
+            self, status=status, stats=stats, problems=(*self.problems, *problems), contradictions=problems
+        )
+
+    def _table_of(self, scope: Sequence[int]) -> FloatArray:
+        model = self.specification
+        if parent(model.scopes, scope) is None:
+            return self._marginal_table(scope, {})
+        return model.project(self.marginals.flat, scope)
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Return records as states' codes, shape (size, p), and whether they can be trusted.

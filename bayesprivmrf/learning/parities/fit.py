@@ -32,7 +32,7 @@ from bayesprivmrf.threads import one_blas_thread
 _FLOOR = 0.01  # of a ridge's squared deviation, in error variances
 _DENSE = 1600  # coefficients up to which covariances are factorised
 _ITERATIONS = 1000
-_DIVERGED = 300.0  # nats: no finite maximum is there
+_DIVERGED = 300.0  # nats: no finite maximum is there, and a search that reaches it says "diverged"
 _NEWTON_ROUNDS, _HALVINGS = 200, 40
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from bayesprivmrf.checks import at_least, whole_number
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.monomials import (
@@ -186,7 +187,7 @@ class ReleasedParities(Released):
         if INTERRUPTED_BY in self.details:
             stopped["status"] = str(Status.STOPPED_EARLY.value)
         paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
-        return LearnedMonomials(
+        learned = LearnedMonomials(
             domain=self.domain,
             sets=fitting.sets,
             coefficients=coefficients,
@@ -198,6 +199,12 @@ class ReleasedParities(Released):
             details={**self.details, **details, **stopped, **told.details},
             unsupported=told.unsupported,
         )
+        if order < self.sets.order:  # sums of more variables are no parameters of the model
+            return learned
+        judged = learned.solution.judged(self.statistics, is_shrunk=True)
+        for problem in judged.contradictions:
+            warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=2)
+        return replace(learned, details={**judged.stats, "status": judged.status.value})
 
     def _told(self) -> Told:
         """Return what the noisy numbers tell of records: by sums of single variables, where their noise has a law."""

@@ -27,6 +27,17 @@ A table of k cells has one orthonormal zero-sum effect block for each subset S o
 3. **The number of records**, where it is private, is estimated by the sums of the tables, with the variance
    :math:`v_N`. All effects except the constant one are divided by it. This adds
    :math:`(\hat p(x) - 1/k)^2 v_N / \hat N^2` to the variance of a cell of k.
+
+**Cells that may be empty** hold something in every model of finite effects, and take it from other cells. Let
+:math:`m(y)` be what a cell y holds if its interval reaches 0, else 0. If these cells are empty, what they hold
+belongs to others. The tables of single variables are known far better than joint ones, so that a cell x rises only by
+what is given back in its slice of every variable, and at most by
+
+.. math:: S(x) = \min_v \sum_{y \ne x,\, y_v = x_v} m(y) .
+
+Nothing in the release says how much of it is given back. With a share that is uniform between none and all, its mean
+square is :math:`S(x)^2 / 3`, which is added to the variance above the estimate. So the joint cells of questions that
+are skipped together are covered (docs/benchmarks.md, "Nearly deterministic columns").
 """
 
 from __future__ import annotations
@@ -39,18 +50,19 @@ from itertools import combinations
 
 import numpy as np
 
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import (
-    PRIOR_DEVIATIONS,
     RoundFit,
     effect_moments,
     effect_precision,
     pooled_means,
+    prior_deviations,
 )
 from bayesprivmrf.learning.rounds.learned_scales import Expansion, has_scales, in_cells
 from bayesprivmrf.learning.rounds.tables import NoisyTable
-from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 _UNMEASURED = 2.0
@@ -59,10 +71,8 @@ _UNMEASURED = 2.0
 _CONTRADICTED = 2.0
 """Standard deviations of d beyond which the numbers contradict the prior: one cell in twenty by chance."""
 
-_ONE_SIDED = 0.25
-"""Share of the distance at which an end is excluded over which a limit leaves the end; arbitrary, for continuity."""
-
 _LEAST_SPREAD = 1e-9
+_TAIL = 0.00135  # probability that a normal variable exceeds three standard deviations
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -105,8 +115,7 @@ class CellErrors:
         free = [v for v in scope if cards[v] > 1]
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
             mean, second = effect_moments(cards, subset, margin(table, scope, subset))
-            prior = np.maximum(second - mean**2, _LEAST_SPREAD)
-            prior = prior * PRIOR_DEVIATIONS[min(len(subset), len(PRIOR_DEVIATIONS)) - 1]
+            prior = np.maximum(second - mean**2, _LEAST_SPREAD) * prior_deviations(len(subset))
             if subset not in place:
                 missing.append(subset)
                 precision = self.total**2 / (_UNMEASURED**2 * self.last_variance)
@@ -146,6 +155,42 @@ class CellErrors:
             variance = np.tensordot(variance, weights**2, axes=(0, 0))
         return math.sqrt(float(variance))
 
+    def stands_out(self, pair: Scope) -> bool:
+        r"""Return True if two variables depend, in their measured tables, by more than noise and sampling explain.
+
+        The rule is that of `bayesprivmrf.learning.select_measure.couplings`. With the covariances c of the contrasts
+        of the two variables' merged states, noise variance v and sampling variance r, :math:`\sum c^2 / (v + r)` is
+        above the chi-squared quantile that corresponds to three standard deviations of a normal variable.
+        """
+        from scipy.special import chdtri
+
+        cards = [self.model.specification.cardinalities[v] for v in pair]
+        held = [each for each in self.tables if set(pair) <= set(each.scope)]
+        if not held or min(cards) < 2:
+            return False
+        precisions = [math.prod(cards) / (float(np.max(e.variance)) * e.values.size) for e in held]
+        margins = [margin(e.values, e.scope, pair) for e in held]
+        joint = sum(p * m for p, m in zip(precisions, margins, strict=True)) / (sum(precisions) * self.total)
+        bases = [contrasts(k) for k in cards]
+        alone = [self.model._marginal_table((v,), {}) for v in pair]
+        means = [basis.T @ p for basis, p in zip(bases, alone, strict=True)]
+        spreads = [p @ basis**2 - mean**2 for basis, p, mean in zip(bases, alone, means, strict=True)]
+        covariance = bases[0].T @ joint @ bases[1] - np.multiply.outer(*means)
+        noise = 1 / (sum(precisions) * self.total**2) + np.multiply.outer(*spreads) / self.total
+        return bool((covariance**2 / noise).sum() > chdtri(covariance.size, _TAIL))
+
+    @property
+    def fixed_scales(self) -> tuple[str, ...]:
+        """A sentence that says so where the model is too large for scales of its effects to be learned; else none."""
+        model = self.model.specification
+        size = Effects.of(model.cardinalities, model.scopes).size
+        if size <= DENSE_LIMIT:
+            return ()
+        return (
+            f"Effects of one order have the same prior scale, because the model has {size:,} coordinates and scales "
+            f"are learned up to {DENSE_LIMIT:,}: strong dependence may be understated.",
+        )
+
     @cached_property
     def _pooled(self) -> tuple[Effects, FloatArray, FloatArray]:
         """The effects of the model, their pooled noisy means, and the noise variances of these."""
@@ -170,18 +215,14 @@ class CellErrors:
         return Expansion(fit=fit, told=told, variances=variances)
 
 
-def excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
-    """Return the degree to which the measured numbers exclude an end of the range without a prior, from 0 to 1.
-
-    A prior of finite effects excludes an empty cell, whatever was measured. A limit is therefore the end itself where
-    the noise reaches it, and moves away from the end over a quarter of that distance.
+def given_back(held: FloatArray) -> FloatArray:
+    """Return the mean square of what a cell may gain from cells that may be empty; see the module.
 
     Parameters
     ----------
-    distance
-        Distance from the estimate to the end.
-    reach
-        Half-width of the interval of a cell without a prior, at the same level.
+    held
+        Probabilities of the cells that may be empty, and 0 of the others.
     """
-    beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
-    return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)
+    axes = range(held.ndim)
+    slices = [held.sum(axis=tuple(a for a in axes if a != own), keepdims=True) - held for own in axes]
+    return np.minimum.reduce(slices) ** 2 / 3

@@ -39,6 +39,7 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from bayesprivmrf.inference.optimize import MEMORY, minimize
 from bayesprivmrf.inference.solution import Status
@@ -163,7 +164,7 @@ def fit_tables(
     engine = engine_of(effects)
     beta = np.zeros(effects.size) if last is None else carried(effects, last)
     spread = _spreads(effects, engine, beta)
-    ridge = variances / (spread * _prior(effects) ** 2)
+    ridge = variances / (spread * prior_deviations(effects.orders) ** 2)
     unit = 1 / np.sqrt(spread + ridge)
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
@@ -238,9 +239,9 @@ def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray
     return math.sqrt((squares / np.maximum(np.bincount(kinds), 1)).max(initial=0.0))
 
 
-def _prior(effects: Effects) -> FloatArray:
-    """Return τ of each coordinate, nats."""
-    return np.array(PRIOR_DEVIATIONS)[np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1]
+def prior_deviations(orders: ArrayLike) -> FloatArray:
+    """Return the fixed τ of effects of these orders, nats."""
+    return np.array(PRIOR_DEVIATIONS)[np.minimum(orders, len(PRIOR_DEVIATIONS)) - 1]
 
 
 def number_of_records(measured: Sequence[NoisyTable]) -> tuple[float, float]:

@@ -15,7 +15,7 @@ replaced by 1/12. The scales are those of the noise-aware mode,
 variables are always measured, and a narrow prior would move people to states that nobody has. At the minimum
 the coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J.
 
-The covariance and the scales depend on each other, so both are updated `_RENEWALS` times. Forming J takes one product
+The covariance and the scales depend on each other, so both are updated `RENEWALS` times. Forming J takes one product
 per coordinate. Models of more than `DENSE_LIMIT` coordinates keep the scales of the search.
 """
 
@@ -42,13 +42,14 @@ from bayesprivmrf.learning.rounds.fit import (
     distance_in_noise,
     number_of_records,
     pooled_means,
+    prior_deviations,
 )
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
-_RENEWALS = 3
+RENEWALS = 3
 """Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)."""
 
 _SCALE_STEPS = 6
@@ -75,8 +76,7 @@ class _Prior(EffectsPrior):
     @property
     def first(self) -> FloatArray:
         """Log scales of the search before."""
-        kinds = np.minimum(np.array(self.orders, dtype=int), len(PRIOR_DEVIATIONS)) - 1
-        return np.log(np.array(PRIOR_DEVIATIONS))[kinds]
+        return np.log(prior_deviations(np.array(self.orders, dtype=int)))
 
 
 def has_scales(effects: Effects) -> bool:
@@ -248,7 +248,7 @@ def with_learned_scales(
     number, error = number_of_records(measured) if total is None else (total, 0.0)
     told, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
     found, scales = fit, None
-    for _ in range(_RENEWALS):
+    for _ in range(RENEWALS):
         expansion = Expansion(fit=found, told=told, variances=variances, log_scales=scales)
         found, scales = expansion.improved()
         if found.status is Status.DIVERGED:

@@ -18,7 +18,7 @@ and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points
 
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
 the shares as independent ones; the interval is cut off at 0 and 1, and contains these ends unless the measured
-numbers exclude them without a prior (`excluded`). docs/benchmarks.md, "Learning in rounds", reports the coverage.
+numbers exclude them without a prior (`cut_limits`). docs/benchmarks.md, "Learning in rounds", reports the coverage.
 Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.unmeasured`), which
 their notes state.
 """
@@ -26,7 +26,7 @@ their notes state.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -35,18 +35,18 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
-from bayesprivmrf.inference.limits import whole_limits
+from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.cell_errors import CellErrors, excluded
-from bayesprivmrf.learning.rounds.engine import Scope, margin
+from bayesprivmrf.learning.rounds.cell_errors import CellErrors, given_back
+from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, marks_of_unmeasured
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
 
@@ -57,7 +57,6 @@ TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 
 _LEAST_RECORDS = 0.5
-_TAIL = 0.00135  # probability that a normal variable exceeds three standard deviations
 _NAMED = 4  # merged states that a row's note names
 
 
@@ -88,6 +87,16 @@ class RoundsSolution(LearnedSolution):
             for v, (variable, states) in enumerate(zip(domain.variables, domain.states, strict=True))
             if merging.is_merged(v)
         }
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """Assumptions that answers rest on, one sentence each; those about merged states and fixed scales first."""
+        variables = range(len(self.specification.cardinalities))
+        merged = [
+            f"{note}, and depend on other variables alike." for _, _, note in self._merged_notes(variables)
+        ]
+        of_fit = (*self.of_records, *merged, *self._errors.fixed_scales)
+        return model_assumptions(self.specification, of_fit, "Learned")
 
     def interval(
         self,
@@ -159,10 +168,9 @@ class RoundsSolution(LearnedSolution):
             moved = moved * (self._number[1] / self.total) ** 2
             below, above = below + moved, above + moved
         axes = [scope.index(v) for v in query]
-        lower = np.maximum(estimate - z * np.sqrt(below), 0.0) * excluded(estimate, z * np.sqrt(plain))
-        upper = np.maximum(1 - estimate - z * np.sqrt(above), 0.0) * excluded(
-            1 - estimate, z * np.sqrt(plain)
-        )
+        held = estimate * (1 - excluded(estimate, z * np.sqrt(plain)))
+        above = above + given_back(held)
+        limits = cut_limits(estimate, np.sqrt(below), np.sqrt(above), prob, plain=np.sqrt(plain))
         domain = self.specification.domain
         marks = self._merged_marks(query) if len(query) > 1 else []
         for each in missing:
@@ -171,7 +179,7 @@ class RoundsSolution(LearnedSolution):
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not use
             marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
-        middle, least, most = (np.transpose(each, axes) for each in (estimate, lower, 1 - upper))
+        middle, least, most = (np.transpose(each, axes) for each in (estimate, *limits))
         if of == "records":
             middle, least, most = (self.total * each for each in (middle, least, most))
             least, most = whole_limits(middle, least, most)
@@ -200,29 +208,8 @@ class RoundsSolution(LearnedSolution):
         return whole.log_partition, np.concatenate([np.zeros(0), *(table.ravel() for table in tables)])
 
     def stands_out(self, first: int, second: int) -> bool:
-        r"""Return True if two variables depend, in their measured tables, by more than noise and sampling explain.
-
-        The rule is that of `bayesprivmrf.learning.select_measure.couplings`. With the covariances c of the contrasts
-        of the two variables' merged states, noise variance v and sampling variance r, :math:`\sum c^2 / (v + r)` is
-        above the chi-squared quantile that corresponds to three standard deviations of a normal variable.
-        """
-        from scipy.special import chdtri
-
-        pair = (min(first, second), max(first, second))
-        cards = [self._merging.cardinalities[v] for v in pair]
-        held = [each for each in self._tables if set(pair) <= set(each.scope)]
-        if not held or min(cards) < 2:
-            return False
-        precisions = [math.prod(cards) / (float(np.max(e.variance)) * e.values.size) for e in held]
-        margins = [margin(e.values, e.scope, pair) for e in held]
-        joint = sum(p * m for p, m in zip(precisions, margins, strict=True)) / (sum(precisions) * self.total)
-        bases = [contrasts(k) for k in cards]
-        alone = [self._merged._marginal_table((v,), {}) for v in pair]
-        means = [basis.T @ p for basis, p in zip(bases, alone, strict=True)]
-        spreads = [p @ basis**2 - mean**2 for basis, p, mean in zip(bases, alone, means, strict=True)]
-        covariance = bases[0].T @ joint @ bases[1] - np.multiply.outer(*means)
-        noise = 1 / (sum(precisions) * self.total**2) + np.multiply.outer(*spreads) / self.total
-        return bool((covariance**2 / noise).sum() > chdtri(covariance.size, _TAIL))
+        """Return True if two variables depend, in their measured tables, by more than noise and sampling explain."""
+        return self._errors.stands_out((min(first, second), max(first, second)))
 
     def effect_error(self, scope: Scope, states: Sequence[int]) -> float:
         r"""Return the standard deviation of an entry of an effect's table, to first order.
@@ -285,20 +272,22 @@ class RoundsSolution(LearnedSolution):
             table = table * share
         return below, above, plain, missing
 
-    def _merged_marks(self, query: Sequence[int]) -> list[Mark]:
-        """Return marks for the cells of each group of merged states; their notes name the states."""
-        domain, merging = self.specification.domain, self._merging
-        shape, marks = [domain.cardinalities[v] for v in query], []
-        for axis, v in enumerate(query):
-            for part in merging.parts(v):
-                own = np.isin(np.arange(shape[axis]), part).reshape(
-                    [-1 if a == axis else 1 for a in range(len(shape))]
-                )
+    def _merged_notes(self, variables: Sequence[int]) -> Iterator[tuple[int, list[int], str]]:
+        """Yield each group of merged states of some variables: the place of its variable, its states, and a note."""
+        domain = self.specification.domain
+        for place, v in enumerate(variables):
+            for part in self._merging.parts(v):
                 named = ", ".join(str(domain.states[v][s]) for s in part[:_NAMED])
                 more = ", ..." if len(part) > _NAMED else ""
-                note = f"{domain.variables[v]}: {named}{more} are merged in the fit"
-                marks.append(Mark(RowStatus.DOUBTFUL, note, np.broadcast_to(own, shape)))
-        return marks
+                yield place, part, f"{domain.variables[v]}: {named}{more} are merged in the fit"
+
+    def _merged_marks(self, query: Sequence[int]) -> list[Mark]:
+        """Return marks for the cells of each group of merged states; their notes name the states."""
+        shape = [self.specification.domain.cardinalities[v] for v in query]
+        return [
+            Mark(RowStatus.DOUBTFUL, note, np.isin(np.indices(shape)[axis], part))
+            for axis, part, note in self._merged_notes(query)
+        ]
 
     @cached_property
     def _merged(self) -> Solution:

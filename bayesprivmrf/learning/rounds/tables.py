@@ -32,10 +32,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import ndtri
 
+from bayesprivmrf.checks import truth
 from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label
@@ -44,6 +46,7 @@ from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import coarsened, table
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
+from bayesprivmrf.release.codec import positions
 
 RARE = 3.0
 """Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
@@ -71,6 +74,18 @@ class MergeRule:
 
     is_ordered: bool = False
     apart: tuple[int, ...] = ()
+
+    def as_list(self) -> list[Any]:
+        """Return plain values that JSON can hold; `restored` is the inverse."""
+        return [self.is_ordered, list(self.apart)]
+
+    @classmethod
+    def restored(cls, written: Sequence[Any], cardinalities: Sequence[int]) -> tuple[MergeRule, ...]:
+        """Return the rules of all variables, as `as_list` wrote them; anything else is an error of the file."""
+        return tuple(
+            cls(is_ordered=truth("is_ordered", is_ordered), apart=positions(apart, states))
+            for (is_ordered, apart), states in zip(written, cardinalities, strict=True)
+        )
 
 
 FREE = MergeRule()

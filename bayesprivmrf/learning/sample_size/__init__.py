@@ -1,4 +1,4 @@
-"""How many records learning needs: lower bounds and their hard instances, the papers' theorems, a fitted law."""
+"""How many records learning needs: lower bounds with their constants, and laws fitted to measured errors."""
 
 import lazy_loader
 

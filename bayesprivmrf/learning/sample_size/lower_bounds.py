@@ -23,10 +23,10 @@ of T give :math:`E T_r \le \sinh(\epsilon) E|T_r'| + 2 \delta \max|T|` and :math
 
 For more states, an even number, all signs of a pair's table are equal, and the same holds.
 
-**Packing** (Theorems 7.1 and 7.4). M models: the uniform one, and all with h groups (`instances`). Who has error
-below :math:`\eta/2`, or finds the graph, tells them apart; say with probability b each. Independent records of a
-member and of the uniform one can be drawn so that each record differs with probability :math:`\tau`, the total
-variation.
+**Packing** (Theorems 7.1 and 7.4). M models: the uniform one, and all with h groups, as in
+benchmarks/papers/hard_instances.py of the repository. Who has error below :math:`\eta/2`, or finds the graph, tells
+them apart; say with probability b each. Independent records of a member and of the uniform one can be drawn so that
+each record differs with probability :math:`\tau`, the total variation.
 
 - Pure privacy: :math:`P_0(S_c) \ge E e^{-\epsilon D} 1_{S_c}`, D binomial of mean :math:`n\tau`; by
   Jensen's inequality given :math:`S_c` it is at least :math:`b e^{-\epsilon n \min(1, \tau/b)}`. These are
@@ -48,7 +48,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bayesprivmrf.learning.sample_size.instances import log_members
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
@@ -71,7 +70,7 @@ def for_replacing(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee | None
     return PrivacyGuarantee(epsilon=2 * guarantee.epsilon, delta=delta, **common)
 
 
-def _reach(guarantee: PrivacyGuarantee) -> float:
+def reach(guarantee: PrivacyGuarantee) -> float:
     """Return s, by which a mean that one record has an influence on may move, in standard deviations."""
     if guarantee.rho is not None:
         return math.sqrt(math.expm1(min(2 * guarantee.rho, 700.0)))
@@ -101,22 +100,7 @@ def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
     if task.goal != "parameters" or task.states % 2 or spare <= 0:
         return 0.0
     slack = 8 * guarantee.delta * largest * math.sqrt(pairs)
-    return math.sqrt(pairs) * spare / (task.size * _reach(guarantee) + slack)
-
-
-def fingerprinting_error(variables: int, width: float, total: int, guarantee: PrivacyGuarantee) -> float:
-    """Return the root mean square error that no private learner of an Ising model can get below, on average.
-
-    The average is over couplings as `random_means` draws them. It is the error whose `fingerprinting_records` is the
-    number of records.
-    """
-    pairs, largest = variables // 2, math.tanh(width)
-    slope = total * _reach(guarantee) / math.sqrt(pairs)
-    rest = 1 / 3 - 8 * guarantee.delta * largest * total
-    if rest <= 0:
-        return 0.0
-    # the positive root of error^2 / largest^2 + slope error = rest
-    return 2 * rest / (slope + math.sqrt(slope**2 + 4 * rest / largest**2))
+    return math.sqrt(pairs) * spare / (task.size * reach(guarantee) + slack)
 
 
 def divergences(size: float, states: int = 2, order: int = 2) -> tuple[float, float]:
@@ -151,6 +135,28 @@ def fano_nats(log_others: float, success: float = SUCCESS) -> float:
     """
     entropy = -success * math.log(success) - (1 - success) * math.log1p(-success)
     return float(np.logaddexp(0.0, log_others)) - entropy - (1 - success) * log_others
+
+
+def log_members(variables: int, order: int, groups: int, signs: int = 0) -> float:
+    r"""Return the logarithm of how many models have that many groups.
+
+    The groups can be chosen in :math:`p! / ((p - sh)!\, (s!)^h\, h!)` ways, and each has :math:`2^{\mathrm{signs}}`
+    tables.
+
+    Parameters
+    ----------
+    variables, order, groups
+        p, s and h, with s h at most p.
+    signs
+        How many signs a table has; 0 for one table.
+    """
+    return (
+        math.lgamma(variables + 1)
+        - math.lgamma(variables - order * groups + 1)
+        - groups * math.lgamma(order + 1)
+        - math.lgamma(groups + 1)
+        + groups * signs * math.log(2)
+    )
 
 
 def _packings(task: Task) -> Iterator[tuple[float, float, float]]:

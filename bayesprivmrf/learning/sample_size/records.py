@@ -1,10 +1,9 @@
-"""Records needed to learn: every bound, theorem and law that answers a question, one a row."""
+"""Records needed to learn a model: the lower bounds and the measured laws that answer a question, one a row."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.errors import ArgumentError
@@ -16,7 +15,6 @@ from bayesprivmrf.learning.sample_size.lower_bounds import (
     packing_records,
 )
 from bayesprivmrf.learning.sample_size.task import Goal, Task
-from bayesprivmrf.learning.sample_size.theorems import UPPER_BOUNDS, rho_within
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 if TYPE_CHECKING:
@@ -35,10 +33,9 @@ def records_needed(
     order: int = 2,
     width: float = 1.0,
 ) -> pd.DataFrame:
-    r"""Return how many records it takes to learn a Markov random field, by all that is known of it.
+    r"""Return how many records it takes to learn a Markov random field, by lower bounds and by measurement.
 
-    Reads no data. docs/lower_bounds.md derives the lower bounds. The paper's theorems are for replace-one neighbours,
-    and under add-or-remove-one they are taken at the same budget.
+    Reads no data. docs/lower_bounds.md derives the lower bounds.
 
     Parameters
     ----------
@@ -58,10 +55,9 @@ def records_needed(
     Returns
     -------
     DataFrame
-        One row an answer: ``kind`` (``"lower"``, ``"upper"`` or ``"measured"``), ``records`` (NaN where there is no
-        answer), ``low`` and ``high`` (two standard deviations of the error about a fitted law; equal otherwise),
-        ``constant`` (``"proved"``, ``"order, constant 1"``, ``"fitted"`` or ``"extrapolated"``), ``source`` and
-        ``says``. A number at constant 1 tells how the need grows, not how large it is.
+        One row an answer: ``kind`` (``"lower"`` or ``"measured"``), ``records`` (NaN where there is no answer),
+        ``low`` and ``high`` (two standard deviations of the error about a fitted law; equal otherwise), ``constant``
+        (``"proved"``, ``"fitted"`` or ``"extrapolated"``), ``source`` and ``says``.
 
     Raises
     ------
@@ -75,7 +71,7 @@ def records_needed(
     >>> promise = PrivacyGuarantee(rho=0.1, adjacency="replace-one")
     >>> table = planning.records_needed(50, 0.05, promise)
     >>> table.groupby("kind")["records"].min().round(-2).to_dict()
-    {'lower': ..., 'measured': ..., 'upper': ...}
+    {'lower': ..., 'measured': ...}
     """
     import pandas as pd
 
@@ -85,7 +81,7 @@ def records_needed(
             "PrivacyGuarantee(rho=..., adjacency=...)."
         )
     task = Task(variables=variables, size=size, goal=goal, states=states, order=order, width=width)
-    rows = [*_lower(task, for_replacing(guarantee)), *_upper(task, guarantee), *_measured(task, guarantee)]
+    rows = [*_lower(task, for_replacing(guarantee)), *_measured(task, guarantee)]
     filled = [{"low": row["records"], "high": row["records"]} | row for row in rows]
     return pd.DataFrame(filled, columns=["kind", "records", "low", "high", "constant", "source", "says"])
 
@@ -107,28 +103,6 @@ def _bounds(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[tuple[st
     if task.goal == "parameters":
         source = f"fingerprinting, {guarantee.form} privacy"
         yield source, fingerprinting_records(task, guarantee), "for a root mean square error so small"
-
-
-def _upper(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
-    rho = None if guarantee is None else rho_within(guarantee)
-    forms: dict[str, tuple[Any, ...]] = {"none": ()} if guarantee is None else {}
-    if rho is not None:
-        forms["zero-concentrated"] = (rho,)
-    if guarantee is not None and guarantee.form == "approximate" and guarantee.epsilon:
-        forms["approximate"] = (guarantee.epsilon, guarantee.delta)
-    for bound in UPPER_BOUNDS:
-        serves = bound.goal in (task.goal, "parameters")
-        if not serves or bound.privacy not in forms or not bound.covers(task):
-            continue
-        is_half = bound.goal != task.goal  # couplings to half the smallest tell the graph
-        sized = replace(task, goal="parameters", size=task.size / 2) if is_half else task
-        yield {
-            "kind": "upper",
-            "records": bound.needed(sized, *forms[bound.privacy]),
-            "constant": "order, constant 1",
-            "source": bound.source,
-            "says": f"couplings to half the size, {bound.statement}" if is_half else bound.statement,
-        }
 
 
 def _measured(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
@@ -155,3 +129,33 @@ def _measured(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
         if guarantee is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             said += "; measured for replace-one, whose noise is larger"
         yield row | {"records": records, "low": low, "high": high, "says": said}
+
+
+def rho_within(guarantee: PrivacyGuarantee) -> float | None:
+    """Return the rho that a zero-concentrated learner may spend; ``None`` where none keeps a pure guarantee.
+
+    Under an approximate guarantee it is the largest that implies it, to a millionth.
+    """
+    if guarantee.rho is not None:
+        return guarantee.rho
+    if guarantee.form == "pure":
+        return None
+    allowed = guarantee.epsilon
+    assert allowed is not None
+
+    def is_within(log_rho: float) -> bool:
+        stated = PrivacyGuarantee(rho=math.exp(log_rho), adjacency=guarantee.adjacency)
+        try:
+            epsilon = stated.to_approximate(guarantee.delta).epsilon
+        except ArgumentError:  # so large a rho that it has no epsilon
+            return False
+        assert epsilon is not None
+        return epsilon <= allowed
+
+    low, high = -60.0, math.log(max(allowed, 1e-20)) + 3
+    if not is_within(low):
+        return None
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_within(middle) else (low, middle)
+    return math.exp(low)

@@ -1,4 +1,4 @@
-"""The goal of learning, and how well it is to be met: the question that bounds, theorems and laws answer."""
+"""The goal of learning, and how well it is to be met: the question that bounds and measured laws answer."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Task:
         whole_number("order", self.order, 2, self.variables, remedy="2 is for couplings of pairs")
         if self.order > 2 and self.states > 2:
             raise ArgumentError(
-                f"`order` must be 2 for more than two states, got {self.order!r}; the theorems cover pairs of any "
+                f"`order` must be 2 for more than two states, got {self.order!r}; the bounds cover pairs of any "
                 "states, and larger interactions of two states."
             )
         for name in ("size", "width"):

@@ -53,6 +53,7 @@ from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.pairs import pair_arrays
+from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.learning.select_measure.fall_back import fall_back
 from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
@@ -191,6 +192,8 @@ class PairTargets:
         :math:`t_i`, one array of K - 1 a variable, and the noise variance of its entries, shape (p,).
     pair, pair_noise
         :math:`t_{ij}`, one array of (K - 1, K' - 1) a pair, and the noise variance of all entries.
+    rules
+        Those of the plan.
     """
 
     cardinalities: tuple[int, ...]
@@ -202,6 +205,7 @@ class PairTargets:
     single_noise: FloatArray
     pair: list[FloatArray]
     pair_noise: float
+    rules: tuple[MergeRule, ...] = ()
 
     @classmethod
     def of(
@@ -216,9 +220,8 @@ class PairTargets:
         total, total_variance
             Number of records as released by itself, at least 1, and the variance of its noise; 0 where it is public.
         """
-        if plan.form == "moments":
-            return cls._of_moments(measured, plan, total, total_variance)
-        return cls._of_tables(measured, plan, total, total_variance)
+        made = cls._of_moments if plan.form == "moments" else cls._of_tables
+        return replace(made(measured, plan, total, total_variance), rules=plan.rules)
 
     @classmethod
     def _of_moments(

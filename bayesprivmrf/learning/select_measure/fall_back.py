@@ -6,8 +6,8 @@ look at noisy numbers alone.
 
 1. **Rare states merged**, where tables are measured. Most of the cells of a large table are next to empty: noise
    makes them negative, no model has such means, and along these directions the likelihood is flat. The states of a
-   variable whose noisy counts are below three deviations become one, as in rounds
-   (`bayesprivmrf.learning.rounds.tables`).
+   variable whose noisy counts are below three deviations are merged by the declared rules, as in rounds
+   (`bayesprivmrf.learning.rounds.tables`): only neighbors of an order, and never the state for missing values.
    With :math:`M_i` the map from states to groups, :math:`g_i = M_i 1` the groups' sizes and :math:`\tilde Q_i` the
    contrasts of groups, a pair's table :math:`y_{ij}`, rebuilt from its means, has the mean effect :math:`\tilde
    t_{ij} = \tilde Q_i^\top M_i y_{ij} M_j^\top \tilde Q_j / N`. A pair's own means have noise of one variance v on
@@ -139,7 +139,7 @@ class MergedTargets:
     @classmethod
     def of(cls, targets: PairTargets) -> MergedTargets:
         """Return the means with rare states merged."""
-        return cls(targets=targets, merging=Merging.of(*targets.counts()))
+        return cls(targets=targets, merging=Merging.of(*targets.counts(), targets.rules))
 
     @property
     def cards(self) -> tuple[int, ...]:

@@ -94,7 +94,6 @@ _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
 _CHUNK = 1 << 22  # entries of the matrix of effects
 _NODES = 41  # of the integral over sampling
 _HALVINGS = 30
-_SECOND = 1.0
 _LEAST_VARIANCE = 1e-9  # records squared
 _ROUNDING = 1e-12  # of the largest eigenvalue: what a smaller one is, rounding decides
 
@@ -160,11 +159,6 @@ class CouplingsByMeasurement(SavedMap):
         except BaseException as error:
             remember(error)
             return fit_couplings(measured, self.plan, total, self._total_variance, is_interrupted=True)
-
-    def linearised_cost(self, learned: LearnedPairs, *_: object) -> tuple[int, float]:
-        """Return that `linearised` simulates no release and takes about a second."""
-        require_own_fit(learned)
-        return 0, _SECOND
 
     def linearised(
         self, learned: LearnedPairs, prob: float, total: float, generator: np.random.Generator
@@ -312,7 +306,9 @@ def _left_out(model: _Model, tail: float) -> Limits:
         return low, high
     i, j = (np.arange(len(model.cards)).repeat(model.cards)[side] for side in (rows, columns))
     states, total = np.array(model.cards), model.total
-    share = np.clip(model.shares, 0.5 / total, 1 - 0.5 / total)
+    share = np.clip(
+        model.shares, 0.5 / total, 1 - 0.5 / total
+    )  # a state that nobody has is one of half a record
     variance, mean = share * (1 - share), share - 1 / states.repeat(states)
     size = 1 - 1 / states  # squared length of an indicator among contrasts
     noise = size[i] * size[j] * model.pair_noise
@@ -331,6 +327,7 @@ def _left_out(model: _Model, tail: float) -> Limits:
     threshold = np.sqrt(least * (noise + sampling))
     largest = _largest(threshold, noise, sampling, *_chosen_above(model, i, j), tail)
     limit = np.sqrt(both)
+    # a covariance at its limit, that of copies, is taken as just below it, where the logarithm is finite
     around = np.arctanh(np.clip(_covariances(model, rows, columns) / limit, -1 + 1e-9, 1 - 1e-9))
     with np.errstate(divide="ignore"):
         reach = np.arctanh(np.minimum(largest / limit, 1.0))

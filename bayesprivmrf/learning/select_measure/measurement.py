@@ -47,6 +47,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bayesprivmrf.learning.models.saved import require_states, written_pairs
+from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
@@ -81,6 +82,8 @@ class MeasurementPlan:
         Laws of the noise on each entry of steps 1 and 3.
     selection_scale
         Scale of the choice, in score steps; ``None`` where all candidates are measured.
+    rules
+        Rules for merging states, by variable, where a fit falls back on merged states; empty if all may be merged.
     """
 
     cardinalities: tuple[int, ...]
@@ -90,6 +93,7 @@ class MeasurementPlan:
     one_way: DiscreteGaussian
     two_way: DiscreteGaussian
     selection_scale: float | None
+    rules: tuple[MergeRule, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` is the inverse."""
@@ -102,6 +106,7 @@ class MeasurementPlan:
             "one_way": self.one_way.as_dict(),
             "two_way": self.two_way.as_dict(),
             "selection_scale": self.selection_scale,
+            **({"rules": [each.as_list() for each in self.rules]} if set(self.rules) - {MergeRule()} else {}),
         }
 
     @classmethod
@@ -119,6 +124,7 @@ class MeasurementPlan:
             one_way=content.law("one_way"),
             two_way=content.law("two_way"),
             selection_scale=content.positive("selection_scale", optional=True),
+            rules=MergeRule.restored(content.items("rules"), basis) if "rules" in content else (),
         )
 
 

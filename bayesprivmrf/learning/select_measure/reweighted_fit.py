@@ -44,7 +44,8 @@ _AVERAGED = 20  # where means are drawn, the last rounds' estimates are averaged
 _LARGEST_STEP, _DAMPED = 0.5, 0.5  # nats; share of a step whose curvature is that of an earlier round
 _HALVINGS = 12
 _NEAR, _FAR = 0.1, 1.0  # deviations of what is left to know
-_FARTHEST = 2.0  # prior deviations, at which a search begins at most
+# prior deviations, at which a search begins at most: it may end further out, but far out nothing has a curvature
+_FARTHEST = 2.0
 _ENDED = 1e-4  # nats
 _DRAWS, _CELLS = 20_000, 1 << 25
 _STRAIN = 0.5  # standard deviations of a mean

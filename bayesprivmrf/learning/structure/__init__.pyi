@@ -2,7 +2,7 @@ from .dependence_graph import THRESHOLDS, PairScores, excess_range, graphs_to_ch
 from .packed_records import UNIT, PackedRecords
 from .released import ReleasedGraph
 from .spanning_tree import gap_range, scaled_scores, stable_tree, tree_and_distance
-from .stability import LARGEST, answers_of_blocks, enough_blocks, most_frequent, release_threshold
+from .stability import LARGEST, release_threshold
 
 __all__ = [
     "LARGEST",
@@ -11,12 +11,9 @@ __all__ = [
     "PackedRecords",
     "PairScores",
     "ReleasedGraph",
-    "answers_of_blocks",
-    "enough_blocks",
     "excess_range",
     "gap_range",
     "graphs_to_choose",
-    "most_frequent",
     "release_threshold",
     "scaled_scores",
     "stable_graph",

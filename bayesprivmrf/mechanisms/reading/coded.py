@@ -70,10 +70,10 @@ def read_records(
     The arguments and errors are those of `record_codes`, and `count` is the column of a frequency table that says how
     many records each row stands for, at most 2^27 in all.
     """
-    frame = frame_of(data, [*domain.variables, *([] if count is None else [count])])
-    if count is None:
+    counts = Counts.of(count, domain.variables, _MOST_COUNTED)
+    frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])])
+    if counts is None:
         warn_of_counts(data, domain.variables, stacklevel=3)
-    counts = None if count is None else Counts(column=count, variables=domain.variables, most=_MOST_COUNTED)
 
     def read() -> CodedRecords:
         if counts is None:

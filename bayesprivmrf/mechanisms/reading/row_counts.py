@@ -50,11 +50,20 @@ class Counts:
     most: int = MOST_RECORDS
 
     def __post_init__(self) -> None:
+        if not isinstance(self.column, Hashable):
+            raise ArgumentError(f"`count` must be the name of a column, got a {type(self.column).__name__}.")
         if str(self.column) in map(str, self.variables):
             raise ArgumentError(
                 f"`count` must name a column that is no declared variable, got {self.column!r}; leave it out of the "
                 "model."
             )
+
+    @classmethod
+    def of(
+        cls, count: Hashable | None, variables: tuple[Variable, ...], most: int = MOST_RECORDS
+    ) -> Counts | None:
+        """Return the column that the argument `count` of a caller names, or None if it names none."""
+        return None if count is None else cls(column=count, variables=variables, most=most)
 
     def units(self, data: Any, frame: Any) -> IntArray:
         """Return how many records each row of an eager frame stands for, shape (rows,).
@@ -132,7 +141,7 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     if found:
         warnings.warn(
             f"each row counts as one record, and the column {found[0]!r} is not used. If it says how many records a "
-            "row stands for, pass its name as `count=` to `release` or `reference`; otherwise drop or rename it.",
+            "row stands for, pass its name as `count=` here; otherwise drop or rename it.",
             DeclarationWarning,
             stacklevel=stacklevel + 1,
         )

@@ -1,10 +1,16 @@
-r"""How long rounds take and how much memory, from public sizes alone: variables, states, and a number of records.
+r"""Forecasts of the time and memory of rounds, from public sizes alone: variables, states, and a number of records.
 
 The work is a sum of few products of these sizes, each times a constant: processor seconds of one core, measured as
-docs/benchmarks.md says ("Many columns"). What is not known beforehand is taken as it mostly is (pairs that are near,
-steps of a fit), and the model as growing from a forest to the room that its rounds have, of many variables to half of
-it. So a forecast of time is within a factor of three or so; the memory is an upper bound but for what the data frame
-itself takes.
+docs/benchmarks.md says ("Many columns"). What is not known beforehand is assumed to have a typical value (pairs that
+are near, steps of a fit). The model is assumed to grow from a forest to the cells that its rounds allow; that of many
+variables grows to half of them. A forecast of time is within a factor of about three. The memory is an upper bound,
+except for the memory of the data frame itself.
+
+The last fit learns prior scales (`bayesprivmrf.learning.rounds.learned_scales`) if the model has at most
+`DENSE_LIMIT` coordinates d. Each of its renewals takes :math:`d + 50` products of the covariance, each of which
+passes over all configurations or over the cells of the model, and factors d × d matrices. As d is not known
+beforehand, it is taken as six tenths of the coordinates of all single variables, pairs and triples, and at most as
+the number of cells of the model.
 """
 
 from __future__ import annotations
@@ -15,6 +21,9 @@ from typing import Any
 
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import require_memory
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
+from bayesprivmrf.learning.rounds.engine import MOST_CONFIGURATIONS
+from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.select_measure.plan import (
     ROUND_SHARES,
@@ -38,7 +47,13 @@ _FIT = 90e-9  # one cell of the model in one step of a fit
 _STEPS = {True: 60, False: 150}  # of a fit after a round, mostly: of many variables, and of few
 _LAST_STEPS = {True: 20, False: 500}  # of the last fit, mostly
 _FILLED = {True: 0.5, False: 0.05}  # typical share of the allowed cells that the last model has
-_ROUND = 0.3  # seconds of a round with few variables
+_ROUND = 0.1  # seconds of a round with few variables
+_TYPICAL_COORDINATES = (
+    0.6  # of the effects of up to three variables, the share in the last model; 0.4 to 1 were seen
+)
+# one product of the last fit, one configuration in it, and one entry of d³ in each renewal's factors
+_PRODUCT, _CONFIGURATION, _FACTOR = 3e-5, 1.3e-8, 5e-10  # seconds
+_SEARCH = 50  # products of the search in one renewal
 # one pair of a model of few variables, by variables: whether the model bears it, and its table
 _PLANNED = 1.5e-4
 
@@ -91,9 +106,25 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
         steps = _STEPS[plan.is_wide] + (_LAST_STEPS[plan.is_wide] if number == len(ROUND_SHARES) else 0)
         share = _FILLED[plan.is_wide] * (number - 1) / (len(ROUND_SHARES) - 1)
         forest = min(cells_of_tree, model)
-        fitting = steps * _FIT * (forest + share * (model - forest))
+        cells = forest + share * (model - forest)
+        fitting = steps * _FIT * cells + (_scales(plan, cells) if number == len(ROUND_SHARES) else 0.0)
         found.append(Forecast(seconds=_ROUND + asked + noise + fitting, memory=int(memory)))
     return found
+
+
+def _scales(plan: RoundsPlan, cells: float) -> float:
+    """Return the seconds in which the last fit learns its scales; 0 if the model is likely too large for that."""
+    free = [plan.declared[v] - 1 for v in plan.free]
+    one, two, three = (sum(k**power for k in free) for power in (1, 2, 3))
+    triples = (one**3 - 3 * one * two + 2 * three) / 6  # elementary symmetric sums of K - 1
+    size = min(_TYPICAL_COORDINATES * (one + (one**2 - two) / 2 + triples), cells)
+    if scopes := plan.workload or plan.inside:  # no effect reaches beyond them
+        size = min(size, one + sum(math.prod(plan.declared[v] for v in scope) for scope in scopes))
+    if size > DENSE_LIMIT:
+        return 0.0
+    configurations = math.prod(plan.declared)
+    each = _FIT * cells if configurations > MOST_CONFIGURATIONS else _CONFIGURATION * configurations
+    return RENEWALS * ((size + _SEARCH) * (_PRODUCT + each) + _FACTOR * size**3)
 
 
 def require_room(plan: RoundsPlan, records: float = 0.0) -> None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
 from typing import Any, ClassVar, Literal, final
@@ -53,7 +53,7 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
+from bayesprivmrf.mechanisms.noise_warning import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.select_measure.forecast import require_room, round_outlays
 from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
 from bayesprivmrf.mechanisms.select_measure.released import release_of, said_of
@@ -103,7 +103,8 @@ class SelectMeasure(
     :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
     `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
     likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
-    allows; a smaller model stands in for a fit that fails, and the release says which. Where measuring all pairs
+    allows; a smaller model stands in for a fit that fails, and the release says which. If rare states are merged in
+    it, the same holds for scores and missing values as in rounds. Where measuring all pairs
     would have no more noise, because no budget goes to a choice, the mechanism measures all.
 
     Parameters
@@ -148,7 +149,7 @@ class SelectMeasure(
     measure: Measure | None = None
     workload: Iterable[Clique] | None = None
     maximum_cells: int = MAXIMUM_CELLS
-    _removed: ClassVar[Mapping[str, str]] = {
+    removed_settings: ClassVar[Mapping[str, str]] = {
         "seconds": "learning does not depend on time; set a smaller `maximum_cells` for a shorter release, and see "
         "`preview(network, total=...)` for about how long it takes"
     }
@@ -181,7 +182,7 @@ class SelectMeasure(
 
     @property
     def _knows_order(self) -> bool:
-        return self.degree is None
+        return True
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text: those of the form alone that was asked for."""
@@ -215,6 +216,7 @@ class SelectMeasure(
         form: Measure = self.measure or ("moments" if is_binary else "tables")
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
+        measured = replace(measured, rules=plan.merge_rules)
         fitted = CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
         return plan.extended(SelectMeasurePlan, map=fitted)
 
@@ -322,6 +324,7 @@ class SelectMeasure(
         message = self._warning(plan, fitted)
         if message is not None:
             warn_without_raising(message)
+        warn_of_contradiction(release)
         return release
 
     @staticmethod
@@ -337,6 +340,7 @@ class SelectMeasure(
         message = said_of(run, plan.specification.domain)
         if message is not None:
             warn_without_raising(message)
+        warn_of_contradiction(release)
         return release
 
 

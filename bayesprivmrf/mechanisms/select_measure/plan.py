@@ -197,25 +197,13 @@ def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPla
         workload=_positions(model, mechanism.workload),
         maximum_cells=_cells(mechanism.maximum_cells, variables),
         memory=_MEMORY,
-        rules=_merge_rules(plan),
+        rules=plan.merge_rules,
     )
     if not rounds.most_tables:
         raise no_pair()
     require_tables_fit(rounds, model.domain)
     require_noise(rounds)
     return plan.extended(SelectRoundsPlan, rounds=rounds)
-
-
-def _merge_rules(plan: LearningPlan) -> tuple[MergeRule, ...]:
-    """Return the declared rules for merging states: their order, and the states for missing and undeclared values."""
-    redirected = (plan.missing, plan.other)
-    return tuple(
-        MergeRule(
-            is_ordered=v in plan.ordered,
-            apart=tuple(sorted({codes[v] for codes in redirected if v in codes})),
-        )
-        for v in plan.specification.domain.variables
-    )
 
 
 def _cells(maximum: int, variables: int) -> int:
@@ -300,7 +288,10 @@ def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
 
 
 def allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray:
-    """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record."""
+    """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record.
+
+    It is held to 2^50 steps, 10^12 records, so that it fits in 64 bits; no score is as large, so nothing stands out.
+    """
     error = NOISE_WEIGHT * weight * math.sqrt(2 / math.pi) * law.standard_deviation
     return np.minimum(np.rint(STEPS * error * cells), 2.0**50).astype(np.int64)
 

@@ -120,6 +120,18 @@ def test_a_table_of_a_thousand_states_mixes_in_seconds():
 
 
 @pytest.mark.slow
+def test_the_posterior_of_a_table_of_many_states_converges():
+    """Before moves of one position read only their own cells, this fit ended unmixed after three times as long."""
+    rng = np.random.default_rng(1)
+    model = specification({"a": list(range(300)), "b": [0, 1]}, [("a", "b")])
+    counts = rng.multinomial(30_000, rng.dirichlet(np.full(600, 0.5)))
+    release = noisy_release(model, counts, DiscreteLaplace(2.0), rng)
+    posterior = LatentCounts().fit(release, rng=1, draws=1000, tune=300, chains=2, progress_bar=False)
+    assert posterior.stats["formulation"] == "exact"
+    assert posterior.status is Status.CONVERGED
+
+
+@pytest.mark.slow
 def test_many_states_whose_positions_move_with_the_level_keep_their_law():
     """Shapes, counts and noise from their joint law, which forty sweeps keep: means by the law's own errors."""
     from inference.posterior.drawn import formulation_on
@@ -143,3 +155,26 @@ def test_many_states_whose_positions_move_with_the_level_keep_their_law():
             rows.append([level, table[0], table.max(), (table**2).sum()])
     for before, after in zip(np.transpose(first), np.transpose(last), strict=True):
         assert ks_2samp(before, after).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("formulation", ["hyper-dirichlet", "log-linear"])
+def test_a_warning_of_slow_mixing_names_whole_records_where_they_would_mix(formulation):
+    short = {"rng": 1, "draws": 50, "tune": 50, "chains": 2, "progress_bar": False}
+    with pytest.warns(SamplingWarning, match=r"have not mixed.*LatentCounts\(formulation='exact'\)"):
+        LatentCounts(formulation=formulation).fit(noisy(60, 1.0), **short)
+    with pytest.warns(SamplingWarning, match="have not mixed") as found:
+        LatentCounts(formulation=formulation).fit(noisy(10**6, 10.0), **short)
+    assert "formulation=" not in str(found[0].message)
+
+
+def test_an_explicit_exact_formulation_converges_whatever_the_number_of_records():
+    """Chains of one table start within the noise of the release, however many records there are."""
+    table = specification({"a": [0, 1, 2], "b": [0, 1, 2, 3]}, [("a", "b")])
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(10**11, rng.dirichlet(np.ones(12))).reshape(3, 4)
+    values = counts + rng.laplace(0, 1.0, counts.shape)
+    release = NoisyStatistics.from_tables(table, {("a", "b"): values}, noise=Laplace(1.0))
+    posterior = LatentCounts(formulation="exact").fit(release, rng=1, **SHORT)
+    assert posterior.status is Status.CONVERGED
+    frame = posterior.interval(["a", "b"], of="records", prob=0.999)
+    assert ((frame["lower"] <= counts.ravel()) & (counts.ravel() <= frame["upper"])).all()

@@ -10,10 +10,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from bayesprivmrf.compiled_cache import is_watched
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.nuts.clock import Clock
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, is_watched
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
 
 _SETTINGS = (
     *(

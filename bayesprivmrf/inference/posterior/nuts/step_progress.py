@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from bayesprivmrf.inference.posterior.sampled import is_watched
+from bayesprivmrf.compiled_cache import is_watched
 
 
 class StepProgress(Protocol):

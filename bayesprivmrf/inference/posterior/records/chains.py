@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import WORK
+from bayesprivmrf.inference.posterior.effort import WORK, CellSpread, sweeps_of_records
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.nuts.clock import Clock
@@ -32,8 +33,12 @@ _STRETCH = 50
 """Sweeps between two looks at the room for births, and at whether to stop."""
 _LOOK = 0.1
 """Seconds between two checks of the chains, for the progress bar and for a limit in seconds."""
-_A_CELL, _A_CLIQUE = 2.5, 100.0
-"""Operations of a visit for each cell that it reads, and for each clique (benchmark *Choice of the engine*)."""
+_ENOUGH = 100
+"""Effective draws of a chain over which the work of its initial records is spread."""
+_A_CELL, _A_TABLE = 2.2, 90.0
+"""Operations of a visit for each cell that it reads, and for each table of rows that the record has a cell of."""
+
+announce_compiling()  # the modules imported above compile at their first call
 
 type Kept = dict[str, np.ndarray]
 """Draws of one chain by name, the draw first."""
@@ -155,9 +160,9 @@ class RecordSampler:
 
     @property
     def bytes_a_record(self) -> int:
-        """Memory of one record of one chain: its cell of each clique."""
+        """Memory of one record of one chain: its cell of each table of rows."""
         assert self._forest is not None
-        return len(self._forest.order) * np.dtype(np.int32).itemsize
+        return len(self._forest.tables) * np.dtype(np.int32).itemsize
 
     @property
     def other(self) -> str | None:
@@ -169,12 +174,23 @@ class RecordSampler:
         """Operations of one move of a record, or of one proposed birth or death."""
         forest = self._forest
         assert forest is not None
-        return _A_CELL * (forest.cells.size + forest.sources.size) + _A_CLIQUE * len(forest.order)
+        return _A_CELL * (forest.cells.size + forest.sources.size) + _A_TABLE * len(forest.tables)
 
     @property
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain (`effort`)."""
         return self.operations_a_visit * (min(self.first_total, MOVES) + self.births)
+
+    @property
+    def work(self) -> float:
+        """Operations per effective draw, including those of the initial records (`effort`)."""
+        assert self._forest is not None
+        error = 0.0 if self.total is not None else self.evidence.total_standard_error
+        spread = CellSpread.of(self.evidence, self._measured, self.first_total)
+        sweeps = sweeps_of_records(
+            spread, self.first_total, MOVES, self.births, error, len(self._forest.order)
+        )
+        return self.operations_a_sweep * sweeps + self.operations_a_visit * self.first_total / _ENOUGH
 
     def sample(
         self,

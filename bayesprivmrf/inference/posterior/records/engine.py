@@ -15,7 +15,6 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_records
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.records.chains import MOVES, Kept, RecordChain, RecordSampler
 from bayesprivmrf.inference.posterior.records.moves import advance
@@ -23,8 +22,8 @@ from bayesprivmrf.inference.posterior.records.tape import ChainState, RecordTape
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.model.tables import FloatArray
 
-_ENOUGH = 100
-"""Effective draws of a chain over which the work of its initial records is spread."""
+_A_SHAPE = 1600.0
+"""Operations of the moves of one learned number of the rows' prior (benchmark *Choice of the engine*)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -64,12 +63,14 @@ class ExactRecords(HyperDirichlet, RecordSampler):
         return "hyper-dirichlet"
 
     @property
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain: of the records, and of the learned shapes (`effort`)."""
+        return super().operations_a_sweep + _A_SHAPE * self.prior.size
+
+    @property
     def work(self) -> float:
-        """Operations per effective draw, including those of the initial records (`effort`)."""
-        error = 0.0 if self.total is not None else self.evidence.total_standard_error
-        spread = CellSpread.of(self.evidence, self._measured, self.first_total)
-        sweeps = sweeps_of_records(spread, self.first_total, MOVES, self.births, error)
-        return self.operations_a_sweep * sweeps + self.operations_a_visit * self.first_total / _ENOUGH
+        """Operations per effective draw (`effort`)."""
+        return RecordSampler.work.fget(self)  # type: ignore[misc]
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """No records yet; shapes drawn from their prior."""

@@ -30,9 +30,9 @@ from bayesprivmrf.inference.posterior.records.table_moves import (
     rounds_of,
 )
 from bayesprivmrf.inference.posterior.records.tape import grouped
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
-_OPERATIONS = 90.0
+_OPERATIONS = 130.0
 """Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell."""
 
 _SURE = 2.0
@@ -84,9 +84,7 @@ class ExactTable(ExactRecords):
     def work(self) -> float:
         """Operations per effective draw (`effort`)."""
         spread = CellSpread.of(self.evidence, self._measured, self.first_total)
-        return self.operations_a_sweep * sweeps_of_table(
-            spread, self.first_total, rounds_of(self.forest.cells.size)
-        )
+        return self.operations_a_sweep * sweeps_of_table(spread, rounds_of(self.forest.cells.size))
 
     @property
     def bytes_a_record(self) -> int:
@@ -124,22 +122,31 @@ class ExactTable(ExactRecords):
         )  # fmt: skip
 
     @cached_property
-    def _start(self) -> FloatArray:
-        """Each cell's share of the number that it shares with fewest others, where that is more than noise."""
+    def _start(self) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Expected initial counts, each cell's share of the number that it shares with fewest others.
+
+        Where that number is hardly more than noise, nearly nothing is expected. Also returns which number each cell
+        was given, and the standard deviation of each number; cells that no number tells of have one of their own.
+        """
         measured, laws = self._measured, self.evidence.noise
         deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])
         numbers, cells = self.evidence.noisy_counts[measured.targets], np.bincount(measured.sums)
         order = np.lexsort((deviations[measured.sums], cells[measured.sums], measured.sources))
         own, first = np.unique(measured.sources[order], return_index=True)
         number = measured.sums[order][first]
-        result = np.full(measured.cells.size, 1e-9)
+        result, chosen = np.full(measured.cells.size, 1e-9), np.full(measured.cells.size, numbers.size)
         result[own] += np.where(
             numbers[number] > _SURE * deviations[number], numbers[number] / cells[number], 0.0
         )
-        return result
+        chosen[own] = number
+        return result, chosen, np.append(deviations, np.inf)
 
     def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
-        """As many records as chains start with, drawn from that, and within all bounds."""
+        """Draw initial counts, within all bounds, that are apart by no more than sampling and noise explain.
+
+        They are multinomial, except that the sum behind each number deviates from it by a few standard deviations of
+        the noise at most: the moves are of that size, and would take long to cover the many of a large table.
+        """
         assert self._bounds is not None
         low, high = self._bounds.extent
         if self.total is None:
@@ -147,9 +154,13 @@ class ExactTable(ExactRecords):
         if low > high:
             raise ModelError(CONTRADICTION)
         total = min(max(self.first_total, low), high)
-        return self._bounds.table(
-            total, rng.multinomial(total, self._start / self._start.sum()).astype(np.float64)
-        )
+        start, chosen, deviations = self._start
+        drawn = rng.multinomial(total, start / start.sum()).astype(np.float64)
+        sums, size = np.bincount(chosen, drawn, deviations.size), deviations.size
+        expected = np.bincount(chosen, total * start / start.sum(), size)
+        nearer = np.minimum(1.0, deviations / np.sqrt(np.maximum(expected, 1.0)))
+        moved = np.divide((1.0 - nearer) * (expected - sums), sums, out=np.zeros(size), where=sums > 0)
+        return self._bounds.table(total, drawn + drawn * moved[chosen])
 
     @property
     def reaches_all(self) -> bool:

@@ -48,9 +48,9 @@ class _Held(RecordSampler):
 
     @property
     def bytes_a_record(self) -> int:
-        """Memory of one record of one chain: its cell of each clique."""
+        """Memory of one record of one chain: its cell of each table of rows."""
         assert self._forest is not None
-        return len(self._forest.order) * np.dtype(np.int64).itemsize
+        return len(self._forest.tables) * np.dtype(np.int64).itemsize
 
     @cached_property
     def _held(self) -> HeldSums:

@@ -111,9 +111,10 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
     if finished.total.shape[1] < FEWEST or not np.isfinite(finished.counts).all():
         return Alarms(numbers={})
     draws = Draws(model=evidence.specification, supported=evidence.supported, finished=finished)
-    # of free potentials no misfit is asked for, and their mean takes long where the model is not decomposable
+    # free potentials of the mean take long where the model is not decomposable; their marginals are known
     potentials = draws.mean_potentials()[0] if draws.model.is_restricted else np.zeros(draws.model.size)
-    of_release, numbers = contradictions(evidence, potentials)
+    marginals = None if draws.model.is_restricted else finished.marginals.mean(axis=(0, 1))
+    of_release, numbers = contradictions(evidence, potentials, marginals=marginals)
     found = [
         *of_release,
         *_total(evidence, finished, numbers),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,11 +110,11 @@ def diagnose(
     evidence: Evidence,
     sampler: Sampler,
     finished: Finished | None = None,
-    other: str | None = None,
+    other: Callable[[], str | None] = lambda: None,
 ) -> Diagnosis:
     """Judge a sampling on the variables that its formulation names, and on how its population was drawn.
 
-    `other` names a formulation that may mix better, where there is one.
+    `other` names a formulation that may mix better, where there is one; it is called if the chains have not mixed.
     """
     numbers = _together([sampled.draws[name] for name in judged])
     varying = _varying(numbers)
@@ -144,11 +144,11 @@ def diagnose(
         slow = True
         problems.append(f"{draws} draws are too few to judge; take {FEWEST} or more")
     elif varying.shape[-1] and not (r_hat < LARGEST_R_HAT and min(bulk, tail) >= least):
-        slow = True
+        slow, name = True, other()
         problems.append(
             f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
             f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise {_longer(sampled, mixing)}"
-            f"{f', or take LatentCounts(formulation={other!r})' if other else ''}"
+            f"{f', or take LatentCounts(formulation={name!r})' if name else ''}"
             f"{_STEPS if evidence.specification.shares_transitions else ''}"
         )
     if not saturated <= LARGEST_SATURATED:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -18,12 +18,11 @@ from bayesprivmrf.inference.interval_frame import (
     RowStatus,
     interval_frame,
     joint_index,
-    status_and_note,
 )
 from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.quantities import Quantity, interval_of_draws, quantity_from
+from bayesprivmrf.inference.posterior.results.quantities import Quantity, interval_of_draws
 from bayesprivmrf.inference.posterior.results.sensitivity import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.conditions import conditions
@@ -108,12 +107,21 @@ class PosteriorIntervals:
         marks = query_marks(self.evidence, bound)
         return self._framed(drawn, answer_index(bound), marks, bound.ends, is_whole=self.of == "records")
 
-    def of_event(self, drawn: xr.DataArray, variables: Sequence[int]) -> Quantity:
-        """Return draws of one probability with their interval; `variables` are positions of all its variables."""
-        marks = [prior_mark(self.draws, drawn.values), *variable_marks(self.evidence, variables)]
-        applies = [mark for mark in marks if mark.rows is None or mark.rows.all()]
-        status, note = status_and_note(applies, self.status, self.draws.is_simulated)
-        return replace(quantity_from(drawn, self.prob, (0.0, 1.0)), status=status, note=note)
+    def of_draws(
+        self, drawn: xr.DataArray, marks: Sequence[Mark], ends: Ends = (-np.inf, np.inf)
+    ) -> Quantity:
+        """Return draws of numbers, dims chain and draw first, with their intervals; `ends` are natural limits."""
+        middle = drawn.mean(("chain", "draw"))
+        frame = self._framed(drawn.values, _index_of(drawn), marks, ends, is_whole=False)
+        lower, upper = (frame[name].to_numpy().reshape(middle.shape) for name in ("lower", "upper"))
+        return Quantity(
+            draws=drawn,
+            estimate=middle,
+            lower=middle.copy(data=lower),
+            upper=middle.copy(data=upper),
+            prob=self.prob,
+            frame=frame,
+        )
 
     def _framed(
         self, drawn: FloatArray, index: pd.Index, marks: Sequence[Mark], ends: Ends, *, is_whole: bool
@@ -131,6 +139,16 @@ class PosteriorIntervals:
             marks=[prior_mark(draws, drawn), *marks],
             is_simulated=draws.is_simulated,
         )
+
+
+def _index_of(drawn: xr.DataArray) -> pd.Index:
+    """Return the labels of the entries of one draw, in C order; those of a single number are "value"."""
+    import pandas as pd
+
+    names = list(drawn.dims[2:])
+    if len(names) > 1:
+        return pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
+    return pd.Index(drawn.get_index(names[0]), name=names[0]) if names else pd.Index(["value"])
 
 
 def prior_mark(draws: Draws, drawn: FloatArray) -> Mark:

@@ -14,7 +14,7 @@ from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.asked_queries import refuse_given
-from bayesprivmrf.inference.criticism.assumptions import model_assumptions
+from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions, variable_marks
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.results.checks import edge_presence, predictive_check
@@ -24,7 +24,7 @@ from bayesprivmrf.inference.posterior.results.intervals import (
     PosteriorIntervals,
     refuse_sums_alone,
 )
-from bayesprivmrf.inference.posterior.results.quantities import Quantity, quantity_of
+from bayesprivmrf.inference.posterior.results.quantities import Quantity, draws_of
 from bayesprivmrf.inference.posterior.results.saving import save_posterior
 from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, summary_of
 from bayesprivmrf.inference.posterior.results.synthetic import records_of
@@ -210,7 +210,6 @@ class Posterior(Card):
         """
         one_of("of", of, ("population", "records"))
         refuse_sums_alone(self._draws, of, self._formulation.name)
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         asked = self._intervals(prob, of)
         if isinstance(variables, Query):
             refuse_given(given)
@@ -219,6 +218,7 @@ class Posterior(Card):
 
     def _intervals(self, prob: float, of: Literal["population", "records"]) -> PosteriorIntervals:
         evidence, draws = self._evidence, self._draws
+        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         return PosteriorIntervals(evidence=evidence, draws=draws, status=self.status, prob=prob, of=of)
 
     def probability(
@@ -260,11 +260,12 @@ class Posterior(Card):
         if not event:
             raise ModelError("`states` must name at least one variable, got none.")
         if parent(model.scopes, [*event, *condition]) is None:
-            drawn = self.quantity(lambda draw: draw.probability(states, given=given), prob).draws
+            drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
         else:
             cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
             drawn = xr.DataArray(cell, dims=("chain", "draw"))
-        return self._intervals(prob, "population").of_event(drawn, [*event, *condition])
+        marks = variable_marks(self._evidence, [*event, *condition])
+        return self._intervals(prob, "population").of_draws(drawn, marks, (0.0, 1.0))
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -281,6 +282,12 @@ class Posterior(Card):
         draws
             Number of draws, over all chains, at which the function is computed.
 
+        Returns
+        -------
+        Quantity
+            Its `frame` has the columns of `interval`, one row for each number. Rows are ``"model"`` unless all
+            variables were measured in one table, because the function may depend on any of them.
+
         Examples
         --------
         An odds ratio::
@@ -291,7 +298,8 @@ class Posterior(Card):
 
             posterior.quantity(odds_ratio)
         """
-        return quantity_of(self._draws, function, prob, draws)
+        asked = self._intervals(prob, "population")
+        return asked.of_draws(draws_of(self._draws, function, draws), function_marks(self._evidence))
 
     def summary(self, prob: float = 0.9) -> PosteriorSummary:
         """How the sampling ended, what is wrong with it, the records, the prior and the mixing, in one screen.

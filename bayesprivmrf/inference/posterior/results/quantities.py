@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability, whole_number
+from bayesprivmrf.checks import whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.interval_frame import RowStatus
 from bayesprivmrf.inference.limits import Ends, limits_of_draws
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
 
@@ -33,8 +35,9 @@ class Quantity:
         The interval; its tails are equal except for a probability near 0 or 1 (`bayesprivmrf.inference.limits`).
     prob
         Probability of the interval.
-    status, note
-        Those of a row of `Posterior.interval`, where they are known: see `Posterior.probability`.
+    frame
+        The same numbers with the columns of `Posterior.interval`: one row for each entry in C order, labeled by the
+        coordinates of the draws.
     """
 
     draws: xr.DataArray
@@ -42,24 +45,31 @@ class Quantity:
     lower: xr.DataArray
     upper: xr.DataArray
     prob: float
-    status: str = ""
-    note: str = ""
+    frame: pd.DataFrame
+
+    @property
+    def status(self) -> str:
+        """Worst `RowStatus` of all rows of `frame`."""
+        return max(self.frame["status"], key=list(RowStatus).index, default=RowStatus.OK.value)
+
+    @property
+    def note(self) -> str:
+        """Note of the first row that has this status."""
+        return next(iter(self.frame.loc[(self.frame["status"] == self.status).to_numpy(), "note"]), "")
 
     def __repr__(self) -> str:
         if self.estimate.ndim == 0:
-            mark = f"; {self.status}: {self.note}" if self.note else ""
             return (
                 f"Quantity({float(self.estimate):.4g}, {self.prob:.0%} interval "
-                f"{float(self.lower):.4g} to {float(self.upper):.4g}{mark})"
+                f"{float(self.lower):.4g} to {float(self.upper):.4g}; {self.status}: {self.note})"
             )
-        return f"Quantity(shape {self.estimate.shape}, {self.prob:.0%} interval)"
+        return f"Quantity(shape {self.estimate.shape}, {self.prob:.0%} interval; {self.status}: {self.note})"
 
 
-def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, most: int) -> Quantity:
-    """Evaluate a function at each thinned draw."""
+def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr.DataArray:
+    """Return the values of a function at each thinned draw, dims chain and draw first."""
     import xarray as xr
 
-    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     if not callable(function):
         raise ArgumentError(f"`function` must be callable, got {type(function).__name__}; see `quantity`.")
     most = whole_number("draws", most, 1)
@@ -84,19 +94,7 @@ def quantity_of(draws: Draws, function: Callable[[Solution], Any], prob: float, 
     coords: dict[Hashable, Any] = {"chain": np.arange(draws.shape[0]), "draw": kept}
     if template is not None:
         coords |= {name: template.coords[name] for name in template.coords if name not in coords}
-    return quantity_from(xr.DataArray(array, dims=("chain", "draw", *own), coords=coords), prob)
-
-
-def quantity_from(drawn: xr.DataArray, prob: float, ends: Ends = (-np.inf, np.inf)) -> Quantity:
-    """Return mean and interval of draws, dims chain and draw first."""
-    estimate, (lower, upper) = drawn.mean(("chain", "draw")), limits_of_draws(drawn.values, prob, ends)
-    return Quantity(
-        draws=drawn,
-        estimate=estimate,
-        lower=estimate.copy(data=lower),
-        upper=estimate.copy(data=upper),
-        prob=prob,
-    )
+    return xr.DataArray(array, dims=("chain", "draw", *own), coords=coords)
 
 
 def _as_numbers(value: Any) -> FloatArray:

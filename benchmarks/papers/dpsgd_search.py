@@ -1,0 +1,167 @@
+"""A search over settings of `DPSGD`, at the price of all its trials: the baseline of Bernstein et al. 2017.
+
+A search within the budget is worse than the default settings in every cell of docs/dpsgd.md, so the package has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
+
+from bayesprivmrf.checks import one_of
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning import LearnedPotentials
+from bayesprivmrf.mechanisms.base import Stamp
+from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
+from bayesprivmrf.mechanisms.dpsgd import DPSGD, TRIED
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
+from bayesprivmrf.mechanisms.settings import FrozenMapping
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.noise import NoiseSource
+from bayesprivmrf.privacy import CalibratedNoise, PrivacyGuarantee, calibrated_noise, promised_epsilon
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Trials:
+    """Every model of a search over settings, released together.
+
+    Parameters
+    ----------
+    settings
+        The settings that were tried, in order.
+    releases
+        One a trial. Each carries the guarantee of the search as a whole, which holds for any choice among them.
+    guarantee
+        Guarantee of the search as a whole.
+    one_alone
+        The promise that a single trial would have had by itself. No choice among several satisfies it.
+    """
+
+    settings: tuple[Mapping[str, Any], ...]
+    releases: tuple[LearnedPotentials, ...]
+    guarantee: PrivacyGuarantee
+    one_alone: PrivacyGuarantee
+
+    statistics: ClassVar[None] = None
+    _without_tables: ClassVar[str] = "each of its `releases` is a model already"
+
+    def best(self, score: Callable[[LearnedPotentials], float]) -> LearnedPotentials:
+        """Return the release of the highest score, the first of several.
+
+        A score that looks at protected records spends budget that no guarantee here counts: use one of public
+        knowledge, or of records that are not protected.
+        """
+        return max(self.releases, key=score)
+
+    def __len__(self) -> int:
+        return len(self.releases)
+
+    def __repr__(self) -> str:
+        simulated = any(release.provenance.simulated for release in self.releases)
+        mark = " (SIMULATED: protects nobody)" if simulated else ""
+        statement = self.releases[0].privacy_statement() if simulated else self.guarantee.sentence()
+        return f"Trials{mark}\n  trials     {len(self)}\n  privacy    {statement}"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class DPSGDSearch(AscentMechanism[Trials]):
+    """Run `DPSGD` with every combination of some settings, and release all of it at its true price.
+
+    Every trial spends budget, whichever one you keep: the accountant composes all of them.
+
+    Parameters
+    ----------
+    epsilon, delta
+        Budget of the search or of each trial, as `covers` says.
+    grid
+        Setting of `DPSGD` (steps, sampling_rate, clip, learning_rate, averaging) to the values tried.
+    covers
+        ``"search"``: the whole search keeps to the budget. ``"trial"``: each trial by itself
+        does, as in published comparisons that tune on the same records; the guarantee then states what the search
+        as a whole spends at `delta`, which is more.
+    missing, other
+        The declared states for missing and for undeclared values, as for `DPSGD`.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is out of range, unknown or without values.
+
+    Examples
+    --------
+    >>> len(DPSGDSearch(epsilon=1.0, delta=1e-6, grid={"clip": [1.0, 2.0], "steps": [100]}).trials)
+    2
+    """
+
+    grid: Mapping[str, Sequence[Any]]
+    covers: Literal["search", "trial"] = "search"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("covers", self.covers, ("search", "trial"), remedy="'search' is honest")
+        object.__setattr__(self, "grid", _checked_grid(self.grid))
+        _ = self.trials  # checks every value
+
+    @property
+    def trials(self) -> tuple[DPSGD, ...]:
+        """Each combination of the grid, the last setting moving fastest, with the search's own epsilon and delta."""
+        base = DPSGD(epsilon=self.epsilon, delta=self.delta)
+        return tuple(
+            replace(base, **dict(zip(self.grid, values, strict=True)))
+            for values in product(*self.grid.values())
+        )
+
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> AscentPlan:
+        trials = self.trials
+        schedules = tuple(trial.schedule for trial in trials)
+        if self.covers == "trial":
+            alone = [calibrated_noise((schedule,), self.epsilon, self.delta) for schedule in schedules]
+            noise = CalibratedNoise(steps=tuple(one.steps[0] for one in alone), count=alone[0].count)
+            spent = promised_epsilon(schedules, noise, self.delta)
+            return self._planned(network, trials, noise, spent, self.epsilon)
+        noise = calibrated_noise(schedules, self.epsilon, self.delta)
+        singles = set(zip(schedules, noise.steps, strict=True))
+        one_alone = max(
+            promised_epsilon((schedule,), replace(noise, steps=(multiplier,)), self.delta)
+            for schedule, multiplier in singles
+        )
+        return self._planned(network, trials, noise, self.epsilon, one_alone)
+
+    def _randomise(self, plan: AscentPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp) -> Trials:
+        total = self._total(plan, exact, source)
+        paths = [ascent.run(exact.codes, exact.counts, total, source) for ascent in plan.ascents]
+        assert stamp.guarantee is not None
+        return Trials(
+            settings=tuple({name: getattr(trial, name) for name in TRIED} for trial in self.trials),
+            releases=tuple(
+                released(plan, ascent, path, total, stamp)
+                for ascent, path in zip(plan.ascents, paths, strict=True)
+            ),
+            guarantee=stamp.guarantee,
+            one_alone=replace(stamp.guarantee, epsilon=plan.one_alone),
+        )
+
+
+def _checked_grid(grid: Any) -> FrozenMapping[str, tuple[Any, ...]]:
+    """Return the values of each setting that is tried."""
+    if not isinstance(grid, Mapping) or not grid:
+        raise ArgumentError(f"`grid` must map settings of DPSGD to the values tried, got {grid!r}.")
+    checked = {}
+    for name, values in grid.items():
+        if name not in TRIED:
+            raise ArgumentError(
+                f"`grid` must name settings of DPSGD, got {name!r}; those are {', '.join(TRIED)}."
+            )
+        is_single = (
+            isinstance(values, str) or not isinstance(values, Iterable) or getattr(values, "ndim", 1) == 0
+        )
+        if is_single or not (held := tuple(values)):
+            raise ArgumentError(f"`grid` must hold a sequence of values for {name!r}, got {values!r}.")
+        checked[name] = held
+    return FrozenMapping(checked)

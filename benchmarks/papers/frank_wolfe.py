@@ -1,0 +1,273 @@
+r"""Algorithms 2 and 3 with the paper's constants: Laplace noise on every atom's score, its steps, its last iterate.
+
+Its scale, on sums, is :math:`L_1 R \sqrt{T/\rho'}` with :math:`L_1 = 2`, radius R, and :math:`\rho'` the budget of
+one regression. The paper says that a step is then :math:`\sqrt{\rho'/T}`-private. It is
+:math:`2 L \sqrt{\rho'/T}`-private, :math:`L = \sigma(R) < 1` being the true bound of the gradient: replacing a record
+moves a score by up to :math:`2 L R`, and the largest noisy score of several that move both ways costs two such
+bounds. So a regression costs :math:`2 L^2 \rho'`, and that is what the guarantee says.
+
+In whole numbers, for discrete Laplace noise of scale b on scores that a residual of at most B moves: fix the noise of
+all other atoms. One atom is chosen where its own noise is at least a whole number that depends on the others (ties go
+to the first in a public order). A neighbour moves its score by at most 2 B one way and the others by at most 2 B the
+other way, hence that number by at most 4 B, and the probability by a factor of at most :math:`e^{\epsilon}`,
+:math:`\epsilon = 4 B / b`. A pure guarantee costs :math:`\epsilon^2 / 2`, at each step of each regression.
+
+The rest is to the letter: :math:`\mu_t = 2/(t + 2)` from :math:`w_1 = 0`, T - 1 steps,
+:math:`T = (R n \sqrt{\rho'})^{2/3}`. In Algorithm 3 losses are sums over the records in either of two states;
+dividing by their number |S| would change no choice as long as the noise is divided as well, but T from |S| would tell
+|S|, so T is that of all n records.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import permutations
+from typing import Literal, final
+
+import numpy as np
+
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.learning.frank_wolfe import (
+    LARGEST_STEPS,
+    UNIT,
+    Atoms,
+    Design,
+    LogisticRegressions,
+    NodeRegressions,
+    PairwiseByRegressions,
+)
+from bayesprivmrf.mechanisms.frank_wolfe import FrankWolfePlan, PrivateFrankWolfe
+from bayesprivmrf.mechanisms.frank_wolfe_plan import choices_outlay
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.planning import Outlay
+from bayesprivmrf.privacy import Adjacency, DiscreteLaplace
+from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy.guarantee import round_up
+from bayesprivmrf.threads import one_blas_thread
+
+_LIPSCHITZ = 2.0
+"""The paper's :math:`L_1`, the Lipschitz constant of the logistic loss."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PaperRegressions(PairwiseByRegressions):
+    """Abstract map with the paper's constants; for replace-one neighbours."""
+
+    @property
+    @abstractmethod
+    def share(self) -> float:
+        """The paper's budget of one regression, nats."""
+
+    @property
+    @abstractmethod
+    def replaced(self) -> int:
+        """How many regressions a record replaces, at most; those of half the move count as fourths."""
+
+    @property
+    def cost(self) -> float:
+        r"""What a release really costs, nats: :math:`2 (B/4096)^2 \rho'` a regression, rounded up.
+
+        T - 1 steps are run with the noise for T: they cost less by a factor of 1 - 1/T, more than what rounding adds.
+        """
+        largest = UNIT / (1 + math.exp(-self.radius))
+        bound = min(UNIT, math.floor(largest + 0.5 + 2.0**-20))
+        return round_up(2 * self.replaced * Fraction(bound, UNIT) ** 2 * Fraction(self.share))
+
+    def noise(self, steps: int) -> DiscreteLaplace:
+        """Law of the noise on an atom's score, in units of a residual."""
+        return DiscreteLaplace(_LIPSCHITZ * UNIT * math.sqrt(steps / self.share))
+
+    @property
+    def reference(self) -> float:
+        """Twice that of the tight noise: `multiple` is relative to a residual of 1, and the first ones are 1/2."""
+        return 2 * super().reference
+
+    def multiple(self, steps: int) -> float:
+        """Return the scale of the noise over the largest residual there could be, 1."""
+        return self.noise(steps).scale / UNIT
+
+    def steps_for(self, total: float | None) -> int:
+        """Return T, of which one step fewer is run."""
+        if self.steps is not None:
+            return max(self.steps, 2)
+        assert total is not None
+        steps = math.ceil((self.radius * total * math.sqrt(self.share)) ** (2 / 3))
+        return min(max(steps, 2), LARGEST_STEPS)
+
+    def _run(
+        self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
+    ) -> FloatArray:
+        law = self.noise(steps)
+        with one_blas_thread() as regressions.workers:
+            for step in range(2, steps + 1):  # the weight of an atom beside that of 0, which is 1
+                sums = regressions.sums()
+                scores = np.concatenate([sums, -sums], axis=1)
+                noisy = source.add(scores.ravel(), law).reshape(scores.shape)
+                noisy[~np.tile(eligible, 2)] = np.iinfo(np.int64).min
+                column, sign = noisy.argmax(axis=1) % sums.shape[1], noisy.argmax(axis=1) < sums.shape[1]
+                regressions.move(Atoms(groups=column, signs=(2 * sign[:, None] - 1).astype(np.int8)), step)
+        return regressions.iterates
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PaperIsing(PaperRegressions):
+    """Algorithm 2, for two states a variable: radius 2 lambda, a budget of rho/p a node."""
+
+    kind = "paper-regressions"
+
+    @property
+    def exposure(self) -> Exposure:
+        """How far one record reaches."""
+        return Exposure.of_logistic(len(self.cardinalities))
+
+    @property
+    def radius(self) -> float:
+        """Twice the width."""
+        return 2 * self.width
+
+    @property
+    def share(self) -> float:
+        """The paper's budget of one regression, nats."""
+        return self.rho / len(self.cardinalities)
+
+    @property
+    def replaced(self) -> int:
+        """One regression a node."""
+        return len(self.cardinalities)
+
+    @property
+    def _regressed(self) -> np.ndarray:
+        return np.arange(len(self.cardinalities))
+
+    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        design = Design.with_constant(codes, self.cardinalities)
+        return LogisticRegressions(design, codes, counts, self.radius, self._regressed)
+
+    def _by_state(self, coefficients: FloatArray) -> FloatArray:
+        rows = np.empty((2 * len(coefficients), coefficients.shape[1]))
+        rows[1::2], rows[::2] = coefficients / 2, -coefficients / 2
+        return rows
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PaperPairs(PaperRegressions):
+    r"""Algorithm 3: each ordered pair of states of each node, radius 2 lambda k in the l1 ball, rho/(k^2 p) each.
+
+    k is the largest number of states. Features are 0 or 1, so where the label stays, and residuals keep their sign,
+    :math:`|q f_j - q' f'_j| \le B`: replacing a record of a node of k states by one of the same state moves scores of
+    2 (k - 1) regressions by half of 2B, a fourth of the cost. Where the state changes, 2 regressions see the label
+    change and move by 2B, while 2 (k - 2) lose the record and as many gain it, by B: :math:`2 + 4 (k - 2)/4 = k`
+    in all, which is more. So the whole costs at most :math:`2 L^2 \rho / k \le L^2 \rho`.
+    """
+
+    kind = "paper-pair-regressions"
+
+    @property
+    def exposure(self) -> Exposure:
+        """How far one record reaches."""
+        return Exposure(squares=self.replaced, choices=len(self._pairs))
+
+    @property
+    def radius(self) -> float:
+        """Twice the width, times the largest number of states."""
+        return 2 * self.width * max(self.cardinalities)
+
+    @property
+    def share(self) -> float:
+        """The paper's budget of one regression, nats."""
+        return self.rho / (max(self.cardinalities) ** 2 * len(self.cardinalities))
+
+    @property
+    def replaced(self) -> int:
+        """Largest number of regressions moved by 2B, those moved by B counted as fourths, over all nodes."""
+        return sum(k for k in self.cardinalities if k > 1)
+
+    @cached_property
+    def _pairs(self) -> np.ndarray:
+        """Node, the state that is +1 and the one that is -1, one row a regression."""
+        return np.array(
+            [(i, *ab) for i, k in enumerate(self.cardinalities) for ab in permutations(range(k), 2)]
+        )
+
+    @property
+    def _regressed(self) -> np.ndarray:
+        return self._pairs[:, 0]
+
+    def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
+        design = Design.of_indicators(codes, self.cardinalities)
+        return LogisticRegressions(design, codes, counts, self.radius, *self._pairs.T)
+
+    def _by_state(self, coefficients: FloatArray) -> FloatArray:
+        rows = np.zeros((self.starts[-1], coefficients.shape[1]))
+        node, positive, _ = self._pairs.T
+        np.add.at(rows, self.starts[node] + positive, coefficients / np.array(self.cardinalities)[node, None])
+        return rows
+
+    @cached_property
+    def _columns(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.arange(self.starts[-1]), np.ones(self.starts[-1])
+
+    def _run(
+        self, regressions: NodeRegressions, steps: int, source: NoiseSource, eligible: np.ndarray
+    ) -> FloatArray:
+        by_state = eligible[:, :-1].repeat(self.cardinalities, axis=1)
+        return super()._run(
+            regressions, steps, source, np.pad(by_state, ((0, 0), (0, 1)), constant_values=True)
+        )
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PaperFrankWolfe(PrivateFrankWolfe):
+    r"""Algorithms 2 and 3 as a mechanism: the paper's noise, steps and last iterate, for replace-one neighbors.
+
+    The guarantee of a release states what the noise costs, which is not `rho`. The parameters are those of
+    `PrivateFrankWolfe` without `order`, `target` and `single_share`, which the paper does not have.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is out of range, or one that the paper does not have.
+
+    Examples
+    --------
+    >>> PaperFrankWolfe(rho=1.0, width=1.0).adjacency.value
+    'replace-one'
+    """
+
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    single_share: float | None = 0.0
+    method: Literal["pairs"] = "pairs"  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        paper = {"adjacency": Adjacency.REPLACE_ONE, "single_share": 0.0, "method": "pairs", "order": 2}
+        for name, value in paper.items():
+            if (given := getattr(self, name)) != value:
+                raise ArgumentError(
+                    f"`{name}` must be {value!r} for the paper's algorithms, got {given!r}; leave it out, or use "
+                    "PrivateFrankWolfe."
+                )
+
+    def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
+        super()._map_of(specification)  # checks the variables and the memory
+        return PaperIsing if set(specification.cardinalities) == {2} else PaperPairs
+
+    def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
+        # an audit knows choices by the exponential mechanism, and not the largest of noisy scores
+        return [
+            *self._total_outlay(plan),
+            replace(choices_outlay(plan.map, self._cost(plan), total), draws=()),
+        ]
+
+    def _cost(self, plan: FrankWolfePlan) -> float:
+        assert isinstance(plan.map, PaperRegressions)
+        return plan.map.cost
