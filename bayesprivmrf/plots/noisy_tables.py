@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.names import dimension_names
+from bayesprivmrf.inference.posterior.measured import dimension_names
 from bayesprivmrf.plots.style import COLOURS, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
