@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import finite, positive_finite, probability, whole_number
+from bayesprivmrf.checks import finite, positive_finite, probability, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -108,8 +108,7 @@ def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss
     """
     laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     shifts = [checked_shift("shifts", one) for one in listed("`shifts`", shifts, error=ArgumentError)]
-    if len(laws) != len(shifts):
-        raise ArgumentError(f"`shifts` must hold one number a law, got {len(shifts)} for {len(laws)}.")
+    require(len(laws) == len(shifts), "shifts", "hold one number a law", f"{len(shifts)} for {len(laws)}")
     return convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
 
 

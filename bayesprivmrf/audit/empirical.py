@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import bare_array, probability, whole_number
+from bayesprivmrf.checks import bare_array, probability, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
@@ -162,8 +162,7 @@ def audit(
 
 def checked_function(name: str, function: Any, kind: str) -> Any:
     """Return what can be called."""
-    if not callable(function):
-        raise ArgumentError(f"`{name}` must be {kind}, got a {type(function).__name__}.")
+    require(callable(function), name, f"be {kind}", f"a {type(function).__name__}")
     return function
 
 

@@ -19,7 +19,7 @@ from bayesprivmrf.audit.curves import (
     support_of,
 )
 from bayesprivmrf.audit.empirical import AuditResult, audit
-from bayesprivmrf.checks import at_least, positive_finite, whole_number
+from bayesprivmrf.checks import at_least, instance_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
@@ -178,8 +178,7 @@ def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
     ArgumentError
         An argument is of another type.
     """
-    if not isinstance(guarantee, PrivacyGuarantee):
-        raise ArgumentError(f"`guarantee` must be a PrivacyGuarantee, got a {type(guarantee).__name__}.")
+    instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee")
     parts = [(draw.copies, *draw.losses()) for draw in _checked(draws)]
     if guarantee.rho is not None:
         return max(
@@ -218,10 +217,7 @@ def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> 
         An argument is of another type.
     """
     draws = _checked(draws)
-    if not isinstance(source, NoiseSource):
-        raise ArgumentError(
-            f"`source` must be a source of noise, got a {type(source).__name__}; write noise_source(None)."
-        )
+    instance_of("source", source, NoiseSource, "be a source of noise", "write noise_source(None)")
     some = [(draw, max(min(draw.copies, draw.most // len(draws)), 1)) for draw in draws]
     exact = convolved([draw.losses() for draw, copies in some for _ in range(copies)])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, listed
 from bayesprivmrf.model.tables import Clique
@@ -13,8 +14,7 @@ from bayesprivmrf.model.tables import Clique
 def checked_clique(domain: Domain, clique: Any) -> Clique:
     """Return a clique with declared names, each once."""
     variables = tuple(listed("a clique", clique, f"write ({clique!r},)"))
-    if not variables:
-        raise ModelError("a clique must name at least one variable, got an empty one.")
+    require(variables, "a clique", "name at least one variable", "an empty one", error=ModelError)
     for variable in variables:
         if variable not in domain:
             raise ModelError(

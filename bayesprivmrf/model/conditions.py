@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import instance_of
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain
 from bayesprivmrf.model.tables import FloatArray
 
@@ -34,10 +35,7 @@ def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
     >>> coded_states(Domain.from_states({"a": ["x", "y"], 0: [2, 1]}), "given", {0: 1, "a": "x"})
     {1: 1, 0: 0}
     """
-    if not isinstance(states, Mapping):
-        raise ArgumentError(
-            f"`{name}` must map variables to states, got a {type(states).__name__}; write {{variable: state}}."
-        )
+    instance_of(name, states, Mapping, "map variables to states", "write {variable: state}")
     return {domain.index(v): domain.code(v, label) for v, label in states.items()}
 
 

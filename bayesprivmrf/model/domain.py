@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 
 type Variable = Hashable
@@ -129,10 +130,7 @@ class Domain:
     @classmethod
     def from_states(cls, states: Mapping[Variable, Iterable[Label]]) -> Domain:
         """Domain of a mapping from each variable to its ordered states."""
-        if not isinstance(states, Mapping):
-            raise ModelError(
-                f"`states` must be a mapping from variable to its states, got {type(states).__name__}."
-            )
+        instance_of("states", states, Mapping, "be a mapping from variable to its states", error=ModelError)
         ordered: list[tuple[Label, ...]] = []
         for variable, labels in states.items():
             if isinstance(labels, AbstractSet):
@@ -208,8 +206,7 @@ def listed(
 
 def checked_domain(domain: Any) -> Domain:
     """Return what is a `Domain`."""
-    if not isinstance(domain, Domain):
-        raise ModelError(f"`domain` must be a Domain, got {type(domain).__name__}; see Domain.from_states.")
+    instance_of("domain", domain, Domain, "be a Domain", "see Domain.from_states", error=ModelError)
     return domain
 
 

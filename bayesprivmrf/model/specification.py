@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, finite
+from bayesprivmrf.checks import bare_array, finite, require
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model.cliques import checked_clique, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
@@ -173,8 +173,7 @@ class ModelSpecification:
             )
         is_one = isinstance(variables, str) or variables in self.domain or not isinstance(variables, Iterable)
         names = [variables] if is_one else listed("`variables`", variables)
-        if not names:
-            raise ModelError("`variables` must name at least one variable, got none.")
+        require(names, "variables", "name at least one variable", "none", error=ModelError)
         query = [self.domain.index(v) for v in names]
         if len(set(query)) != len(query):
             raise ModelError(f"`variables` must name each variable once, got {names!r}.")
@@ -375,6 +374,5 @@ def _checked_assignment(
         raise ModelError(
             f"the impossible assignment {dict(named)!r} lies in no clique; add a clique over its variables."
         )
-    if not scope:
-        raise ModelError("an impossible assignment must name at least one variable, got an empty one.")
+    require(scope, "an impossible assignment", "name at least one variable", "an empty one", error=ModelError)
     return named

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, label_key, listed
 
@@ -36,8 +37,7 @@ def checked_ties(
     known |= {frozenset(group[0]) for group in groups if len(group) == 1}
     seen: set[frozenset[Variable]] = set()
     for group in groups:
-        if not group:
-            raise ModelError("a group of `tied` must hold at least one scope, got an empty one.")
+        require(group, "a group of `tied`", "hold at least one scope", "an empty one", error=ModelError)
         for scope in group:
             if frozenset(scope) not in known:
                 raise ModelError(f"the tied scope {scope!r} is no declared clique; add it to `cliques`.")

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, sides_of
+from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, require, sides_of
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.domain import refuse_enums
 from bayesprivmrf.model.labeled import aligned
@@ -167,8 +167,7 @@ def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
         ) from error
     if J.ndim != 2 or J.shape[0] != J.shape[1]:
         raise ModelError(f"`{name}` must be a square matrix, got shape {J.shape}.")
-    if J.dtype.kind not in "biuf":
-        raise ModelError(f"`{name}` must hold real numbers, got {J.dtype}.")
+    require(J.dtype.kind in "biuf", name, "hold real numbers", str(J.dtype), error=ModelError)
     J = J.astype(np.float64, copy=True)
     J.sum_duplicates()
     if not np.isfinite(J.data).all():

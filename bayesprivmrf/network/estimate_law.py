@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf import checks
 from bayesprivmrf.chains.heat_bath import Moves
 from bayesprivmrf.chains.mixing import LARGEST_RHAT, remedy
+from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.model.tables import FloatArray
@@ -287,10 +288,7 @@ def checked_law(law: Any) -> EstimateLaw:
     ArgumentError
         It is something else.
     """
-    if not isinstance(law, EstimateLaw):
-        raise ArgumentError(
-            f"`law` must be an EstimateLaw, got {type(law).__name__}; make it by EstimateLaw.of(estimate)."
-        )
+    instance_of("law", law, EstimateLaw, "be an EstimateLaw", "make it by EstimateLaw.of(estimate)")
     return law
 
 

@@ -28,7 +28,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import finite, sides_of
+from bayesprivmrf.checks import finite, require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError
 
 _ITERATIONS = 100  # bisection of a bracket as narrow as a factor of two needs 53
@@ -261,6 +261,5 @@ def checked_bounds(bounds: Any) -> tuple[float, float]:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"`bounds` must be two numbers (lowest, highest), got {bounds!r}.") from None
-    if not low < high:
-        raise ArgumentError(f"`bounds` must be increasing, got {bounds!r}; write the lower one first.")
+    require(low < high, "bounds", "be increasing", bounds, "write the lower one first")
     return low, high

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.checks import instance_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
@@ -241,10 +241,7 @@ def _is_same(known: type | None, law: type) -> bool:
 
 def checked_law(name: str, law: Any) -> NoiseLaw:
     """Return what is a noise law."""
-    if not isinstance(law, NoiseLaw):
-        raise ArgumentError(
-            f"`{name}` must be of noise laws, got a {type(law).__name__}; write DiscreteLaplace(2.0), for instance."
-        )
+    instance_of(name, law, NoiseLaw, "be of noise laws", "write DiscreteLaplace(2.0), for instance")
     return law
 
 

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import finite, generator, number_array, positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import finite, generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words, shape
 
@@ -258,8 +257,7 @@ class NoNoise(NoiseLaw):
     scale: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
-        if finite("scale", self.scale) != 0:
-            raise ArgumentError(f"`scale` of no noise must be 0, got {self.scale!r}; leave it out.")
+        require(finite("scale", self.scale) == 0, "`scale` of no noise", "be 0", self.scale, "leave it out")
 
     @property
     def variance(self) -> float:

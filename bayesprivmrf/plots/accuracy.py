@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, point_estimate, tidy
 
@@ -51,8 +52,7 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     Models", ICML 2017, Figure 3(a).
     """
     reference = point_estimate(reference)
-    if not isinstance(solutions, Mapping):
-        raise ArgumentError(f"`solutions` must map names to solutions, got {type(solutions).__name__}.")
+    instance_of("solutions", solutions, Mapping, "map names to solutions")
     estimated = {name: point_estimate(solution) for name, solution in solutions.items()}
     names = _checked_names(reference, estimated)
     truth = reference.marginals.flat
@@ -157,8 +157,7 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
 
 
 def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
-    if not solutions:
-        raise ArgumentError("`solutions` must hold at least one solution by name, got none.")
+    require(solutions, "solutions", "hold at least one solution by name", "none")
     cliques = reference.specification.cliques
     for name, solution in solutions.items():
         if (
@@ -189,8 +188,5 @@ def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str
             levels.setdefault(str(name), []).append(float(score))
         else:
             lines.setdefault(str(name), {}).setdefault(float(epsilon), []).append(float(score))
-    if not lines:
-        raise ArgumentError(
-            "`results` must hold at least one row with an epsilon and a finite score, got none."
-        )
+    require(lines, "results", "hold at least one row with an epsilon and a finite score", "none")
     return lines, levels

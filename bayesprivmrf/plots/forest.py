@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability
+from bayesprivmrf.checks import probability, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import parent
@@ -310,8 +310,7 @@ def _frequencies(
         own = Domain(variables=marginal, states=tuple(domain.states_of(v) for v in marginal))
         model = ModelSpecification(domain=own, cliques=(marginal,))
         counts = count_tables(model, holdout, rows=Counts.of(count, domain.variables))
-        if counts.records == 0:
-            raise ArgumentError("`holdout` must hold at least one record, got none.")
+        require(counts.records != 0, "holdout", "hold at least one record", "none")
         records = counts.records
         cells.append(counts.flat / records)
     return np.concatenate(cells), records
@@ -341,8 +340,7 @@ def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...
     """The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
     if variables in domain or isinstance(variables, str) or not isinstance(variables, Sequence):
         variables = [variables]
-    if not len(variables):
-        raise ArgumentError("`variables` must name at least one variable, got none.")
+    require(len(variables), "variables", "name at least one variable", "none")
     entries = [variables] if all(entry in domain for entry in variables) else variables
     asked = [_as_marginal(domain, entry) for entry in entries]
     shapes = [[domain.cardinalities[domain.index(v)] for v in marginal] for marginal in asked]

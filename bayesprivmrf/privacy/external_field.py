@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import finite
+from bayesprivmrf.checks import finite, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 
@@ -79,8 +79,7 @@ class ExternalField:
             The share is not a number in (0, 1), or so near an end that the field exceeds 10 nats.
         """
         share = finite("share", share)
-        if not 0 < share < 1:
-            raise ArgumentError(f"`share` must be in (0, 1), got {share:g}; 0.38 is 38 %.")
+        require(0 < share < 1, "share", "be in (0, 1)", f"{share:g}", "0.38 is 38 %")
         return cls(0.5 * math.log(share / (1 - share)), 2 * share - 1)
 
     @classmethod

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from bayesprivmrf.cards import printable
-from bayesprivmrf.checks import positive_finite, probability
+from bayesprivmrf.checks import positive_finite, probability, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 
 type Form = Literal["pure", "zero-concentrated", "approximate"]
@@ -110,10 +110,7 @@ class PrivacyGuarantee:
             )
         if self.rho is not None:
             set_field(self, "rho", positive_finite("rho", self.rho))
-            if self.delta != 0:
-                raise ArgumentError(
-                    f"`delta` must be 0 beside `rho`, got {self.delta!r}; convert to one form first."
-                )
+            require(self.delta == 0, "delta", "be 0 beside `rho`", self.delta, "convert to one form first")
         elif not (self.delta > 0 and type(self.epsilon) in {int, float} and self.epsilon == 0):
             set_field(self, "epsilon", positive_finite("epsilon", self.epsilon))
         if not isinstance(self.unit, str) or not self.unit.strip() or printable(self.unit) != self.unit:
@@ -297,8 +294,7 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     >>> compose(one, one).rho
     0.5
     """
-    if not guarantees:
-        raise ArgumentError("`compose` must be given at least one guarantee, got none.")
+    require(guarantees, "compose", "be given at least one guarantee", "none")
     for guarantee in guarantees:
         if not isinstance(guarantee, PrivacyGuarantee):
             raise ArgumentError(

@@ -27,8 +27,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, probability
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import one_of, positive_finite, probability
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy.external_field import ExternalField
 
@@ -355,6 +354,7 @@ def split_budget(
     ArgumentError
         ``calibration`` is neither of the two.
     """
+    one_of("calibration", calibration, ("tight", "paper"))
     sensitivity = 8 * norms.row_norm if calibration == "paper" else norms.sensitivity
     beta = CRITICAL_MULTIPLE / norms.spectral
     typical = np.sqrt(norms.row_squares)
@@ -375,8 +375,6 @@ def split_budget(
     if calibration == "paper":
         multiple = paper_gaussian_multiple(epsilon, delta) if delta > 0 else 2 / epsilon
         return at(epsilon / 2, paper_curvature(norms, epsilon), multiple)
-    if calibration != "tight":
-        raise ArgumentError(f"`calibration` must be 'tight' or 'paper', got {calibration!r}.")
     splits = []
     for share in _SHARES:
         slope = float(share * epsilon)

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
@@ -137,8 +137,7 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
     """
     scopes = listed("`scopes`", scopes, error=ArgumentError)
     given = [listed("a pooled scope", scope, "write a tuple", ArgumentError) for scope in scopes]
-    if not given:
-        raise ArgumentError("`scopes` must hold at least one scope, got none.")
+    require(given, "scopes", "hold at least one scope", "none")
     tied = tuple(checked_scope("table", scope) for scope in given)
     if len(set(tied)) != len(tied):
         raise ArgumentError("`scopes` must hold each scope once; a scope pooled with itself counts double.")
@@ -303,8 +302,7 @@ def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[
     listing = []
     for label, states in merged.items():
         held = tuple(listed(f"the group {label!r} of {variable!r}", states))
-        if not held:
-            raise ArgumentError(f"the group {label!r} of {variable!r} must hold one state or more, got none.")
+        require(held, f"the group {label!r} of {variable!r}", "hold one state or more", "none")
         listing.append((label, held))
     return tuple(listing)
 

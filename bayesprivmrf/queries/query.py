@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, require
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable
@@ -218,8 +218,7 @@ def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
         There is none, one is no name, or one is repeated.
     """
     example = f"write {name}('a', 'b')"
-    if not scope:
-        raise ArgumentError(f"`{name}` must name at least one variable, got none; {example}.")
+    require(scope, name, "name at least one variable", "none", example)
     for variable in scope:
         try:
             hash(variable)
@@ -227,8 +226,7 @@ def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
             raise ArgumentError(
                 f"`{name}` must be given names of variables, got a {type(variable).__name__}; {example}."
             ) from None
-    if len(set(scope)) != len(scope):
-        raise ArgumentError(f"`{name}` must name each variable once, got {tuple(scope)!r}.")
+    require(len(set(scope)) == len(scope), name, "name each variable once", tuple(scope))
     return tuple(scope)
 
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.checks import instance_of, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
@@ -260,12 +260,8 @@ def checked_queries(queries: Any) -> list[Query]:
     """
     given = [queries] if isinstance(queries, Query) else listed("`queries`", queries, error=ArgumentError)
     for query in given:
-        if not isinstance(query, Query):
-            raise ArgumentError(
-                f"`queries` must hold queries, got a {type(query).__name__}; see bayesprivmrf.queries."
-            )
-    if not given:
-        raise ArgumentError("`queries` must hold at least one query, got none.")
+        instance_of("queries", query, Query, "hold queries", "see bayesprivmrf.queries")
+    require(given, "queries", "hold at least one query", "none")
     return given
 
 
@@ -274,8 +270,7 @@ def _checked_scales(scales: Any, count: int) -> list[float]:
     if scales is None:
         return [1.0] * count
     given = listed("`scales`", scales, error=ArgumentError)
-    if len(given) != count:
-        raise ArgumentError(f"`scales` must hold one number for each of {count} queries, got {len(given)}.")
+    require(len(given) == count, "scales", f"hold one number for each of {count} queries", len(given))
     checked = [positive_finite(f"scales[{at}]", scale) for at, scale in enumerate(given)]
     if not LEAST_SCALE <= min(checked) <= max(checked) <= 1 / LEAST_SCALE:
         raise ArgumentError(
