@@ -16,13 +16,14 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.privacy import NoiseLaw
 
+# The number that stands for an infinite loss, nats.
 CERTAIN = 1e6
-"""The number that stands for an infinite loss, nats."""
 
 _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
 _ROUNDING = 1e-12  # of a sum of probabilities
 _VANISHING = 1e-30  # tail probability left out of a sum of even losses, far below any delta
 _DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
+# Losses that differ by less are equal: what rounding to so many decimals leaves
 _CLOSE = 10.0**-_DECIMALS
 
 _EXACT_PRODUCTS = 2**22  # products of two supports up to which a convolution is made term by term

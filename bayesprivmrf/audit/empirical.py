@@ -16,7 +16,10 @@ from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
 
+# Deltas that are tested by default: 0 for a pure promise, and some at which events of moderate probability
+# count; arbitrary.
 DELTAS = (0.0, 0.01, 0.03, 0.1, 0.2)
+# Most half-lines that are tried; arbitrary: more cost time alone, for the choice costs no confidence.
 THRESHOLDS = 400
 
 

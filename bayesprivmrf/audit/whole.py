@@ -23,6 +23,7 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
+# Records that are tried until a possible one is found; arbitrary, a second's work
 _LOOKED_AT = 100_000
 
 

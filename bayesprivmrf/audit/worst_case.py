@@ -27,10 +27,15 @@ from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 
+# Rényi orders of which the largest cost is taken; arbitrary: more orders could only bring the cost nearer
+# to its supremum.
 _ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+# Share by which a cost may exceed a promise, for the rounding of calibrations and of losses.
 _TOLERANCE = 1e-6
 _ROUNDING = 1e-13  # nats a copy: of the difference of two log densities
+# Steps of whole scores in the larger lead of a choice; a power of two, so that dividing by it is exact.
 _WHOLE = 1 << 20
+# Most copies, whose number must fit into 64 bits.
 _MOST_COPIES = 1 << 62
 
 

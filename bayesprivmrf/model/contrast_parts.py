@@ -43,8 +43,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     from bayesprivmrf.model.specification import ModelSpecification
 
-_REST = "rest"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
@@ -173,9 +171,6 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
     return tuple(found)
 
 
-_AREAS = "map each larger area to a list of its states, not a state to its area"
-
-
 def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
     """Area of each state."""
     if not isinstance(areas, Mapping) or not areas:
@@ -184,9 +179,10 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
             f"{type(areas).__name__}; write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, where "
             "'region' is the level's name."
         )
+    remedy = "map each larger area to a list of its states, not a state to its area"
     codes = np.full(len(domain.states_of(variable)), -1)
     for place, (area, states) in enumerate(areas.items()):
-        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, _AREAS)]
+        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, remedy)]
         if not members or (codes[members] >= 0).any() or len(set(members)) < len(members):
             raise ModelError(
                 f"the level {level!r} of {variable!r} must hold every state in one area, and none in two; area "
@@ -234,7 +230,7 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
     if not scores.is_smooth:
         return whole, {"": line[:, np.newaxis]}
     basis = np.linalg.qr(np.column_stack([line, np.eye(count - 1)]))[0]
-    rest = {_REST: basis[:, 1 : count - 1]} if count > 2 else {}
+    rest = {"rest": basis[:, 1 : count - 1]} if count > 2 else {}
     return whole, {"linear": line[:, np.newaxis]} | rest
 
 

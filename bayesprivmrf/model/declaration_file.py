@@ -24,12 +24,17 @@ from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Keys of the whole file
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
+# Keys of a variable's table
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
+# Keys of `bins`
 _BIN_KEYS = {"from", "to", "number"}
+# Arguments of mechanisms, which users have looked for here
 _OF_A_MECHANISM = {"queries", "weights"}
+# Limits of a file, so that a malicious one is refused within seconds; a declaration in Python has none.
 _MOST_STATES, _MOST_VARIABLES = 100_000, 20_000
-"""Limits of a file, so that a malicious one is refused within seconds; a declaration in Python has none."""
+# Largest end of bins, well below the largest float, so that differences and multiples are finite
 _LARGEST_END = 1e300
 
 

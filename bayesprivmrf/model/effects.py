@@ -34,14 +34,14 @@ from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape.
 _SPARSE = 60_000
-"""Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape."""
 
+# Largest size of a dense basis, bytes: that of 16,000 states.
 _LARGEST_BASIS = 2**31
-"""Largest size of a dense basis, bytes: that of 16,000 states."""
 
+# Number of states up to which the dense basis is faster than running sums; both agree up to rounding.
 _DENSE = 256
-"""Number of states up to which the dense basis is faster than running sums; both agree up to rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)

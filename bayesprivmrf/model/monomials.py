@@ -15,8 +15,8 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
+# Bytes that a family's list and the sums over it may take.
 MEMORY_LIMIT = 4 * 2**30
-"""Bytes that a family's list and the sums over it may take."""
 
 _BYTES_EACH = 400  # the tuple, its entry in the index of parents, a row of the arrays, a sum, its noise
 

@@ -20,11 +20,14 @@ from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Prefix of what a declaration keeps in a network's `graph` attribute
 _PREFIX = "bayesprivmrf_"
+# Fields of a model that its network keeps in its `graph` attribute: always, and where they say something.
 _WRITTEN, _WRITTEN_IF_ANY = (
     ("cliques_declared", "impossible"),
     ("ties", "shares_transitions", "ordinal", "levels"),
 )
+# Largest exponent of a factor's scale, nats; e^709 overflows
 _LARGEST_EXPONENT = 600.0
 
 

@@ -13,17 +13,16 @@ import numpy as np
 
 from bayesprivmrf.checks import bare_array, finite, require
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
-from bayesprivmrf.model.cliques import checked_clique, maximal
+from bayesprivmrf.model.cliques import checked_clique, checked_ties, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
 from bayesprivmrf.model.domain import Domain, Label, Variable, checked_domain, listed
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
-from bayesprivmrf.model.tied_scopes import checked_ties
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Cells that one measured table may have: 800 MB of 64-bit counts.
 LARGEST_TABLE = 10**8
-"""Cells that one measured table may have: 800 MB of 64-bit counts."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
+# Values of Newman's GML file
 _LEANINGS = {0: "liberal", 1: "conservative"}
+# Nodes of each of the two blocs, links, and the share of links between the blocs: about as the political
+# blogs have.
 _BLOC, _LINKS, _ACROSS = 500, 2400, 0.07
 _POPULARITY = (1.2, 8.0)  # standard deviation of its logarithm, and the largest: hubs of some thirty links
+# Columns of DS0002 that are read
 _HIV_COLUMNS = ("STUDYNUM", "TIETYPE", "DYADTYPE", "ID1", "ID2", "HIV1", "HIV2")
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.network.estimate_law import EstimateLaw
 
+# Assumption of an estimate without an external field
 _NO_FIELD = (
     "no external field: outcomes are equally likely positive and negative without neighbors' influence; "
     "where they are not, even the sign may be wrong: see ExternalField.from_share"

@@ -11,6 +11,7 @@ from bayesprivmrf.checks import require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import label_key
 
+# Remedy for nodes without an outcome
 _WITHOUT_OUTCOME = (
     "who lacks an outcome is part of the data and never read off it. If it is public, name the nodes that have one "
     "by `network.subnetwork(nodes)`, and give their outcomes alone; if not, give the others an outcome by a rule "

@@ -25,6 +25,7 @@ from bayesprivmrf.privacy.score_lattice import (
 
 _CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
 _BLOCK = {True: 2**19, False: 2**15}  # entries of a table of terms: grouped, and node by node within a cache
+# Sums below this fit into 64 bits with room for the pull of one more step
 _LARGEST = 2**61
 _FARTHEST = 2**52  # up to here the midpoints of the grid are exact in double precision
 

@@ -32,7 +32,9 @@ from bayesprivmrf.checks import finite, require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError
 
 _ITERATIONS = 100  # bisection of a bracket as narrow as a factor of two needs 53
+# Relative width at which a root is found: four units of rounding
 _CLOSE = 4 * float(np.finfo(float).eps)
+# Smallest normal number, the least lower end of a bracket
 _TINY = float(np.finfo(float).tiny)
 
 

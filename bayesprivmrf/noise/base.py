@@ -16,13 +16,13 @@ from bayesprivmrf.checks import instance_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
+# Every noise law that was defined, by the name that files call it.
 REGISTRY: dict[str, type[NoiseLaw]] = {}
-"""Every noise law that was defined, by the name that files call it."""
 
 type Kernel = Literal["absolute", "square", "within"]
 
+# Source of randomness: as many independent uniform uint64 as it is asked for.
 type Words = Callable[[int], np.ndarray]
-"""Source of randomness: as many independent uniform uint64 as it is asked for."""
 
 
 class NoiseLaw(ABC):

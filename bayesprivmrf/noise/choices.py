@@ -7,11 +7,11 @@ import numpy as np
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Words
 
+# Scales below or above the last score to be chosen, beyond which scores no longer fall or rise.
 _CLAMP = 300.0
-"""Scales below or above the last score to be chosen, beyond which scores no longer fall or rise."""
 
+# Candidates whose noise is drawn at a time.
 _BLOCK = 1 << 22
-"""Candidates whose noise is drawn at a time."""
 
 
 def choose_several(

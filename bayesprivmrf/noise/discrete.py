@@ -15,8 +15,8 @@ from bayesprivmrf.checks import finite, generator, number_array, positive_finite
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words, shape
 
+# Scale from which on a sum of discrete Gaussian draws is discrete Gaussian to nine digits.
 _SUMS = 1.5
-"""Scale from which on a sum of discrete Gaussian draws is discrete Gaussian to nine digits."""
 
 
 class _OpenDPLaw(ScaledLaw):

@@ -15,8 +15,8 @@ from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refu
 from bayesprivmrf.noise.laws import noise_from_dict
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
 
+# Log of a probability below 1e-13.
 _NEVER = -30.0
-"""Log of a probability below 1e-13."""
 
 
 @final

@@ -28,8 +28,8 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, shape
 from bayesprivmrf.noise.discrete import NoNoise
 
+# Standard deviations of the noise beyond which terms of the sum are nothing beside the largest.
 _FAR = 60.0
-"""Standard deviations of the noise beyond which terms of the sum are nothing beside the largest."""
 
 
 @final

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from bayesprivmrf.model.tables import FloatArray
 
 _STEP_ASIDE = 0.15  # decades between the methods at a single epsilon
+# The same, where there are several and lines would be hidden by their marks
 _SMALL_STEP = 0.03
+# Nats around 0 within which a logarithmic axis of losses is linear; less is hardly more than the scoring's
+# noise.
 _LINEAR = 0.01
-"""Nats around 0 within which a logarithmic axis of losses is linear; less is hardly more than the scoring's noise."""
 
 
 def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]) -> Figure:

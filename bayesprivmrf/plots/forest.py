@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.model.domain import Variable
     from bayesprivmrf.model.tables import FloatArray
 
+# Rows of a figure that can still be read, some 60 inches high
 _MOST_ROWS = 300
 _WIDTH = 6.8  # inches
 _SHORT_LABEL = 42  # characters that let two entries of the legend stand side by side

@@ -13,15 +13,20 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning import LearnedNetwork
 
+# Variables whose names fit around the circle
 _MOST_NAMES = 80
+# Edges whose weights can be read beside each other
 _MOST_WEIGHTS = 20
 _THINNEST, _WIDEST = 0.4, 5.0  # points
+# What the weights of a graph's edges are
 MEANING = {
     "coupling": "coupling",
     "largest": "largest entry of a coupling",
     "dependence": "dependence given all others",
 }
+# Words of the legend
 _SIGNS = {1: "positive", -1: "negative"}
+# Box behind a weight
 _LABEL = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
 _UPRIGHT = 0.2  # of the radius, within which a name is centred above or below its node
 

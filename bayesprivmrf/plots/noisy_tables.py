@@ -20,14 +20,21 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference import Posterior
 
+# Colors of the true counts and of the released ones.
 _LATENT, _OBSERVED = COLOURS[0], COLOURS[1]
+# A light grey, behind the other two
 _REPLICATED = "#bdbdbd"
+# Clique in a variable's name to a heading
 _HEADING = str.maketrans({",": " × ", "[": None, "]": None})
+# Cells whose labels can be read side by side
 _MOST_LABELS = 30
+# Cells of a figure that can be read
 _MOST_CELLS = 1000
 _FEW = 4  # tables whose panels are large
 _WIDEST = 14.0  # inches
+# Inches a cell
 _CELL = 0.16
+# Panels side by side
 _MOST_COLUMNS = 4
 
 

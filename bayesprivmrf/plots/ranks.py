@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Points of a line; arbitrary: more cannot be told apart in a panel
 _MOST_POINTS = 100
+# Simulated functions behind the band; the Monte Carlo error of its level of 95 % is 0.3 %
 _SIMULATIONS = 4000
 
 

@@ -21,9 +21,13 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.solution import Solution
 
+# Colors of Okabe and Ito (2008), which colour-blind readers tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Marks in the order of the colours
 MARKS = ("o", "s", "^", "D", "v", "P")
+# Color of reference lines
 GREY = "#666666"
+# Panels side by side, so that a figure is about as wide as a page.
 _PANELS_A_ROW = 4
 
 

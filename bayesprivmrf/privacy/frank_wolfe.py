@@ -26,6 +26,7 @@ from bayesprivmrf.privacy.guarantee import Adjacency, round_up
 from bayesprivmrf.privacy.selection import ROUNDING
 
 _ROUNDINGS = 3  # of one choice of an atom: see `bayesprivmrf.learning.frank_wolfe.atoms.choose_atoms`
+# Widenings of a scale before a budget is refused; the last widens by 2^12
 _PASSES = 64
 
 

@@ -16,8 +16,8 @@ import numpy as np
 
 _LARGEST_TABLE = 2**20  # cells of a table in the elimination
 
+# Ascending variables, and one axis of states for each.
 type Table = tuple[tuple[int, ...], np.ndarray]
-"""Ascending variables, and one axis of states for each."""
 
 
 class LargestSum(NamedTuple):

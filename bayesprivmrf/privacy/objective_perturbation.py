@@ -33,23 +33,23 @@ from bayesprivmrf.privacy.external_field import ExternalField
 
 type Calibration = Literal["tight", "paper"]
 
+# The root of u tanh u = 1, rounded up, which is the largest slope of :math:`x \tanh(a x)` in x, for any a.
+#
+# The slope is g(t) = tanh t + t / cosh^2 t at t = a x; g'(t) = 2 (1 - t tanh t) / cosh^2 t vanishes at u
+# alone (t > 0), and there g(u) = 1/u + u (1 - 1/u^2) = u.
 TANH_SLOPE = 1.19967864025774
-r"""The root of u tanh u = 1, rounded up, which is the largest slope of :math:`x \tanh(a x)` in x, for any a.
 
-The slope is g(t) = tanh t + t / cosh^2 t at t = a x; g'(t) = 2 (1 - t tanh t) / cosh^2 t vanishes at u alone (t > 0),
-and there g(u) = 1/u + u (1 - 1/u^2) = u.
-"""
-
+# Factor by which a bound computed in floating point is widened.
 SAFETY = 1 + 1e-11
-"""Factor by which a bound computed in floating point is widened."""
 
 _LOG_ERROR = 2e-15  # relative, of a logarithm of a normal tail and of sums of such
 
+# The split of the budget looks at beta = this over the norm of J: a little above mean-field criticality.
 CRITICAL_MULTIPLE = 1.5
-"""The split of the budget looks at beta = this over the norm of J: a little above mean-field criticality."""
 
 _LARGEST = 700.0  # above, e^epsilon overflows; Delta of a smaller epsilon is enough
 
+# Shares of the budget for the slope that are tried; each is 2.3 % larger than the one before.
 _SHARES = np.geomspace(0.004, 0.9, 241)
 
 

@@ -33,15 +33,16 @@ from bayesprivmrf.privacy.objective_perturbation import (
 
 NOISE_BITS = 40  # the noise's scale is about 2^40 steps
 FIELD_BITS = 46  # no local field has more steps than about 2^46, so a double holds it and its products' error
+# Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
+#
+# With t = a m: the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, a library's tanh errs by
+# at most 4 units of 2^-53, the product by one more: together below |m| 2^-50. With an external field h, t = a
+# m + h: two roundings move t by at most (2|t| + |h|) 2^-53 and tanh by at most (0.9 + |h|) 2^-53, so the
+# error is at most (6 + |h|) |m| 2^-53, which is twice the one above for |h| = 10.
 TERM_ERROR = 2.0**-4
-"""Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
-
-With t = a m: the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, a library's tanh errs by at most 4
-units of 2^-53, the product by one more: together below |m| 2^-50. With an external field h, t = a m + h: two
-roundings move t by at most (2|t| + |h|) 2^-53 and tanh by at most (0.9 + |h|) 2^-53, so the error is at most
-(6 + |h|) |m| 2^-53, which is twice the one above for |h| = 10.
-"""
+# Least steps in the largest row of J: with fewer, rounding J to steps would change the model.
 _SMALLEST_FIELD = 2**16
+# Least steps in the scale of the noise, so that a step is nothing beside the noise.
 _SMALLEST_SCALE = 2.0**20
 _SPACINGS = 256  # grid spacings in one proxy error
 _USUAL_SIZES = 1e-100, 1e100  # squares and fourth powers of couplings are far from the ends of doubles

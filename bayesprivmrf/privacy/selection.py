@@ -16,12 +16,14 @@ from bayesprivmrf.checks import positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import round_up
 
+# What floating point adds to the range of a choice, in scales: see
+# `bayesprivmrf.noise.choices.choose_several`.
 ROUNDING = 2.0**-39
-"""What floating point adds to the range of a choice, in scales: see `bayesprivmrf.noise.choices.choose_several`."""
 
+# Standard deviation of the noise that makes such a choice the largest noisy score, in scales.
 GUMBEL_DEVIATION = math.pi / math.sqrt(6)
-"""Standard deviation of the noise that makes such a choice the largest noisy score, in scales."""
 
+# Widenings of a scale, each by a few units of rounding, before a budget is refused
 _PASSES = 64
 
 

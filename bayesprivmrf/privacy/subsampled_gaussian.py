@@ -23,26 +23,36 @@ from typing import Any
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 
+# Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records.
 COUNT_SHARE = 0.02
-"""Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records."""
 
+# Least delta for convolved loss distributions: their transforms' rounding, at most some 2e-11, is in the
+# slack.
 LEAST_DELTA = 1e-8
-"""Least delta for convolved loss distributions: their transforms' rounding, at most some 2e-11, is in the slack."""
 
+# Share of epsilon for the discretisation of the noise.
 SLACK = 2.0**-12
-"""Share of epsilon for the discretisation of the noise."""
 
+# Share of delta for the tails of the discretisation and the accountant's rounding.
 DELTA_SLACK = 2.0**-7
-"""Share of delta for the tails of the discretisation and the accountant's rounding."""
 
+# Nats; the accountant's exponentials overflow not far above.
 _LARGEST_EPSILON = 1e6
-"""Nats; the accountant's exponentials overflow not far above."""
+# Range of the noise multipliers that are tried; arbitrary, wider than useful budgets need: one step without
+# sampling costs over 100 nats at the lower end.
 _LARGEST_MULTIPLIER = 2.0**20
+# Lower end of that range.
 _SMALLEST_MULTIPLIER = 2.0**-4
+# Part by which the loss of a multiplier may stay below the target: a thousandth of the budget is given
+# away.
 _PRECISION = 2.0**-10
+# Grid points of the losses over the width of the budget; arbitrary: losses are rounded up, so that fewer
+# points raise the answer, and more cost time.
 _CELLS = 4000
+# Most grid points of the losses of one step, which bound time and memory.
 _STEP_CELLS = 10_000
 _ORDERS = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]  # whole ones, whose sums are finite
+# Most multipliers that are tried; then the least one that keeps to the budget is returned.
 _TRIALS = 60
 
 

@@ -29,15 +29,17 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries.query import Query, Sparse, Subset
 
+# Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself.
 LARGEST_EFFECTS = 500
-"""Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself."""
 
+# Subsets of all cliques together up to which they are listed.
 LARGEST_SUBSETS = 2**18
-"""Subsets of all cliques together up to which they are listed."""
 
+# Numbers in the matrices of all queries together.
 _LARGEST_MATRICES = 2**24
-"""Numbers in the matrices of all queries together."""
 
+# Relative eigenvalue below which a direction counts as told by no query; above the rounding of the
+# matrices.
 _RANK = 1e-10
 
 

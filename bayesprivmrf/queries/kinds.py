@@ -14,7 +14,8 @@ import numpy as np
 from bayesprivmrf.checks import bare_array, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key, listed
+from bayesprivmrf.model.cliques import refuse_other_states
+from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.model.tables import Clique, FloatArray
 from bayesprivmrf.queries.query import (
     BoundQuery,
@@ -27,11 +28,11 @@ from bayesprivmrf.queries.query import (
     one_per_column,
 )
 
+# Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits.
 LARGEST_SQUARES = 2**50
-"""Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits."""
 
+# How far each record may be from counting once in a sum of rows that is the number of records.
 _TELLS = 1e-9
-"""How far each record may be from counting once in a sum of rows that is the number of records."""
 
 type _Groups = tuple[tuple[Variable, tuple[tuple[Label, tuple[Label, ...]], ...]], ...]
 
@@ -263,14 +264,9 @@ class PooledQuery(Query):
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scopes = tuple(declared_scope(model, scope) for scope in self.scopes)
-        shared, *others = [_states(model, scope) for scope in scopes]
-        for scope, states in zip(scopes[1:], others, strict=True):
-            if states != shared:
-                raise ModelError(
-                    f"pooled scopes must have the same states axis by axis, but {scopes[0]!r} and {scope!r} do not; "
-                    "pool those that do."
-                )
-        cells = math.prod(map(len, shared))
+        for scope in scopes[1:]:
+            refuse_other_states(model.domain, scopes[0], scope, "pooled scopes")
+        cells = math.prod(len(model.domain.states_of(v)) for v in scopes[0])
         rows = np.tile(np.arange(cells), len(scopes))
         return BoundQuery(query=self, model=model, scopes=scopes, matrix=one_per_column(rows, cells))
 
@@ -285,11 +281,6 @@ class PooledQuery(Query):
 
     def __repr__(self) -> str:
         return f"pooled({list(self.scopes)!r})"
-
-
-def _states(model: ModelSpecification, scope: Clique) -> list[list[tuple[bool, Any]]]:
-    """Return the states of each axis, comparable."""
-    return [[label_key(label) for label in model.domain.states_of(v)] for v in scope]
 
 
 def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[Label, ...]], ...]:

@@ -15,11 +15,11 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy.largest_sum import Table
 from bayesprivmrf.queries.query import BoundQuery, Sparse
 
+# Pairs of cells, or cells times scopes of a pooled query, up to which they are enumerated.
 LARGEST_PAIRS = 2**20
-"""Pairs of cells, or cells times scopes of a pooled query, up to which they are enumerated."""
 
+# Variables of a scope, the columns of its cells, and the factor of their p-th powers.
 type Part = tuple[tuple[int, ...], Sparse, float]
-"""Variables of a scope, the columns of its cells, and the factor of their p-th powers."""
 
 
 def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], bool]:

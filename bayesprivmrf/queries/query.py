@@ -27,11 +27,11 @@ from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# A sparse array of SciPy, which is imported where one is made.
 type Sparse = Any
-"""A sparse array of SciPy, which is imported where one is made."""
 
+# Positions of variables, ascending.
 type Subset = tuple[int, ...]
-"""Positions of variables, ascending."""
 
 
 class Query(ABC):

@@ -38,8 +38,8 @@ from bayesprivmrf.queries.query import BoundQuery, Query
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Least scale of noise, and one over the largest: their squares are then floats.
 LEAST_SCALE = 1e-100
-"""Least scale of noise, and one over the largest: their squares are then floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
