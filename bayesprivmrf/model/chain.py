@@ -113,10 +113,9 @@ def markov_chain(
     require(len(times) == length, "names", f"hold one name for each of {length} times", len(times))
     labels = listed("`states`", states)
     require(len(labels) >= 2, "states", "be at least two, for a chain to have steps", labels)
-    if end is not None and end in labels:
-        raise ArgumentError(
-            f"`end` must be none of `states`, for it stands for no state any more, got {end!r}."
-        )
+    require(
+        end is None or end not in labels, "end", "be none of `states`: it stands for no state any more", end
+    )
     zeros = () if end is None else _after_end(times, labels, end)
     labels = labels if end is None else [*labels, end]
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))

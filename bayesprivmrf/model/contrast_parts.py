@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import is_labeled, sides_of
+from bayesprivmrf.checks import instance_of, is_labeled, sides_of
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed
 from bayesprivmrf.model.effects import contrasts
@@ -137,18 +137,14 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         if sum(map(len, nested.values())) < len(given):
             raise ModelError("`levels` must give each level of a variable a name of its own.")
         given = nested
-    if not isinstance(given, Mapping):
-        raise ModelError(
-            f"`levels` must be a mapping such as {{'block': {{'tract': {{'T1': ['B1', 'B2']}}}}}}, got "
-            f"{type(given).__name__}."
-        )
+    example = "{'block': {'tract': {'T1': ['B1', 'B2']}}}"
+    given = instance_of("levels", given, Mapping, f"be a mapping such as {example}", error=ModelError)
     found = []
     for name, levels in given.items():
         variable = domain.variables[domain.index(name)]
-        if not isinstance(levels, Mapping):
-            raise ModelError(
-                f"`levels` of {variable!r} must map the name of a level to its areas, got {type(levels).__name__}."
-            )
+        instance_of(
+            f"`levels` of {variable!r}", levels, Mapping, "map names of levels to areas", error=ModelError
+        )
         if len({str(variable), *map(str, levels)}) < 1 + len(levels):
             raise ModelError(
                 f"the levels of {variable!r} must have names that are printed differently from each other and from "

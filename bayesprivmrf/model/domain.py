@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from bayesprivmrf.checks import instance_of
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 
 type Variable = Hashable
@@ -167,6 +167,16 @@ class Domain:
                 f"{', '.join(map(repr, self.variables))}."
             )
         return self._positions[label_key(variable)]
+
+    def positions_of(self, variables: Any) -> list[int]:
+        """Return the positions of one variable, or of several that were asked for; a ModelError refuses repeats."""
+        is_one = isinstance(variables, str) or variables in self or not isinstance(variables, Iterable)
+        names = [variables] if is_one else listed("`variables`", variables)
+        require(names, "variables", "name at least one variable", "none", error=ModelError)
+        positions = [self.index(v) for v in names]
+        is_once = len(set(positions)) == len(positions)
+        require(is_once, "variables", "name each variable once", names, error=ModelError)
+        return positions
 
     def states_of(self, variable: Variable) -> tuple[Label, ...]:
         """States of a variable, in declared order."""

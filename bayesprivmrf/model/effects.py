@@ -22,17 +22,16 @@ entry whose index is 0 at some variables is a coordinate of the effect of the ot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray, subsets
 
 # Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape.
 _SPARSE = 60_000
@@ -293,18 +292,18 @@ def _lengths(states: int) -> FloatArray:
 @lru_cache(maxsize=32)
 def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
     """Return the effects of the scopes; the last results are kept."""
-    subsets = _subsets(cardinalities, scopes)
-    sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in subsets]
+    held = subsets_inside(cardinalities, scopes)[1:]
+    sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in held]
     offsets = (0, *np.cumsum(sizes, dtype=int).tolist())
-    member, mean = _members(cardinalities, scopes, dict(zip(subsets, offsets, strict=False)), offsets[-1])
+    member, mean = _members(cardinalities, scopes, dict(zip(held, offsets, strict=False)), offsets[-1])
     home = np.full(offsets[-1] + 1, len(member))
     np.minimum.at(home, member, np.arange(len(member)))
     return Effects(
         cardinalities=cardinalities,
         scopes=scopes,
-        subsets=subsets,
+        subsets=held,
         offsets=offsets,
-        orders=np.repeat(np.array([len(s) for s in subsets], dtype=int), sizes),
+        orders=np.repeat(np.array([len(s) for s in held], dtype=int), sizes),
         cells=len(member),
         _member=member,
         _mean=mean,
@@ -314,14 +313,13 @@ def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...],
     )
 
 
-def _subsets(
-    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]
+def subsets_inside(
+    cardinalities: Sequence[int], scopes: Iterable[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    found: set[tuple[int, ...]] = set()
+    """Return the sets of variables of several states that lie inside a scope, the empty one first, then by size."""
+    found: set[tuple[int, ...]] = {()}
     for scope in scopes:
-        free = sorted(v for v in scope if cardinalities[v] > 1)
-        for size in range(1, len(free) + 1):
-            found.update(combinations(free, size))
+        found.update(subsets(sorted(v for v in scope if cardinalities[v] > 1)))
     return tuple(sorted(found, key=lambda subset: (len(subset), subset)))
 
 
@@ -336,15 +334,14 @@ def _members(
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
         member, mean = np.full(shape, size), np.ones(shape)
-        for count in range(len(scope) + 1):
-            for axes in combinations(range(len(scope)), count):
-                subset = tuple(sorted(scope[a] for a in axes))
-                index = tuple(slice(1, None) if a in axes else 0 for a in range(len(scope)))
-                mean[index] = 1 / math.prod(k for a, k in enumerate(shape) if a not in axes)
-                if subset in starts:
-                    free = [cardinalities[v] - 1 for v in subset]
-                    own = starts[subset] + np.arange(math.prod(free)).reshape(free)
-                    member[index] = own.transpose([subset.index(scope[a]) for a in axes])
+        for axes in subsets(range(len(scope))):
+            subset = tuple(sorted(scope[a] for a in axes))
+            index = tuple(slice(1, None) if a in axes else 0 for a in range(len(scope)))
+            mean[index] = 1 / math.prod(k for a, k in enumerate(shape) if a not in axes)
+            if subset in starts:
+                free = [cardinalities[v] - 1 for v in subset]
+                own = starts[subset] + np.arange(math.prod(free)).reshape(free)
+                member[index] = own.transpose([subset.index(scope[a]) for a in axes])
         members.append(member.ravel())
         means.append(mean.ravel())
     return np.concatenate(members), np.concatenate(means)

@@ -170,12 +170,7 @@ class ModelSpecification:
                 f"`variables` must be names of variables here, got the query {variables!r}; `interval` of a "
                 "posterior (`LatentCounts`) takes queries."
             )
-        is_one = isinstance(variables, str) or variables in self.domain or not isinstance(variables, Iterable)
-        names = [variables] if is_one else listed("`variables`", variables)
-        require(names, "variables", "name at least one variable", "none", error=ModelError)
-        query = [self.domain.index(v) for v in names]
-        if len(set(query)) != len(query):
-            raise ModelError(f"`variables` must name each variable once, got {names!r}.")
+        query = self.domain.positions_of(variables)
         return [self.domain.variables[v] for v in query], query
 
     @cached_property

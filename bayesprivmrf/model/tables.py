@@ -6,11 +6,12 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed
 from bayesprivmrf.model.labeled import aligned
@@ -51,10 +52,9 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         object.__setattr__(self, "cliques", cliques)
         flat = bare_array("flat", self.flat).copy().ravel()
         size = self.offsets[-1]
-        if flat.size != size:
-            raise ModelError(
-                f"`flat` must hold {size} cells, one for each cell of each clique, got {flat.size}."
-            )
+        require(
+            flat.size == size, "flat", f"hold {size} cells, those of all cliques", flat.size, error=ModelError
+        )
         flat.flags.writeable = False
         object.__setattr__(self, "flat", flat)
 
@@ -134,6 +134,18 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         except (KeyError, TypeError, ValueError):
             raise ModelError(f"`clique` must be one of {', '.join(map(repr, self.cliques))}.") from None
         return labelled(self.domain, wanted, table, name)
+
+
+def subsets(members: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """Yield all subsets of some variables in their order, the empty one first, then by size.
+
+    Examples
+    --------
+    >>> list(subsets([2, 0]))
+    [(), (2,), (0,), (2, 0)]
+    """
+    held = tuple(members)
+    return chain.from_iterable(combinations(held, size) for size in range(len(held) + 1))
 
 
 def parent(scopes: Iterable[Sequence[Variable]], scope: Sequence[Variable]) -> int | None:

@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,7 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.contrast_parts import parts_of
 from bayesprivmrf.model.effects import Effects, times_rows
 from bayesprivmrf.model.specification import ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent, subsets
 
 type Scope = tuple[int, ...]
 
@@ -96,7 +96,7 @@ def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
     tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
     if not (model.ordinal or model.levels or model.waves is not None):
         return full if tied is None else tied
-    return _in_parts(model, full if tied is None else tied)
+    return _in_parts(model, full, tied)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -224,11 +224,11 @@ def _tied(
 
 
 @lru_cache(maxsize=32)
-def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> TiedEffects:
+def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None) -> TiedEffects:
     """The coordinates of each part of the effects that a model's scores and levels keep."""
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
-    full = effects if isinstance(effects, Effects) else effects.full
+    effects = full if tied is None else tied
     parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
     blocks, kinds, ends = [], [], [0]
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
@@ -255,8 +255,8 @@ def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> Tied
     kept = np.flatnonzero(widths)  # what interacts with waves has no coordinate
     return TiedEffects(
         full=full,
-        groups=tuple((scope,) for scope in full.scopes) if isinstance(effects, Effects) else effects.groups,
-        matrix=rotation if isinstance(effects, Effects) else csr_array(effects.matrix @ rotation),
+        groups=tuple((scope,) for scope in full.scopes) if tied is None else tied.groups,
+        matrix=rotation if tied is None else csr_array(tied.matrix @ rotation),
         subsets=tuple(effects.subsets[k] for k in kept),
         offsets=(0, *(ends[k + 1] for k in kept)),
         orders=np.repeat(np.array([len(subset) for subset in effects.subsets], dtype=int), widths),
@@ -272,16 +272,15 @@ def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
     rows, columns, start = [np.zeros(0, int)], [np.zeros(0, int)], 0
     for group in groups:
         axes = [a for a, v in enumerate(group[0]) if cards[v] > 1]
-        for count in range(1, len(axes) + 1):
-            for chosen in combinations(axes, count):
-                shape = [cards[group[0][a]] - 1 for a in chosen]
-                block = start + np.arange(math.prod(shape)).reshape(shape)
-                for scope in group:
-                    variables = [scope[a] for a in chosen]
-                    subset = tuple(sorted(variables))
-                    rows.append(places[subset] + np.arange(block.size))
-                    columns.append(block.transpose([variables.index(v) for v in subset]).ravel())
-                start += block.size
+        for chosen in [*subsets(axes)][1:]:
+            shape = [cards[group[0][a]] - 1 for a in chosen]
+            block = start + np.arange(math.prod(shape)).reshape(shape)
+            for scope in group:
+                variables = [scope[a] for a in chosen]
+                subset = tuple(sorted(variables))
+                rows.append(places[subset] + np.arange(block.size))
+                columns.append(block.transpose([variables.index(v) for v in subset]).ravel())
+            start += block.size
     row, column = np.concatenate(rows), np.concatenate(columns)
     return csr_array((np.ones(len(row)), (row, column)), shape=(full.size, start))
 
@@ -303,7 +302,7 @@ def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
 
 
 def _independent(distinct: Any) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Sets of rows that share columns, each each with an orthonormal basis of what they span."""
+    """Sets of rows that share columns, each with an orthonormal basis of what they span."""
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(abs(distinct) @ abs(distinct).T, directed=False)

@@ -12,6 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import file_path, finite, generator, truth, whole_number
 from bayesprivmrf.errors import DataError
+from bayesprivmrf.network.ising import IsingNetwork
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -161,8 +162,6 @@ def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float
     """
     import networkx as nx
     import pandas as pd
-
-    from bayesprivmrf.network.ising import IsingNetwork
 
     beta, random = finite("beta", beta), generator(rng)
     spread, largest = _POPULARITY

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.external_field import ExternalField
@@ -74,11 +75,9 @@ class PerturbedEstimator:
         low, high = 0, None
         if bounds is not None:
             low, high = math.ceil(bounds[0] / constants.grid), math.floor(bounds[1] / constants.grid)
-            if not low < high:
-                raise ArgumentError(
-                    f"`bounds` must be wider than the public grid, of spacing {constants.grid:g}, got {bounds!r}; "
-                    "widen them."
-                )
+            require(
+                low < high, "bounds", f"be wider than the public grid, of spacing {constants.grid:g}", bounds
+            )
             if max(-low, high) > _FARTHEST:
                 raise ArgumentError(
                     f"`bounds` must lie within {_FARTHEST * constants.grid:.3g} of 0, got {bounds!r}; the grid of "

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import probability, require
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.evaluation import solution_of
+from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
     from bayesprivmrf.inference import Posterior, Solution
-    from bayesprivmrf.model import Domain
     from bayesprivmrf.model.domain import Variable
     from bayesprivmrf.model.tables import FloatArray
 
@@ -289,8 +290,6 @@ def _true_marks(
 
 def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any) -> FloatArray:
     """The truth's cells in the order of the methods' states, whatever the order of its own."""
-    from bayesprivmrf.evaluation import solution_of
-
     solution = solution_of(truth)
     cells = [
         aligned("`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one]).ravel()
@@ -304,7 +303,6 @@ def _frequencies(
 ) -> tuple[FloatArray, int]:
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.reading.row_counts import Counts
-    from bayesprivmrf.model import Domain, ModelSpecification
 
     cells, records = [], 0
     for marginal in marginals:  # one by one: a specification would drop a marginal inside another
@@ -321,11 +319,10 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
     if not isinstance(methods, Mapping) or not methods:
         raise ArgumentError("`methods` must map names to at least one solution or posterior, got none.")
     for name, method in methods.items():
-        if not hasattr(method, "specification"):
-            raise ArgumentError(
-                f"`methods` must map names to solutions or posteriors, got a {type(method).__name__} for {name!r}; "
-                "fit a release first."
-            )
+        instead = f"a {type(method).__name__} for {name!r}"
+        require(
+            hasattr(method, "specification"), "methods", "map names to fits", instead, "fit a release first"
+        )
     domains = {name: method.specification.domain for name, method in methods.items()}
     first, domain = next(iter(domains.items()))
     for name, other in domains.items():
@@ -339,24 +336,13 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
 
 def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...]]:
     """The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
-    if variables in domain or isinstance(variables, str) or not isinstance(variables, Sequence):
-        variables = [variables]
-    require(len(variables), "variables", "name at least one variable", "none")
-    entries = [variables] if all(entry in domain for entry in variables) else variables
-    asked = [_as_marginal(domain, entry) for entry in entries]
-    shapes = [[domain.cardinalities[domain.index(v)] for v in marginal] for marginal in asked]
-    cells = sum(int(np.prod(shape, dtype=float)) for shape in shapes)
+    is_list = isinstance(variables, Sequence) and not isinstance(variables, str) and len(variables)
+    is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
+    asked = [domain.positions_of(entry) for entry in ([variables] if is_one else variables)]
+    cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
     if cells > _MOST_ROWS:
         raise ArgumentError(
             f"a forest must have at most {_MOST_ROWS} rows to be read, got {cells} cells; ask for fewer or smaller "
             "marginals, or use `edge_marginals`."
         )
-    return asked
-
-
-def _as_marginal(domain: Domain, entry: Any) -> tuple[Variable, ...]:
-    is_name = entry in domain or isinstance(entry, str) or not isinstance(entry, Sequence)
-    positions = [domain.index(v) for v in ([entry] if is_name else entry)]
-    if not positions or len(set(positions)) != len(positions):
-        raise ModelError(f"a marginal must name one or more variables, each once, got {entry!r}.")
-    return tuple(domain.variables[position] for position in positions)
+    return [tuple(domain.variables[v] for v in marginal) for marginal in asked]

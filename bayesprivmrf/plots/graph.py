@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import require
 from bayesprivmrf.plots.style import COLOURS, new_figure
 
 if TYPE_CHECKING:
@@ -91,11 +91,8 @@ def learned_graph(
 
 def weighted_graph(learned: Any, threshold: float | None, weight: str | None) -> tuple[nx.Graph, str]:
     """Return the graph of a learned model, and what its weights are: one of the keys of `MEANING`."""
-    if not hasattr(learned, "has_signs"):
-        raise ArgumentError(
-            "`learned` must be a learned model with its couplings, such as SelectMeasure releases, got "
-            f"{type(learned).__name__}."
-        )
+    kind = type(learned).__name__
+    require(hasattr(learned, "has_signs"), "learned", "be a learned model with its couplings", kind)
     if weight is None:
         weight = "largest" if learned.has_signs else "dependence"
     graph = learned.graph(threshold, weight=weight)

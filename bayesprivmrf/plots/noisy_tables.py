@@ -202,8 +202,7 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
     domain = posterior.specification.domain
     chosen: list[str] = []
     for clique in cliques:
-        is_name = clique in domain or isinstance(clique, str) or not isinstance(clique, Sequence)
-        asked = frozenset(dims[domain.index(v)] for v in ([clique] if is_name else clique))
+        asked = frozenset(dims[position] for position in domain.positions_of(clique))
         found = [name for name, own in members.items() if own == asked]
         if not found:
             raise ArgumentError(

@@ -51,10 +51,7 @@ class ExternalField:
     def __post_init__(self) -> None:
         for name, largest in (("strength", _STRONGEST), ("center", 1.0)):
             value = finite(name, getattr(self, name))
-            if abs(value) > largest:
-                raise ArgumentError(
-                    f"`{name}` of an external field must be within ±{largest:g}, got {value:g}."
-                )
+            require(abs(value) <= largest, f"`{name}` of an external field", f"be within ±{largest:g}", value)
             object.__setattr__(self, name, float(value))
 
     @classmethod

@@ -21,13 +21,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from bayesprivmrf.checks import positive_finite
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import Adjacency, round_up
-from bayesprivmrf.privacy.selection import ROUNDING
+from bayesprivmrf.privacy.selection import ROUNDING, widened
 
 _ROUNDINGS = 3  # of one choice of an atom: see `bayesprivmrf.learning.frank_wolfe.atoms.choose_atoms`
-# Widenings of a scale before a budget is refused; the last widens by 2^12
-_PASSES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +113,7 @@ def step_scale(exposure: Exposure, rho: float, steps: int, adjacency: Adjacency)
     rho = positive_finite("rho", rho)
     slack = math.sqrt(8 * rho / steps) - _ROUNDINGS * ROUNDING * math.sqrt(exposure.choices)
     scale = _reach(adjacency) * math.sqrt(exposure.squares) / slack if slack > 0 else math.inf
-    for widening in range(_PASSES):
-        if not 0 < scale < math.inf:
-            break
-        if step_rho(exposure, scale, steps, adjacency) <= rho:
-            return scale
-        scale *= 1 + 2.0 ** (widening - 51)
-    raise ArgumentError(
-        f"`rho` must leave a noise scale that is a finite number above zero, got {rho!r} for {steps} steps; "
-        "choose a budget nearer to one."
-    )
+    return widened(scale, lambda wider: step_rho(exposure, wider, steps, adjacency), rho, f"{steps} steps")
 
 
 def _reach(adjacency: Adjacency) -> int:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from bayesprivmrf.cards import printable
-from bayesprivmrf.checks import positive_finite, probability, require
+from bayesprivmrf.checks import instance_of, positive_finite, probability, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 
 type Form = Literal["pure", "zero-concentrated", "approximate"]
@@ -296,11 +296,13 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     """
     require(guarantees, "compose", "be given at least one guarantee", "none")
     for guarantee in guarantees:
-        if not isinstance(guarantee, PrivacyGuarantee):
-            raise ArgumentError(
-                f"`compose` must be given guarantees, got {type(guarantee).__name__}; "
-                "an unprotected release has none, and nothing composes with it."
-            )
+        instance_of(
+            "compose",
+            guarantee,
+            PrivacyGuarantee,
+            "be given guarantees",
+            "nothing composes with an unprotected one",
+        )
     _alike("unit", (g.unit for g in guarantees), "state both for the same privacy unit")
     _alike(
         "neighbouring relation", (g.adjacency.value for g in guarantees), "release both under one relation"
@@ -368,8 +370,5 @@ def _zero_concentrated_epsilon(rho: float, delta: float) -> float:
         epsilon = combinators.make_zCDP_to_approxDP(measurement).map(distance).epsilon(delta)
     except OpenDPException:
         epsilon = math.inf
-    if not epsilon < math.inf:
-        raise ArgumentError(
-            f"`rho` must be small enough for its epsilon to be computed, got {rho!r}; it promises next to nothing."
-        )
+    require(epsilon < math.inf, "rho", "be small enough for its epsilon to be computed", rho)
     return epsilon

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 
 # Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records.
@@ -145,10 +146,7 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
     BayesPrivMRFError
         The package dp-accounting is not installed.
     """
-    if epsilon > _LARGEST_EPSILON:
-        raise ArgumentError(
-            f"`epsilon` must be at most {_LARGEST_EPSILON:.0e}, got {epsilon!r}; choose a smaller budget."
-        )
+    require(epsilon <= _LARGEST_EPSILON, "epsilon", f"be at most {_LARGEST_EPSILON:.0e}", epsilon)
     target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
     ratio = _gaussian_ratio(target, tail)
     width = max(target, ratio)

@@ -19,14 +19,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.effects import Effects, subsets_inside
+from bayesprivmrf.model.tables import FloatArray, subsets
 from bayesprivmrf.queries.query import Query, Sparse, Subset
 
 # Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself.
@@ -67,9 +66,9 @@ def forecast(model: ModelSpecification, queries: Sequence[Query], *, knows_total
 
     Cells declared impossible are known to be empty, except where only the effects one by one are not too many.
     """
-    sets = _subsets(model)
-    if sets is None:
+    if sum(2.0 ** sum(model.cardinalities[v] > 1 for v in scope) for scope in model.scopes) > LARGEST_SUBSETS:
         return None
+    sets = subsets_inside(model.cardinalities, model.scopes)
     kept = sets[1:] if knows_total else sets
     told = [query._effect_information(model) for query in queries]
     size = sum(math.prod(model.cardinalities[v] - 1 for v in one) for one in kept)
@@ -119,16 +118,6 @@ class _ByMatrices(Forecast):
         return float((inverse * self.spread).sum()), flat @ weighed.ravel(), flat @ inverse.ravel()
 
 
-def _subsets(model: ModelSpecification) -> list[Subset] | None:
-    """Return the sets of variables inside cliques, the empty one first; None where they are too many."""
-    free = [sorted(v for v in scope if model.cardinalities[v] > 1) for scope in model.scopes]
-    if sum(2.0 ** len(scope) for scope in free) > LARGEST_SUBSETS:
-        return None
-    sizes = ((scope, k) for scope in free for k in range(len(scope) + 1))
-    found = dict.fromkeys(chain.from_iterable(combinations(scope, k) for scope, k in sizes))
-    return sorted(found, key=lambda one: (len(one), one))
-
-
 def _by_effects(
     model: ModelSpecification, sets: Sequence[Subset], told: Sequence[dict[Subset, float]]
 ) -> Forecast:
@@ -149,7 +138,7 @@ def _by_effects(
     cards, spreads = model.cardinalities, np.zeros(len(sets))
     for scope in model.scopes:
         free = sorted(v for v in scope if cards[v] > 1)
-        for one in chain.from_iterable(combinations(free, k) for k in range(len(free) + 1)):
+        for one in subsets(free):
             if one in at:
                 spreads[at[one]] += 1 / math.prod(cards[v] for v in free if v not in one)
     counts = np.array([math.prod(cards[v] - 1 for v in one) for one in sets], dtype=float)

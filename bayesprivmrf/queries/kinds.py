@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
 from typing import Any, final
 
 import numpy as np
@@ -16,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import refuse_other_states
 from bayesprivmrf.model.domain import Label, Variable, listed
-from bayesprivmrf.model.tables import Clique, FloatArray
+from bayesprivmrf.model.tables import Clique, FloatArray, subsets
 from bayesprivmrf.queries.query import (
     BoundQuery,
     Query,
@@ -84,10 +83,8 @@ def coarsened(
         raise ArgumentError(f"`groups` must map variables to groups, got a {type(groups).__name__}.")
     variables, merged = checked_scope("coarsened", scope), {**(groups or {}), **named}
     for variable in merged:
-        if variable not in set(variables):
-            raise ArgumentError(
-                f"`coarsened` must have the variables that it groups in its scope {variables!r}, got {variable!r}."
-            )
+        is_inside = variable in set(variables)
+        require(is_inside, "coarsened", f"group variables in its scope {variables!r}", repr(variable))
     if len(merged) < len(groups or {}) + len(named):
         raise ArgumentError("`coarsened` must be given the groups of each variable once.")
     return TableQuery(scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items()))
@@ -198,8 +195,9 @@ class TableQuery(Query):
         kept = {v: k for v, k in zip(scope, given, strict=True) if k > 1}
         if any(k < cards[v] for v, k in kept.items()):
             return None
-        subsets = chain.from_iterable(combinations(sorted(kept), count) for count in range(len(kept) + 1))
-        return {one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in subsets}
+        return {
+            one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in subsets(sorted(kept))
+        }
 
     def __repr__(self) -> str:
         name, names = "coarsened" if self.groups else "table", ", ".join(map(repr, self.scope))
