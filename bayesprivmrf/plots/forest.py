@@ -336,7 +336,8 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
 
 def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...]]:
     """The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
-    is_list = isinstance(variables, Sequence) and not isinstance(variables, str) and len(variables)
+    is_list = isinstance(variables, Sequence) and not isinstance(variables, str)
+    require(not is_list or len(variables), "variables", "name at least one variable", "none")
     is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
     asked = [domain.positions_of(entry) for entry in ([variables] if is_one else variables)]
     cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
