@@ -143,7 +143,7 @@ def losses_of(law: NoiseLaw, shift: int) -> Atoms:
 
 
 def log_ratio(law: NoiseLaw, noise: IntArray, other: IntArray) -> FloatArray:
-    """Log of how much more likely some noise is than other, within +-`CERTAIN`; NaN where neither can be."""
+    """Return the log likelihood ratio of some noise to other, within +-`CERTAIN`; NaN where neither can be."""
     with np.errstate(invalid="ignore"):
         return np.clip(law.log_density(noise) - law.log_density(other), -CERTAIN, CERTAIN)
 
@@ -168,7 +168,7 @@ def support_of(law: NoiseLaw) -> IntArray:
 
 
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
-    """Laws of losses, the smallest first; those that are even with one step, as of Gaussian noise, as their sum's.
+    """Return loss distributions, smallest first; those on even grids of one step, as of Gaussian noise, are summed.
 
     The tails of each sum are left out again, so that its support grows as the root of the number of cells.
     """
@@ -196,20 +196,20 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
 
 
 def _without_tails(weights: FloatArray) -> tuple[int, int]:
-    """Where weights begin and end but for a tail of vanishing probability on either side."""
+    """Return where weights begin and end but for a tail of vanishing probability on either side."""
     first, last = (int(np.searchsorted(np.cumsum(one), _VANISHING)) for one in (weights, weights[::-1]))
     return first, weights.size - last
 
 
 def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:
-    """Equal losses as one, and none of probability 0."""
+    """Merge equal losses, and drop those of probability 0."""
     support, place = np.unique(losses, return_inverse=True)
     weights = np.bincount(place, weights=probabilities, minlength=support.size)
     return support[weights > 0], weights[weights > 0]
 
 
 def _on_a_grid(parts: Sequence[Atoms]) -> PrivacyLoss:
-    """Convolution of several laws of losses, each rounded up to a multiple of one step above its least."""
+    """Return the convolution of loss distributions, each rounded up to a multiple of one step above its least."""
     step = sum(float(losses.max() - losses.min()) for losses, _ in parts) / _GRID
     size = 2 ** (_GRID + len(parts)).bit_length()  # no sum may wrap around
     transform, least, most = np.ones(size // 2 + 1, dtype=complex), 0.0, 0

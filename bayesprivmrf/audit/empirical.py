@@ -196,7 +196,7 @@ def _thresholds(samples: Sequence[FloatArray]) -> FloatArray:
 
 
 def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
-    """Runs in each event: shape (4 kinds, thresholds, 2), the event's data set A first, then B."""
+    """Count the runs in each event: shape (4 kinds, thresholds, 2), the event's data set A first, then B."""
     a, b = (np.sort(sample) for sample in samples)
     above = [s.size - np.searchsorted(s, thresholds, side="left") for s in (a, b)]  # statistic >= threshold
     below = [np.searchsorted(s, thresholds, side="right") for s in (a, b)]  # statistic <= threshold
@@ -205,7 +205,7 @@ def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.nda
 
 
 def _bounds(counts: np.ndarray, runs: int, delta: float, level: float) -> FloatArray:
-    """Lower bound on epsilon of every event: Clopper-Pearson limits, each at the given level."""
+    """Return a lower bound on epsilon for every event: Clopper-Pearson limits, each at the given level."""
     from scipy.stats import beta
 
     hits, false_hits = counts[..., 0], counts[..., 1]

@@ -150,7 +150,7 @@ def _end_of(model: ModelSpecification, times: Sequence[Variable]) -> int | None:
 
 
 def chain_of(model: ModelSpecification) -> Chain:
-    """The chain that a model's first group of tied cliques is.
+    """Return the chain that the first group of tied cliques of a model forms.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 
 def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
-    """Position of each variable and code of its state.
+    """Return the code of each variable's state by the position of the variable.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
 
 
 def conditions(domain: Domain, given: Any, asked: Sequence[int]) -> dict[int, int]:
-    """Positions and codes of the states that are given, of other variables than those asked for; None is no state."""
+    """Return the codes of the states that are given, by position; variables that are asked for are refused."""
     coded = {} if given is None else coded_states(domain, "given", given)
     for position in coded:
         if position in asked:
@@ -51,7 +51,7 @@ def conditions(domain: Domain, given: Any, asked: Sequence[int]) -> dict[int, in
 
 
 def given_error(domain: Domain, given: Mapping[int, int], where: str = "this model") -> ModelError:
-    """Error for states that are given and cannot occur together."""
+    """Return the error for given states that cannot occur together."""
     states = {domain.variables[v]: domain.states[v][code] for v, code in given.items()}
     return ModelError(
         f"`given` must be able to occur, got {states!r}, which has probability 0 in {where}; give other states."
@@ -59,7 +59,7 @@ def given_error(domain: Domain, given: Mapping[int, int], where: str = "this mod
 
 
 def share_given(table: FloatArray, asked: int, given: Mapping[int, int]) -> FloatArray | None:
-    """Shares of the asked variables' states within the states given; None where nothing is in these.
+    """Return the shares of the asked variables' states among records in the given states; None if there are none.
 
     Parameters
     ----------

@@ -83,7 +83,7 @@ class Level:
 
 
 def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
-    """Scores of ordered variables as `declare` takes them: a list of variables, or a mapping to what each has."""
+    """Return the scores of ordered variables, from a list of variables or a mapping, as `declare` takes them."""
     if isinstance(given, tuple) and all(isinstance(one, Scores) for one in given):
         given = {one.variable: ("smooth" if one.is_smooth else "linear", one.values) for one in given}
     items = (
@@ -129,7 +129,7 @@ def _numbers(variable: Variable, given: Any, count: int) -> tuple[float, ...]:
 
 
 def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
-    """Levels as `declare` takes them: ``{variable: {level: {area: [states]}}}``, from the coarsest to the finest."""
+    """Return the levels in ``{variable: {level: {area: [states]}}}``, from the coarsest to the finest."""
     if isinstance(given, tuple) and all(isinstance(one, Level) for one in given):
         nested: dict[Variable, dict[str, Any]] = {}
         for one in given:
@@ -168,7 +168,7 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
 
 
 def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
-    """Area of each state."""
+    """Return the area of each state."""
     if not isinstance(areas, Mapping) or not areas:
         raise ModelError(
             f"the level {level!r} of {variable!r} must map each larger area to its states, got "
@@ -194,7 +194,7 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
 
 
 def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    """Parts of a variable's contrasts in its main effect and in its interactions.
+    """Return the parts of a variable's contrasts in its main effect and in its interactions.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
 
 
 def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
-    """Orthonormal bases of what each level adds, the variable's own states last."""
+    """Return orthonormal bases of the contrasts that each level adds; the variable's own states come last."""
     variable = levels[0].variable
     count = len(domain.states_of(variable))
     known, parts = np.ones((count, 1)), {}

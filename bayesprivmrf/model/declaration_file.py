@@ -93,7 +93,7 @@ class Declaration:
 
 
 def read_declaration(path: str | Path) -> Declaration:
-    """Declaration that a TOML file holds.
+    """Read the declaration in a TOML file.
 
     Parameters
     ----------
@@ -201,7 +201,7 @@ def _rule(variable: str, table: Any) -> RecodingRule:
 
 
 def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    r"""The table with `states` and `breaks` in place of `bins`: b bins of equal width (to - from)/b.
+    r"""Return the table with `states` and `breaks` in place of `bins`: b bins of equal width (to - from)/b.
 
     The first takes in all below `from`, the last all above `to`, so that there is no value without a bin. Breaks are
     exact multiples of the decimal width, rounded once. States of `missing` and `other` follow those of the bins.
@@ -229,7 +229,7 @@ def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decimal(where: str, key: str, value: Any) -> Fraction:
-    """The number as it is written in the file: 0.1 is a tenth."""
+    """Return the number as it is written in the file: 0.1 is a tenth."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _LARGEST_END:
         raise ModelError(f"`{key}` of the `bins` of {where} must be a finite number, got {value!r}.")
     return Fraction(repr(value))

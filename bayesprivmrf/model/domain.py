@@ -17,7 +17,7 @@ type Label = Hashable
 
 
 def label_key(label: Any) -> tuple[bool, Any]:
-    """Key under which two labels are the same state.
+    """Return a key that is equal for two labels if and only if they are one state.
 
     Python holds ``1 == 1.0 == True``. A statistician does not: ``1`` and ``1.0`` are one label, ``True`` and
     ``1`` are two.
@@ -129,7 +129,7 @@ class Domain:
 
     @classmethod
     def from_states(cls, states: Mapping[Variable, Iterable[Label]]) -> Domain:
-        """Domain of a mapping from each variable to its ordered states."""
+        """Return the domain of a mapping from each variable to its ordered states."""
         instance_of("states", states, Mapping, "be a mapping from variable to its states", error=ModelError)
         ordered: list[tuple[Label, ...]] = []
         for variable, labels in states.items():
@@ -160,7 +160,7 @@ class Domain:
             return False
 
     def index(self, variable: Variable) -> int:
-        """Position of a variable; a ModelError names the declared ones if it is unknown."""
+        """Return the position of a variable; a ModelError names the declared variables if it is unknown."""
         if variable not in self:
             raise ModelError(
                 f"variable {variable!r} is not declared; the declared variables are "
@@ -179,15 +179,15 @@ class Domain:
         return positions
 
     def states_of(self, variable: Variable) -> tuple[Label, ...]:
-        """States of a variable, in declared order."""
+        """Return the states of a variable, in declared order."""
         return self.states[self.index(variable)]
 
     def codes_of(self, variable: Variable) -> Mapping[tuple[bool, Label], int]:
-        """Code of each state of a variable, keyed by `label_key`."""
+        """Return the code of each state of a variable, keyed by `label_key`."""
         return self._codes[self.index(variable)]
 
     def code(self, variable: Variable, label: Label) -> int:
-        """Code (0, 1, ...) of a declared label of a variable."""
+        """Return the code (0, 1, ...) of a declared label of a variable."""
         codes = self.codes_of(variable)
         try:
             return codes[label_key(_plain(label))]

@@ -76,7 +76,7 @@ class Effects:
 
     @classmethod
     def of(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Effects:
-        """The coordinates of a model; kept, and given again for the same model.
+        """Return the coordinates of a model; the last results are kept.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class Effects:
         return self.offsets[-1]
 
     def potentials(self, beta: FloatArray) -> FloatArray:
-        """Potentials of all cliques, each effect in the first clique that holds it.
+        """Return the potentials of all cliques, each effect in the first clique that holds it.
 
         Parameters
         ----------
@@ -126,7 +126,7 @@ class Effects:
         return self._transformed(inner, transposed=False)
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
-        """The transpose of `potentials`: a derivative by the potentials turned into one by β.
+        """Apply the transpose of `potentials`, which turns a derivative by the potentials into one by β.
 
         Parameters
         ----------
@@ -144,7 +144,7 @@ class Effects:
         return self._transformed(given, transposed=True)[..., self._home]
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Coordinates of the distribution that any finite potentials give.
+        """Return the coordinates of the distribution that any finite potentials give.
 
         Parameters
         ----------
@@ -166,7 +166,7 @@ class Effects:
         return sums.reshape(*lead, width)[..., : self.size]
 
     def margins(self, beta: FloatArray) -> FloatArray:
-        """Tables of sum zero that agree on every shared margin: the transpose of `coordinates`.
+        """Return tables of sum zero that agree on every shared margin: the transpose of `coordinates`.
 
         Parameters
         ----------
@@ -183,7 +183,7 @@ class Effects:
         return self._transformed(padded[..., self._member] * self._mean, transposed=False)
 
     def tables(self, beta: FloatArray) -> list[FloatArray]:
-        """Effect tables e_S, of sum zero along each of their own axes, in the order of `subsets`.
+        """Return the effect tables e_S, of sum zero along each of their axes, in the order of `subsets`.
 
         Parameters
         ----------
@@ -208,7 +208,7 @@ class Effects:
         return result
 
     def _transformed(self, values: FloatArray, *, transposed: bool) -> FloatArray:
-        """Kronecker product of [1 | Q], or its transpose, applied to the tables of every clique."""
+        """Apply the Kronecker product of [1 | Q], or its transpose, to the tables of every clique."""
         result = np.empty_like(values)
         lead = values.shape[:-1]
         for shape, cells in self._groups:
@@ -226,7 +226,7 @@ class Effects:
 
 @lru_cache(maxsize=256)
 def contrasts(states: int) -> FloatArray:
-    """Helmert's orthonormal contrasts, shape (K, K - 1), read-only; columns are of sum zero and norm one.
+    """Return Helmert's orthonormal contrasts, shape (K, K - 1), read-only; columns have sum zero and norm one.
 
     Examples
     --------
@@ -329,7 +329,7 @@ def _members(
     starts: dict[tuple[int, ...], int],
     size: int,
 ) -> tuple[IntArray, FloatArray]:
-    """Coordinate of each entry of b, and one over the number of cells that its mean is taken over."""
+    """Return the coordinate of each entry of b, and one over the number of cells that its mean is taken over."""
     members, means = [np.zeros(0, int)], [np.zeros(0)]
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
@@ -363,7 +363,7 @@ def _groups(
 def _matrices(
     cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], home: IntArray
 ) -> tuple[Any, Any] | None:
-    """The map as one sparse matrix with its transpose, unless it holds too many numbers."""
+    """Return the map as a sparse matrix with its transpose; None if it has too many entries."""
     from scipy import sparse
 
     shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
@@ -380,7 +380,7 @@ def _matrices(
 
 
 def times_rows(matrix: Any, values: FloatArray) -> FloatArray:
-    """Sparse matrix times each row of the values."""
+    """Return the product of a sparse matrix and each row of the values."""
     if values.ndim == 1:
         return matrix @ values
     rows = matrix @ values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).T

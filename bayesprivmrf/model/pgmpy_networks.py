@@ -114,7 +114,7 @@ def read_network(
     *,
     warns: bool = True,
 ) -> ModelSpecification:
-    """Specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
+    """Return the specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
     if isinstance(network, ModelSpecification):
         return network
     if not (hasattr(network, "get_factors") and hasattr(network, "nodes")):
@@ -152,7 +152,7 @@ def write_network(
     potentials: CliqueTables | FloatArray | None = None,
     log_partition: float | None = None,
 ) -> DiscreteMarkovNetwork:
-    """Pgmpy network of a model and its potentials; see `ModelSpecification.to_pgmpy`."""
+    """Return the pgmpy network of a model and its potentials; see `ModelSpecification.to_pgmpy`."""
     DiscreteFactor, DiscreteMarkovNetwork = _pgmpy_classes()
     _refuse_what_pgmpy_merges(model.domain)
     network = DiscreteMarkovNetwork()
@@ -175,7 +175,7 @@ def write_network(
 def _factor_values(
     model: ModelSpecification, potentials: CliqueTables | FloatArray | None, log_partition: float | None
 ) -> list[FloatArray]:
-    """Flat factors: 1 and 0 for a declaration, otherwise of largest value 1, or multiplying to probabilities."""
+    """Return flat factors: 1 and 0 for a declaration, else of largest value 1, or multiplying to probabilities."""
     blocks = list(pairwise(model.offsets))
     if potentials is None:
         unit = np.ones(model.size) if model.possible is None else model.possible.astype(float)
@@ -191,7 +191,7 @@ def _factor_values(
 
 
 def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork) -> CliqueTables:
-    """Logarithms of a pgmpy network's factors, each added to a clique of the model that holds its scope.
+    """Return the log factors of a pgmpy network, each added to a clique of the model that holds its scope.
 
     Raises
     ------
@@ -240,7 +240,7 @@ def _refuse_what_pgmpy_merges(domain: Domain) -> None:
 def _gathered_states(
     network: DiscreteMarkovNetwork, factors: Sequence[Any], states: Mapping[Variable, Any] | None
 ) -> dict[Variable, tuple[Label, ...]]:
-    """States of every node, from the factors and `states`, in node order; conflicts are errors."""
+    """Return the states of every node, from the factors and `states`, in node order; conflicts are errors."""
     found: dict[Variable, tuple[Label, ...]] = {}
     for factor in factors:
         for variable in factor.variables:

@@ -154,11 +154,11 @@ class ModelSpecification:
         return mask
 
     def tables(self, flat: Any) -> CliqueTables:
-        """Tables of this model from their flat view."""
+        """Return tables of this model from their flat view."""
         return CliqueTables(domain=self.domain, cliques=self.cliques, flat=bare_array("flat", flat))
 
     def positions_of(self, variables: Any) -> tuple[list[Variable], list[int]]:
-        """Declared names and positions of one variable, or of several, that were asked for.
+        """Return the declared names and the positions of one variable, or of several, that were asked for.
 
         Raises
         ------
@@ -183,7 +183,7 @@ class ModelSpecification:
         return holders
 
     def parent(self, scope: Sequence[int]) -> int:
-        """Position of the first clique that holds variable positions.
+        """Return the position of the first clique that holds all of some variables.
 
         Raises
         ------
@@ -198,7 +198,7 @@ class ModelSpecification:
         return home
 
     def project(self, flat: np.ndarray, scope: Sequence[int]) -> np.ndarray:
-        """Table over variable positions that one clique holds, axes as asked, from the flat view of all tables.
+        """Return the table of variables that one clique holds, axes as asked, from the flat view of all tables.
 
         Parameters
         ----------
@@ -221,7 +221,7 @@ class ModelSpecification:
     def from_pgmpy(
         cls, network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
     ) -> ModelSpecification:
-        """Specification of a pgmpy network.
+        """Return the specification of a pgmpy network.
 
         Parameters
         ----------
@@ -245,7 +245,7 @@ class ModelSpecification:
     def to_pgmpy(
         self, potentials: CliqueTables | FloatArray | None = None, *, log_partition: float | None = None
     ) -> DiscreteMarkovNetwork:
-        r"""Pgmpy network with one factor a clique, in proportion to :math:`\exp θ_C`; unit factors by default.
+        r"""Return the pgmpy network with one factor a clique, in proportion to :math:`\exp θ_C`; unit factors by default.
 
         The potentials are first written in the gauge of smallest norm, which leaves the distribution as it is
         and keeps factors of large, cancelling potentials from underflowing.
@@ -350,7 +350,7 @@ def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable
 def _checked_assignment(
     model: ModelSpecification, assignment: Iterable[tuple[Variable, Label]]
 ) -> tuple[tuple[Variable, Label], ...]:
-    """Assignment with declared names and labels, in domain order, inside some clique."""
+    """Return an assignment with declared names and labels, in domain order, checked to lie inside a clique."""
     try:
         named_pairs = [(variable, label) for variable, label in assignment]
     except (TypeError, ValueError):

@@ -60,13 +60,13 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
     @staticmethod
     def shapes_of(domain: Domain, cliques: Sequence[Clique]) -> tuple[tuple[int, ...], ...]:
-        """Shape of each clique's table."""
+        """Return the shape of each clique's table."""
         cardinalities = domain.cardinalities
         return tuple(tuple(cardinalities[domain.index(v)] for v in clique) for clique in cliques)
 
     @staticmethod
     def offsets_of(domain: Domain, cliques: Sequence[Clique]) -> tuple[int, ...]:
-        """Position of each table's first cell in the flat view, and the total size last."""
+        """Return the position of each table's first cell in the flat view, and the total size last."""
         offsets = [0]
         for shape in CliqueTables.shapes_of(domain, cliques):
             offsets.append(offsets[-1] + math.prod(shape))
@@ -94,7 +94,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return self.offsets_of(self.domain, self.cliques)
 
     def table(self, position: int) -> np.ndarray:
-        """Read-only table of the clique at a position."""
+        """Return the read-only table of the clique at a position."""
         (shape,) = self.shapes_of(self.domain, (self.cliques[position],))
         return self.flat[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
 
@@ -127,7 +127,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return f"CliqueTables({len(self)} tables, {self.flat.size} cells)"
 
     def to_xarray(self, clique: Any, name: str | None = None) -> xr.DataArray:
-        """Table of a clique as a DataArray whose dims and coords are the declared names and states."""
+        """Return the table of a clique as a DataArray whose dims and coords are the declared names and states."""
         wanted = clique if isinstance(clique, tuple) else (clique,)
         try:
             table = self[wanted]
@@ -149,7 +149,7 @@ def subsets(members: Iterable[int]) -> Iterator[tuple[int, ...]]:
 
 
 def parent(scopes: Iterable[Sequence[Variable]], scope: Sequence[Variable]) -> int | None:
-    """Position of the first of some scopes that holds all variables of another; None where none does.
+    """Return the position of the first scope that holds all variables of another; None if none does.
 
     Examples
     --------
@@ -183,7 +183,7 @@ def project(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Varia
 
 
 def expand(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variable]) -> np.ndarray:
-    """View of a table over `scope` that broadcasts against tables over a larger scope.
+    """Return a view of a table over `scope` that broadcasts against tables over a larger scope.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def expand(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variab
 
 
 def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Sequence[int]) -> IntArray:
-    """For each cell of a table over `target`, the number of the cell over `scope` that it is part of.
+    """Return, for each cell of a table over `target`, the number of the cell over `scope` that contains it.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Seq
 
 
 def label_array(domain: Domain, variable: Variable) -> np.ndarray:
-    """States of a variable in declared order, as a coordinate."""
+    """Return the states of a variable in declared order, as a coordinate."""
     return plain_array(domain.states_of(variable))
 
 
@@ -233,7 +233,7 @@ def plain_array(labels: Sequence[Hashable]) -> np.ndarray:
 def labelled(
     domain: Domain, variables: Sequence[Variable], table: np.ndarray, name: str | None
 ) -> xr.DataArray:
-    """DataArray of a table whose axes are `variables`, states as coordinates in declared order.
+    """Return a table as a DataArray with axes `variables` and states as coordinates in declared order.
 
     Dimensions are named by `axis_names`: xarray keeps no index for a name that is not text.
     """

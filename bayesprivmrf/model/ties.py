@@ -44,7 +44,7 @@ type Scope = tuple[int, ...]
 
 
 def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]:
-    """Scopes that each table of potentials is used for, as variable positions: free cliques first, then the ties.
+    """Return the scopes that use each table of potentials, as variable positions: free cliques first, then ties.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]
 
 
 def tie_matrix(model: ModelSpecification) -> Any:
-    """B, sparse: a row for each cell of the model's cliques, a column for each cell of each table of potentials."""
+    """Return B, sparse: a row for each cell of the model's cliques, a column for each cell of a potential table."""
     from scipy.sparse import csr_array
 
     cards, rows, columns, start = model.cardinalities, [np.zeros(0, int)], [np.zeros(0, int)], 0
@@ -79,7 +79,7 @@ def tie_matrix(model: ModelSpecification) -> Any:
 
 
 def shared_basis(model: ModelSpecification) -> Any | None:
-    """B of θ = B β, sparse, where potentials are not free, by cells of shared tables or by coordinates; else None."""
+    """Return the sparse B of θ = B β, by cells of shared tables or by coordinates; None if potentials are free."""
     from scipy.sparse import csr_array
 
     if not model.is_restricted:
@@ -91,7 +91,7 @@ def shared_basis(model: ModelSpecification) -> Any | None:
 
 
 def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
-    """Zero-sum coordinates of a model's potentials: those of its cliques, or of what ties leave free."""
+    """Return zero-sum coordinates of a model's potentials: those of its cliques, or those that ties leave free."""
     full = Effects.of(model.cardinalities, model.scopes)
     tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
     if not (model.ordinal or model.levels or model.waves is not None):
@@ -150,23 +150,23 @@ class TiedEffects:
         return self.matrix.shape[1]
 
     def untied(self, gamma: FloatArray) -> FloatArray:
-        """Coordinates b of the untied model, shape (..., d) to (..., untied coordinates)."""
+        """Return the coordinates b of the untied model, shape (..., d) to (..., untied coordinates)."""
         return times_rows(self.matrix, np.asarray(gamma, dtype=float))
 
     def potentials(self, gamma: FloatArray) -> FloatArray:
-        """Potentials of all cliques, each effect in the first clique that holds it, shape (..., cells), nats."""
+        """Return the potentials of all cliques, each effect in the first clique that holds it, (..., cells), nats."""
         return self.full.potentials(self.untied(gamma))
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
-        """The transpose of `potentials`, shape (..., cells) to (..., d)."""
+        """Apply the transpose of `potentials`, shape (..., cells) to (..., d)."""
         return times_rows(self._transposed, self.full.pull_back(flat))
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Coordinates of the tied potentials nearest to any finite ones, in the norm of b; shape (cells,) to (d,)."""
+        """Return the coordinates of the tied potentials nearest to finite ones, in the norm of b; (cells,) to (d,)."""
         return self._solve(self._transposed @ self.full.coordinates(potentials))
 
     def missed(self, potentials: FloatArray) -> float:
-        """How far potentials, shape (cells,), are from tied ones: largest part of b that ties rule out."""
+        """Return how far potentials, shape (cells,), are from tied ones: the largest part of b that ties rule out."""
         b = self.full.coordinates(potentials)
         return float(np.abs(b - self.untied(self._solve(self._transposed @ b))).max(initial=0.0))
 
@@ -225,7 +225,7 @@ def _tied(
 
 @lru_cache(maxsize=32)
 def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None) -> TiedEffects:
-    """The coordinates of each part of the effects that a model's scores and levels keep."""
+    """Return the coordinates of each part of the effects that a model's scores and levels keep."""
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
     effects = full if tied is None else tied
@@ -265,7 +265,7 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None
 
 
 def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
-    """M_0, sparse: b from the zero-sum coordinates of the tables of potentials."""
+    """Return M_0, sparse, which maps the zero-sum coordinates of the tables of potentials to b."""
     from scipy.sparse import csr_array
 
     cards, places = full.cardinalities, dict(zip(full.subsets, full.offsets, strict=False))
@@ -286,7 +286,7 @@ def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
 
 
 def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
-    """First row of each kind of equal rows, those rows, sparse, and the kind of each row."""
+    """Return the first row of each kind of equal rows, those rows, sparse, and the kind of each row."""
     merged.sum_duplicates()
     merged.sort_indices()
     kinds: dict[bytes, int] = {}
@@ -302,7 +302,7 @@ def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
 
 
 def _independent(distinct: Any) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Sets of rows that share columns, each with an orthonormal basis of what they span."""
+    """Yield sets of rows that share columns, each with an orthonormal basis of their span."""
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(abs(distinct) @ abs(distinct).T, directed=False)

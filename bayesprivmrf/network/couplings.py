@@ -125,7 +125,7 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
 
 
 def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> sparse.csr_array:
-    """Symmetric adjacency matrix of a simple graph; a repeated pair is one edge."""
+    """Return the symmetric adjacency matrix of a simple graph; a repeated pair is one edge."""
     if not np.isfinite(weights).all():
         raise ModelError(
             "edge weights must be finite numbers, but some are NaN or infinite; drop those edges."

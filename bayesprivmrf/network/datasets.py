@@ -105,7 +105,7 @@ def political_blogs(
 
 
 def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Values of the nodes by label, and the arcs, repeats included.
+    """Return the values of the nodes by label, and the arcs, repeats included.
 
     networkx's reader refuses repeated arcs unless the file says `multigraph`, and takes five seconds.
     """
@@ -131,7 +131,7 @@ def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _plain(text: re.Match[str]) -> str:
-    """Quoted text without brackets, which delimit blocks."""
+    """Return quoted text without brackets, which delimit blocks."""
     return text[0].replace("[", "(").replace("]", ")")
 
 

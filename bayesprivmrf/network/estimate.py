@@ -293,7 +293,7 @@ class NetworkEstimate(Released):
         return tree
 
     def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
-        """The law given, after a check that it is this release's, or else the simulated one."""
+        """Return the given law, after a check that it is this release's, or else the simulated one."""
         from bayesprivmrf.network.estimate_law import checked_law
 
         if law is None:
@@ -370,7 +370,7 @@ class NetworkEstimate(Released):
 
 
 def _same(settings: dict[str, Any], known: dict[str, Any]) -> bool:
-    """Whether both simulations have the same settings; arrays among them are compared entry by entry."""
+    """Return True if both simulations have the same settings; arrays are compared entry by entry."""
     try:
         return settings.keys() == known.keys() and all(np.array_equal(settings[k], known[k]) for k in known)
     except (TypeError, ValueError):  # what cannot be compared is no setting that was simulated

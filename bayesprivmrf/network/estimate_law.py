@@ -184,7 +184,7 @@ class EstimateLaw:
         return configurations * noises / (1 + (noises - 1) * np.clip(correlation, 0, 1))
 
     def at_end(self, value: float) -> tuple[bool, bool]:
-        """Whether a released value is the first, and whether it is the last that can be released."""
+        """Return whether a released value is the first, and whether it is the last that can be released."""
         value, half = checks.finite("value", value), self.spacing / 2
         return bool(value < self.ends[0] + half), bool(value > self.ends[1] - half)
 

@@ -193,7 +193,7 @@ class PseudoLikelihood:
 
 
 def _root(sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> float:
-    """Root x > 0 of the score where A > B, by Newton's method on log P - log Q, kept within a bracket.
+    """Return the root x > 0 of the score where A > B, by Newton's method on log P - log Q within a bracket.
 
     P(x) = sum_k e_k a_k expit(-2 x a_k), over the excess e_k of nodes that go along, decreases; Q(x), of the same
     excess against and of pairs a_k tanh(x a_k), increases. Far out log P is close to a straight line, where
@@ -247,7 +247,7 @@ class _Parts:
 
 
 def _expit(x: Any) -> np.ndarray:
-    """1 / (1 + exp(-x)) without overflow."""
+    """Return 1 / (1 + exp(-x)) without overflow."""
     return np.exp(-np.logaddexp(0.0, -x))
 
 

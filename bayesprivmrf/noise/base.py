@@ -97,7 +97,7 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        """Log density (or log probability) at each residual, nats.
+        """Return the log density (or log probability) at each residual, nats.
 
         An integer law is extended to real residuals by its own formula, with its own constant: relaxations
         of the counts need the extension, and it agrees with the law at integers.
@@ -105,7 +105,7 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Derivative of ``log p(y | n)`` with respect to the true count n, at residual = y - n."""
+        """Return the derivative of ``log p(y | n)`` with respect to the true count n, at residual = y - n."""
 
     @abstractmethod
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -235,7 +235,7 @@ class NoiseLaw(ABC):
 
 
 def _is_same(known: type | None, law: type) -> bool:
-    """Whether two classes are one, or one is the other defined anew, as ``dataclass(slots=True)`` does."""
+    """Return True if two classes are one, or one is the other defined anew, as ``dataclass(slots=True)`` does."""
     return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
 
 

@@ -95,12 +95,12 @@ class DiscreteLaplace(_OpenDPLaw):
         return -2 * math.exp(-1 / self.scale) / math.expm1(-2 / self.scale)
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r""":math:`\log\frac{1-a}{1+a} - |r|/b`, nats; log((1-a)/(1+a)) = log tanh(1/(2b))."""
+        r"""Return :math:`\log\frac{1-a}{1+a} - |r|/b`, nats; log((1-a)/(1+a)) = log tanh(1/(2b))."""
         constant = math.log(math.tanh(0.5 / self.scale))
         return constant - np.abs(number_array("residual", residual, float)) / self.scale
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Sign of the residual over b."""
+        """Return the sign of the residual over b."""
         return np.sign(number_array("residual", residual, float)) / self.scale
 
     @classmethod
@@ -190,11 +190,11 @@ class DiscreteGaussian(_OpenDPLaw):
         return 2 * one_side * math.exp(-self._log_normaliser)
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r""":math:`-r^2/(2s^2) - \log Z(s)`, nats."""
+        r"""Return :math:`-r^2/(2s^2) - \log Z(s)`, nats."""
         return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - self._log_normaliser
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """The residual over s squared."""
+        """Return the residual over s squared."""
         return number_array("residual", residual, float) / self.scale / self.scale
 
     @classmethod
@@ -270,11 +270,11 @@ class NoNoise(NoiseLaw):
         return 0.0
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        """Zero where the residual is zero, minus infinity elsewhere."""
+        """Return zero where the residual is zero, minus infinity elsewhere."""
         return np.where(number_array("residual", residual, float) == 0, 0.0, -np.inf)
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Zero where the residual is zero, infinite with the residual's sign elsewhere."""
+        """Return zero where the residual is zero, infinity with the residual's sign elsewhere."""
         residual = number_array("residual", residual, float)
         return np.where(residual == 0, 0.0, np.copysign(np.inf, residual))
 
@@ -289,7 +289,7 @@ class NoNoise(NoiseLaw):
         return self
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
-        """Zeros; the generator stays where it is."""
+        """Return zeros; the generator stays where it is."""
         return np.zeros(shape(size), dtype=np.int64)
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:

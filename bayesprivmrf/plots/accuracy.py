@@ -28,7 +28,7 @@ _LINEAR = 0.01
 
 
 def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]) -> Figure:
-    """Each inferred cell probability of the measured cliques against the reference's, a panel a method.
+    """Draw inferred cell probabilities of the measured cliques against the reference's, a panel a method.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def draw_edges(truth: FloatArray, estimates: Mapping[str, FloatArray]) -> Figure
 
 
 def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = None) -> Figure:
-    """Held-out log-likelihood against epsilon, or what is lost of a reference's, a line a method.
+    """Draw the held-out log-likelihood, or its loss against a reference, over epsilon, a line a method.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
 
 
 def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str, list[float]]]:
-    """Finite scores by method and epsilon, and those of the methods without epsilon."""
+    """Return finite scores by method and epsilon, and those of the methods without epsilon."""
     needed = ["method", "epsilon", "holdout_log_likelihood"]
     columns = getattr(results, "columns", ())
     known = columns if isinstance(columns, Iterable) else ()

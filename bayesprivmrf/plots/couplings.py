@@ -32,7 +32,7 @@ def couplings(
     *,
     weight: Literal["largest", "dependence"] | None = None,
 ) -> Figure:
-    """Matrix of how strong all couplings are, or the tables of some pairs, state by state.
+    """Draw the strength of all couplings as a matrix, or the tables of some pairs, state by state.
 
     Parameters
     ----------

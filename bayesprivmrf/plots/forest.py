@@ -66,7 +66,7 @@ def marginal_forest(
     prob: float = 0.9,
     is_centred: bool = False,
 ) -> Figure:
-    """Forest of the cells of one or several marginals: a point a method, an interval where it has one.
+    """Draw the cells of one or several marginals, with a point and, where there is one, an interval a method.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def marginal_forest(
 
 
 def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> None:
-    """Intervals and points, each method a little beside the others, in its own colour and mark."""
+    """Draw intervals and points, each method a little beside the others, in its own color and mark."""
     import xarray as xr
     from arviz_plots.visuals import line_x, scatter_x
 
@@ -175,7 +175,7 @@ def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> N
 
 
 def _area(estimates: Sequence[_Estimate]) -> float:
-    """Area of the points, points squared: half as wide as the middle interval is long, within what can be seen."""
+    """Return the area of the points, points squared: half as wide as the median interval is long, within limits."""
     bounds = np.concatenate([estimate.bounds for estimate in estimates])
     lengths = np.diff(bounds[np.isfinite(bounds).all(axis=1)])
     if not lengths.size:
@@ -218,7 +218,7 @@ def _mark(label: str, *, marker: str, color: str, linestyle: Any = "none") -> An
 def _rows(
     domain: Domain, marginals: Sequence[tuple[Variable, ...]], doubts: Mapping[int, str]
 ) -> tuple[dict[int, str], list[int], list[str]]:
-    """Headings by row, the rows of the cells, and what these are called."""
+    """Return the headings by row, the rows of the cells, and the labels of the cells."""
     headings: dict[int, str] = {}
     rows: list[int] = []
     labels: list[str] = []
@@ -253,7 +253,7 @@ def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]],
 
 
 def _doubts(estimates: Mapping[str, _Estimate]) -> dict[int, str]:
-    """Words of a heading about a marginal that some method does not trust."""
+    """Return the words of headings about marginals that some method does not trust."""
     found: dict[int, list[str]] = {}
     for name, estimate in estimates.items():
         for marginal in estimate.doubtful:
@@ -289,7 +289,7 @@ def _true_marks(
 
 
 def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any) -> FloatArray:
-    """The truth's cells in the order of the methods' states, whatever the order of its own."""
+    """Return the truth's cells in the order of the methods' states, whatever the order of its own."""
     solution = solution_of(truth)
     cells = [
         aligned("`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one]).ravel()
@@ -335,7 +335,7 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
 
 
 def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...]]:
-    """The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
+    """Return the marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
     is_list = isinstance(variables, Sequence) and not isinstance(variables, str)
     require(not is_list or len(variables), "variables", "name at least one variable", "none")
     is_one = variables in domain or not is_list or all(entry in domain for entry in variables)

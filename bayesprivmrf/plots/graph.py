@@ -37,7 +37,7 @@ def learned_graph(
     threshold: float | None = None,
     weight: Literal["largest", "dependence"] | None = None,
 ) -> Figure:
-    """Graph of a learned model: the wider an edge, the stronger the coupling.
+    """Draw the graph of a learned model: the wider an edge, the stronger the coupling.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def weighted_graph(learned: Any, threshold: float | None, weight: str | None) ->
 
 
 def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
-    """Positive and negative couplings, as wide as they are strong, with a legend that says how strong that is."""
+    """Draw positive and negative couplings, as wide as they are strong, with the strength in the legend."""
     import networkx as nx
 
     edges = list(graph.edges(data="weight"))

@@ -45,7 +45,7 @@ def noisy_against_posterior(
     prob: float = 0.9,
     is_centred: bool = True,
 ) -> Figure:
-    """Each released noisy count against the posterior of the true count, and against noisy counts drawn anew.
+    """Draw released noisy counts against the posterior of the true counts and against replicated noisy counts.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def noisy_against_posterior(
 
 
 def _grid(tables: int, widest: int) -> tuple[Figure, list[Axes], float]:
-    """Panels, and the width of each: of a few tables as large as they need, of many in a grid that a screen holds."""
+    """Return panels and their width: as large as a few tables need, or a grid of many that fits a screen."""
     columns = min(math.ceil(math.sqrt(tables)), _MOST_COLUMNS)
     width, height = max(4.5, _CELL * widest + 1.2), 3.2
     if tables > _FEW:
@@ -185,7 +185,7 @@ def _handles(prob: float) -> list[Any]:
 
 
 def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
-    """Names of the tables to draw, not of other queries; a clique that was measured several times has several."""
+    """Return the names of the tables to draw; a clique that was measured several times has several."""
     observed: Any = posterior.tree["observed_data"].data_vars
     dims = dimension_names(posterior.specification.domain)
     members = {
@@ -214,7 +214,7 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
 
 
 def _true_counts(posterior: Posterior, dims: Sequence[Hashable]) -> xr.DataArray:
-    """Draws of the true counts of variables that a clique holds together, which that clique may hold with others."""
+    """Return draws of the true counts of variables that one clique holds, perhaps together with others."""
     drawn: Any = posterior.tree["posterior"]
     table = next(
         drawn[name]
@@ -226,7 +226,7 @@ def _true_counts(posterior: Posterior, dims: Sequence[Hashable]) -> xr.DataArray
 
 
 def _flat(table: xr.DataArray) -> xr.DataArray:
-    """Cells in C order along ``cell``; draws, if there are any, along ``sample``."""
+    """Return the cells in C order along ``cell``, and draws, if there are any, along ``sample``."""
     import xarray as xr
 
     over = [dim for dim in table.dims if dim in ("chain", "draw")]

@@ -23,7 +23,7 @@ _SIMULATIONS = 4000
 
 
 def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.95) -> Figure:
-    r"""Difference between the empirical and the uniform distribution of ranks, with a simultaneous band.
+    r"""Draw the difference between the empirical and the uniform distribution of ranks, with a simultaneous band.
 
     The rank of a true value among L posterior draws is uniform on 0, ..., L where the posterior is calibrated. A
     line above the band on the left means that the truth is too often below the draws: they lie too high. A line
@@ -94,7 +94,7 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
 
 
 def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:
-    """Bounds between which the whole empirical distribution function of uniform ranks stays with probability `prob`.
+    """Return bounds that hold the whole empirical distribution function of uniform ranks with probability `prob`.
 
     Between two neighbouring places the number of ranks is multinomial, exactly; the pointwise level is the one
     that this share of simulated functions keeps at all places together.

@@ -44,12 +44,12 @@ class Exposure:
 
     @classmethod
     def of_logistic(cls, regressions: int) -> Exposure:
-        """One logistic regression a node, or several of one data set: each sees each record."""
+        """Return the exposure of logistic regressions of one data set, such as one a node: each sees each record."""
         return cls(squares=regressions, choices=regressions)
 
     @classmethod
     def of_pairs(cls, cardinalities: tuple[int, ...]) -> Exposure:
-        r"""One logistic regression for each pair of states of each node, seen by the records in either state.
+        r"""Return the exposure of logistic regressions for each two states of a node, on records in either state.
 
         A node of k states has k (k - 1)/2 regressions. Adding a record touches the k - 1 of its state. Replacing one
         that stays in its state replaces it in k - 1. One that goes from a to a' is replaced in the regression of
@@ -63,7 +63,7 @@ class Exposure:
 
     @classmethod
     def of_softmax(cls, cardinalities: tuple[int, ...]) -> Exposure:
-        r"""One softmax regression a node, one choice for each state.
+        r"""Return the exposure of one softmax regression a node, with one choice for each state.
 
         The residual :math:`q = \pi - e_y` has :math:`q_c \ge 0` but for c = y and adds to 0, so
         :math:`\|q\|^2 \le 2 q_y^2 \le 2 B^2`. Under add-or-remove-one :math:`\sum_c (2 |q_c|)^2 \le 8 B^2`, two

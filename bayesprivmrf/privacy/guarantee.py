@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal
@@ -240,14 +240,8 @@ class PrivacyGuarantee:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` is its inverse."""
-        return {
-            "form": self.form,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "rho": self.rho,
-            "adjacency": self.adjacency.value,
-            "unit": self.unit,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"form": self.form, **values, "adjacency": self.adjacency.value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyGuarantee:
@@ -258,7 +252,7 @@ class PrivacyGuarantee:
         ArgumentError
             The values are not those of a guarantee, or its form is not that of its numbers.
         """
-        names = ("epsilon", "delta", "rho", "adjacency", "unit")
+        names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or not values.keys() >= {"form", *names}:
             raise ArgumentError(
                 f"`values` must map form, {', '.join(names)} to what `as_dict` gives, got {type(values).__name__}."
@@ -356,7 +350,7 @@ def _randomised_response_epsilon(epsilon: float, delta: float) -> float:
 
 
 def _zero_concentrated_epsilon(rho: float, delta: float) -> float:
-    """Epsilon at delta of rho-zCDP, by OpenDP's map from zero-concentrated to approximate privacy."""
+    """Return epsilon at delta of rho-zCDP, by OpenDP's map from zero-concentrated to approximate privacy."""
     from opendp import combinators, domains, measurements, metrics
     from opendp.mod import OpenDPException, enable_features
 

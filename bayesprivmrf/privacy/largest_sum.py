@@ -78,7 +78,7 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
 
 
 def _grouped(tables: list[Table]) -> list[Table]:
-    """Sums of the tables, of as few groups as keep to the largest size one after the other."""
+    """Return sums of the tables in groups, as few as keep to the largest size when filled one after the other."""
     groups: list[Table] = []
     for scope, table in sorted(tables, key=lambda pair: -len(pair[0])):
         for at, (known, total) in enumerate(groups):

@@ -23,7 +23,7 @@ type Part = tuple[tuple[int, ...], Sparse, float]
 
 
 def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], bool]:
-    r"""Parts of a query on one scope each whose powers add up to its own, or bound it; and which of the two.
+    r"""Return parts of a query on one scope each, and whether their powers add up to the query's, or bound it.
 
     The powers of rows that read one scope each add up. Rows that read several scopes, as a pooled query's do, are
     taken over all their variables at once where that is small. Otherwise :math:`|\sum_s a_s| \le \sum_s |a_s|`, and
@@ -62,7 +62,7 @@ def norm_tables(
 
 
 def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
-    r"""p-th power of the distance of each two columns, exact: whole numbers.
+    r"""Return the p-th power of the distance of each two columns, exact: whole numbers.
 
     .. math:: |u - v| = |u| + |v| - 2 \min(|u|, |v|) \, 1[uv > 0], \qquad (u - v)^2 = u^2 + v^2 - 2uv
     """

@@ -205,7 +205,7 @@ class _Stacked:
         )
 
     def _equal_codes(self) -> Iterator[list[int]]:
-        """Records whose variables share one code: they show one cell in all pooled scopes."""
+        """Yield records whose variables share one code: they fall into one cell of all pooled scopes."""
         largest = max(self.model.cardinalities, default=1) - 1
         codes = [[min(code, states - 1) for states in self.model.cardinalities] for code in {0, 1, largest}]
         if self.copies == 1:
