@@ -245,7 +245,7 @@ class ModelSpecification:
     def to_pgmpy(
         self, potentials: CliqueTables | FloatArray | None = None, *, log_partition: float | None = None
     ) -> DiscreteMarkovNetwork:
-        r"""Return the pgmpy network with one factor a clique, in proportion to :math:`\exp θ_C`; unit factors by default.
+        r"""Return the pgmpy network with one factor a clique, proportional to :math:`\exp θ_C`; unit by default.
 
         The potentials are first written in the gauge of smallest norm, which leaves the distribution as it is
         and keeps factors of large, cancelling potentials from underflowing.

@@ -162,7 +162,7 @@ class TiedEffects:
         return times_rows(self._transposed, self.full.pull_back(flat))
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Return the coordinates of the tied potentials nearest to finite ones, in the norm of b; (cells,) to (d,)."""
+        """Return coordinates of the tied potentials nearest to finite ones, in the norm of b; (cells,) to (d,)."""
         return self._solve(self._transposed @ self.full.coordinates(potentials))
 
     def missed(self, potentials: FloatArray) -> float:
