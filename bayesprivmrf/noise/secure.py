@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from bayesprivmrf.checks import generator, instance_of
+from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refuse_law
@@ -113,4 +113,13 @@ def noise_source(rng: int | np.random.Generator | None) -> NoiseSource:
     ArgumentError
         ``rng`` is anything else.
     """
-    return SecureNoise() if rng is None else SimulatedNoise(generator(rng))
+    if rng is None:
+        return SecureNoise()
+    if isinstance(rng, np.random.Generator):
+        return SimulatedNoise(rng)
+    if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
+        return SimulatedNoise(np.random.default_rng(int(rng)))
+    raise ArgumentError(
+        f"`rng` must be None, a non-negative seed or a numpy Generator, got {rng!r}; "
+        "leave it out for a private release."
+    )
