@@ -23,7 +23,7 @@ _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
 _ROUNDING = 1e-12  # of a sum of probabilities
 _VANISHING = 1e-30  # tail probability left out of a sum of even losses, far below any delta
 _DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
-# Losses that differ by less are equal: what rounding to so many decimals leaves
+# Losses that differ by less are equal: the rounding to so many decimals.
 _CLOSE = 10.0**-_DECIMALS
 
 _EXACT_PRODUCTS = 2**22  # products of two supports up to which a convolution is made term by term
@@ -74,6 +74,7 @@ class PrivacyLoss:
         within = np.cumsum(weights) > delta * (1 + _ROUNDING)
         if not within.any():
             return 0.0
+        # log P(L >= l) - delta and log Q(L >= l) at each loss l, largest first
         rest = np.log(np.cumsum(weights)[within] - delta)
         log_others = np.logaddexp.accumulate(np.log(weights) - losses)[within]
         return max(0.0, float(np.max(rest - log_others)))
@@ -123,6 +124,7 @@ def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
     total: Atoms = (np.zeros(1), np.ones(1))
     cells = _even_together(_merged(np.round(losses, _DECIMALS), each) for losses, each in cells)
     for position, cell in enumerate(cells):
+        # beyond this the rest is convolved on a grid
         if total[0].size * cell[0].size > _EXACT_PRODUCTS:
             return _on_a_grid([total, *cells[position:]])
         sums = np.round(np.add.outer(total[0], cell[0]).ravel(), _DECIMALS)
@@ -182,6 +184,7 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
         ):
             apart.append((losses, weights))
             continue
+        # a sum of losses on grids of one step is a convolution of their weights
         for place, (least, other, held) in enumerate(even):
             rows = held.size + weights.size
             if abs(step - other) * rows <= _CLOSE and held.size * weights.size <= _EVEN_PRODUCTS:

@@ -146,6 +146,7 @@ def audit(
         )
     level = error / (2 * len(deltas))
     samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
+    # one half chooses the event, the other tests it
     half = int(runs) // 2
     chosen, tested = [s[:half] for s in samples], [s[half:] for s in samples]
     thresholds = _thresholds(chosen)

@@ -186,6 +186,7 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     moved = before != after
     laws = _laws(stated)[moved]
 
+    # numbers that neighbors share tell nothing, and are left out
     def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
         frame = _frame(model, records, mechanism)
 

@@ -123,6 +123,7 @@ class Choices:
         half = self.score_range / (2 * self.scale)
         ahead = (half if present else -half) - self.behind
         steps = max(abs(half) + self.behind, 1e-300) / _WHOLE
+        # whole scores, as the mechanism has them
         lead = round(ahead / steps)
         chosen = source.choose(np.tile([lead, -lead], (size, 1)), 2 / steps)
         ratio = np.subtract(*self._log_chances())

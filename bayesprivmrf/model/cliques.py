@@ -29,6 +29,7 @@ def maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
             holders.setdefault(variable, []).append(position)
     kept: list[Clique] = []
     for position, clique in enumerate(cliques):
+        # whatever holds the clique holds its rarest variable
         rivals = min((holders[v] for v in clique), key=len)
         inside = any(
             scopes[position] < scopes[other] or (scopes[position] == scopes[other] and other < position)
@@ -79,10 +80,12 @@ def checked_ties(
                 f"the scope {twice!r} is in two groups of `tied`; merge them or leave it out of one."
             )
         seen |= own
+    # scopes that share a table; a group of one is a potential inside a tied clique
     several = {frozenset(scope) for group in groups if len(group) > 1 for scope in group}
     kept = [tuple(group) for group in groups if len(group) > 1]
     inner = [scope for scope in given if frozenset(scope) not in several]
     inner += [group[0] for group in groups if len(group) == 1]
+    # what was declared inside tied cliques alone keeps a potential of its own
     for scope in dict.fromkeys(map(frozenset, inner)):
         holders = [clique for clique in cliques if scope < frozenset(clique)]
         if holders and all(frozenset(clique) in several for clique in holders):

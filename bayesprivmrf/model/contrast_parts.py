@@ -158,6 +158,7 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
                     f"each area of the level {level!r} of {variable!r} must lie inside one area of the level before "
                     "it; give levels from the coarsest to the finest."
                 )
+            # the next level is held against this one
             coarser = codes
             states = domain.states_of(variable)
             groups = tuple(
@@ -225,6 +226,7 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
     line /= np.linalg.norm(line)
     if not scores.is_smooth:
         return whole, {"": line[:, np.newaxis]}
+    # the line first, then an orthonormal basis of the rest
     basis = np.linalg.qr(np.column_stack([line, np.eye(count - 1)]))[0]
     rest = {"rest": basis[:, 1 : count - 1]} if count > 2 else {}
     return whole, {"linear": line[:, np.newaxis]} | rest
@@ -237,6 +239,7 @@ def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
     known, parts = np.ones((count, 1)), {}
     indicators = {level.name: _indicators(domain, level) for level in levels}
     for name, columns in (indicators | {str(variable): np.eye(count)}).items():
+        # what the level adds: its indicators, less what coarser levels span
         held = np.linalg.qr(known)[0]
         left, sizes, _ = np.linalg.svd(columns - held @ (held.T @ columns), full_matrices=False)
         new = left[:, sizes > 1e-9]

@@ -161,6 +161,7 @@ class Effects:
             raise ModelError("`potentials` must be finite numbers; fill in those of zeros first.")
         lead, width = flat.shape[:-1], self.size + 1
         inner = self._transformed(flat, transposed=True) * self._mean
+        # effects add up over the cliques that hold them; entries of no effect fall into a last bin
         places = self._member + width * np.arange(math.prod(lead))[:, np.newaxis]
         sums = np.bincount(places.ravel(), weights=inner.ravel(), minlength=width * len(places))
         return sums.reshape(*lead, width)[..., : self.size]
@@ -292,10 +293,12 @@ def _lengths(states: int) -> FloatArray:
 @lru_cache(maxsize=32)
 def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
     """Return the effects of the scopes; the last results are kept."""
+    # coordinates of one effect lie together, effect after effect
     held = subsets_inside(cardinalities, scopes)[1:]
     sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in held]
     offsets = (0, *np.cumsum(sizes, dtype=int).tolist())
     member, mean = _members(cardinalities, scopes, dict(zip(held, offsets, strict=False)), offsets[-1])
+    # each effect is written into the first clique that holds it
     home = np.full(offsets[-1] + 1, len(member))
     np.minimum.at(home, member, np.arange(len(member)))
     return Effects(
@@ -333,8 +336,10 @@ def _members(
     members, means = [np.zeros(0, int)], [np.zeros(0)]
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
+        # entries that are no effect's keep the number `size`
         member, mean = np.full(shape, size), np.ones(shape)
         for axes in subsets(range(len(scope))):
+            # index 0 of an axis is the mean over it, the others are its contrasts
             subset = tuple(sorted(scope[a] for a in axes))
             index = tuple(slice(1, None) if a in axes else 0 for a in range(len(scope)))
             mean[index] = 1 / math.prod(k for a, k in enumerate(shape) if a not in axes)

@@ -181,6 +181,7 @@ def _factor_values(
         unit = np.ones(model.size) if model.possible is None else model.possible.astype(float)
         return [unit[start:stop] for start, stop in blocks]
     given = model.tables(potentials.flat if isinstance(potentials, CliqueTables) else potentials).flat
+    # in this gauge large potentials that cancel do not underflow
     flat = minimum_norm_potentials(model.cardinalities, model.scopes, given.astype(float))
     tables = [flat[start:stop] for start, stop in blocks]
     tops = [float(table.max()) for table in tables]
@@ -271,6 +272,7 @@ def _gathered_states(
 
 
 def _refuse_uncovered_edges(network: DiscreteMarkovNetwork, scopes: Sequence[Clique]) -> None:
+    # a factor measures the pairs inside it
     covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
     for edge in network.edges:
         if frozenset(edge) not in covered:

@@ -82,6 +82,7 @@ class ModelSpecification:
         domain = checked_domain(self.domain)
         given = [checked_clique(domain, clique) for clique in listed("`cliques`", self.cliques)]
         object.__setattr__(self, "cliques", maximal(given))
+        # every variable is measured, if only by itself
         covered = {variable for clique in self.cliques for variable in clique}
         for variable in self.domain.variables:
             if variable not in covered:
@@ -145,6 +146,7 @@ class ModelSpecification:
             for position, clique in enumerate(self.cliques):
                 if fixed.keys() <= set(clique):
                     start, stop = self.offsets[position : position + 2]
+                    # a view: what is set here is set in the flat mask
                     cells = mask[start:stop].reshape(self.shapes[position])
                     index = tuple(
                         self.domain.code(v, fixed[v]) if v in fixed else slice(None) for v in clique

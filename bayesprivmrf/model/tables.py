@@ -175,6 +175,7 @@ def project(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Varia
     >>> project(np.arange(6).reshape(2, 3), ("a", "b"), ("b",)).tolist()
     [3, 5, 7]
     """
+    # axes before those of the scope are kept: draws, or several data sets
     lead = table.ndim - len(scope)
     outside = tuple(lead + axis for axis, variable in enumerate(scope) if variable not in target)
     inside = [variable for variable in scope if variable in target]

@@ -71,6 +71,7 @@ def tie_matrix(model: ModelSpecification) -> Any:
         for scope in group:
             home = parent(model.scopes, scope)
             assert home is not None
+            # a scope's table is added inside the clique that holds it
             rows.append(np.arange(*model.offsets[home : home + 2]))
             columns.append(start + cells_within(cards, scope, model.scopes[home]))
         start += math.prod(cards[v] for v in group[0])
@@ -194,9 +195,11 @@ def _tied(
 
     full = Effects.of(cards, scopes)
     owner = np.repeat(np.arange(len(full.subsets)), np.diff(full.offsets))
+    # rows of M_0 that are equal are coordinates of b that the ties make equal
     first, distinct, kind = _distinct(_merged(full, groups))
     rows, columns, values, stands = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)], []
     members = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])
+    # one coordinate for each dimension of what distinct rows span, written into all rows of their kind
     for kinds, basis in _independent(distinct):
         for position, k in enumerate(kinds):
             own = members[k]

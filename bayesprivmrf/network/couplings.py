@@ -130,11 +130,13 @@ def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> 
         raise ModelError(
             "edge weights must be finite numbers, but some are NaN or infinite; drop those edges."
         )
+    # loops change no probability
     keep = u != v
     _warn_of_loops(int(np.count_nonzero(~keep)))
     low, high, weights = np.minimum(u, v)[keep], np.maximum(u, v)[keep], weights[keep]
     order = np.argsort(low * size + high, kind="stable")
     low, high, weights = low[order], high[order], weights[order]
+    # equal pairs are neighbors after sorting
     repeats = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
     if (weights[1:] != weights[:-1])[repeats].any():
         raise ModelError(

@@ -176,7 +176,9 @@ class EstimateLaw:
         count, configurations, noises = self.estimates.shape
         if noises == 1 or configurations == 1:
             return np.full(count, float(configurations))
+        # ranks, for estimates pile up at the ends
         ranks = rankdata(self.estimates.reshape(count, -1), axis=1).reshape(self.estimates.shape)
+        # intraclass correlation of estimates that share a configuration
         within = ranks.var(axis=2, ddof=1).mean(axis=1)
         between = noises * ranks.mean(axis=2).var(axis=1, ddof=1)
         spread = between + (noises - 1) * within

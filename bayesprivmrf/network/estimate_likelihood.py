@@ -94,8 +94,10 @@ def _kernel_density(
     points = (1 - share) * rows[after - 1] + share * rows[after]
     quarter = _LEVELS // 4
     spread = np.minimum((points[:, -quarter] - points[:, quarter - 1]) / _QUARTILES, points.std(axis=1))
+    # Silverman's rule, no narrower than the grid of released values
     width = np.maximum(0.9 * spread * size**-0.2, law.spacing)[:, None]
     kernel = np.exp(-0.5 * ((value - points) / width) ** 2)
+    # mirrored at the ends, so that no mass is lost beyond them
     mirrored = kernel.copy()
     for end in law.ends:
         if math.isfinite(end):

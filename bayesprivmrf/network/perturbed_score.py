@@ -112,6 +112,7 @@ class PerturbedEstimator:
             Start of the search; a beta near most estimates makes it shorter, and changes no result.
         """
         spins, noise = np.asarray(spins, dtype=np.int64), np.asarray(noise, dtype=np.int64)
+        # few distinct fields are tabulated by size, many are summed node by node
         probe = np.unique((self.coupling @ spins[:4].T).T - self.offsets)
         is_grouped = 4 * probe.size <= spins.shape[1]  # as where all couplings have one size
         width = max(_BLOCK[is_grouped] // (spins.shape[1] * noise.shape[1]), 1)
@@ -145,6 +146,7 @@ class PerturbedEstimator:
             # every third time the middle, in case Newton's method does not close in
             middle = (low[left] + high[left] + 1) // 2 if round_number % 3 == 2 else np.floor(guess[left])
             position = np.clip(middle, low[left] + 1, high[left]).astype(np.int64)
+            # the exact score at the midpoint below the position, in whole steps
             own, halves = owner[left], 2 * position - 1
             size = sizes if counts is not None else sizes[own]
             at = (halves * (self.constants.grid / 2))[:, None]
@@ -158,6 +160,7 @@ class PerturbedEstimator:
                 np.where(gap >= 0, position, low[left]),
                 np.where(gap >= 0, high[left], position - 1),
             )
+            # Newton's step with the slope of the unrounded score
             guess[left] = position + gap / (falls.sum(axis=1) + 2 * pull)
             round_number += 1
         return low.reshape(noise.shape)

@@ -100,6 +100,7 @@ class PseudoLikelihood:
         kinds = np.abs(m[heard])
         if strength:  # complex numbers are sorted by size, then by sign
             kinds = kinds + 1j * np.sign(m[heard])
+        # nodes of one size and sign of field count together
         groups, group = np.unique(kinds, return_inverse=True)
         is_along, size = (m * s)[heard] > 0, groups.size
         return cls(

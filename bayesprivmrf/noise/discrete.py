@@ -232,6 +232,7 @@ class DiscreteGaussian(_OpenDPLaw):
         rng, draws = generator(rng), np.empty(shape(size), dtype=np.int64)
         flat, filled = draws.reshape(-1), 0
         while filled < flat.size:
+            # some more than are missing, so that few rounds are needed
             proposal = DiscreteLaplace(t).draw(2 * (flat.size - filled) + 16, rng)
             accept = np.exp(-0.5 * ((np.abs(proposal) - s * s / t) / s) ** 2)
             kept = proposal[rng.random(proposal.size) < accept][: flat.size - filled]

@@ -173,6 +173,7 @@ class Within(NoiseLaw):
         different, places = np.unique(given, return_inverse=True)
         values = np.full(different.size, nothing)
         for place, one in enumerate(different):
+            # the noise that leads from the count to within the bounds, without negligible terms
             low, high = math.ceil(one - self.half_width), math.floor(one + self.half_width)
             near = min(max(0, low), high)
             noise = np.arange(max(low, near - reach), min(high, near + reach) + 1)

@@ -131,6 +131,7 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     for position, (name, points) in enumerate(lines.items()):
         colour, mark = COLOURS[position % len(COLOURS)], MARKS[position % len(MARKS)]
         means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
+        # methods stand side by side on the logarithmic axis
         aside = 10 ** (step * (position - (len(lines) - 1) / 2))
         places = [aside * epsilon for epsilon in sorted(points)]
         panel.plot(places, means, color=colour, marker=mark, markersize=6, label=name)

@@ -78,6 +78,7 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
     lines: dict[str, Any] = {}
     bands: dict[str, Any] = {}
     for position, (name, table) in enumerate(tables.items()):
+        # the empirical distribution function at each place
         below = np.stack([np.searchsorted(np.sort(column), points) for column in table.T], axis=1)
         shares = below / len(table) - places[:, None]
         lower, upper = (bound - places for bound in band_of(len(table), places, prob))

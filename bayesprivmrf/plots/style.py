@@ -89,6 +89,7 @@ def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics:
         return cell
 
     figure = next(iter(axes.values())).figure
+    # the tree that arviz-plots makes for a grid, with panels that exist
     leaves = {"plot": lambda _, panel: held(panel), "row_index": lambda n, _: n, "col_index": lambda *_: 0}
     children = {
         leaf: xr.DataTree(

@@ -322,6 +322,7 @@ def _shown(value: float | None) -> str:
     text = f"{value:.6g}"
     if float(text) >= value:
         return text
+    # the next decimal of six digits that is not below
     above = float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value))
     return f"{above:.6g}" if above < math.inf else repr(value)
 

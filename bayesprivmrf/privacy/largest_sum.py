@@ -56,15 +56,18 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
     value, is_exact, left = 0, True, set(range(variables))
     eliminated: list[tuple[int, list[Table]]] = []
     while left:
+        # least degree first: the variable whose tables add up to the smallest one
         v = min(left, key=lambda u: (len(neighbours[u]), u))
         left.remove(v)
         around = neighbours[v] - {v}
+        # eliminating a variable joins its neighbors
         for u in around:
             neighbours[u] |= around
             neighbours[u].discard(v)
         mine = [pair for u in {v, *around} for pair in held[u] if v in pair[0]]
         for u in {v, *around}:
             held[u] = [pair for pair in held[u] if v not in pair[0]]
+        # one group is exact; several give an upper bound
         groups = _grouped(mine)
         is_exact &= len(groups) <= 1
         eliminated.append((v, groups))

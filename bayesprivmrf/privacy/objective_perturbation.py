@@ -109,11 +109,13 @@ class CouplingNorms:
         # each product is a difference of sums, so it is widened by what their rounding can hide
         products = np.maximum(pulls - squares + 1e-12 * pulls, 0.0)
         row_squares = squares
+        # with a field, h moves by sech_slope times as much, and is not odd
         if field is not None:
             stretch = field.sech_slope**2
             excess = np.maximum(size.data - _other_pulls(size, offsets), 0) ** 2
             gaps = np.bincount(size.indices, excess, minlength=squares.size)
             squares, products = stretch * squares, stretch * products + field.square_gap / 4 * gaps
+        # nodes that no other exceeds in both, by running maxima of the second
         order = np.lexsort((-products, -squares))
         running = np.maximum.accumulate(products[order])
         frontier = order[np.concatenate([[True], running[1:] > running[:-1]])]
@@ -197,6 +199,7 @@ def score_sensitivity(
     row_norms = np.asarray(size.sum(axis=1)).ravel()
     if calibration == "paper":
         return 8.0 * float(row_norms.max())
+    # min(|r|, |J_ij|) at its largest, summed over the neighbors of each node
     shares = np.maximum(np.minimum(size.data, _other_pulls(size, offsets)), 0)
     swings = np.bincount(size.indices, shares, minlength=row_norms.size)
     if field is None or offsets is None:
@@ -376,6 +379,7 @@ def split_budget(
         multiple = paper_gaussian_multiple(epsilon, delta) if delta > 0 else 2 / epsilon
         return at(epsilon / 2, paper_curvature(norms, epsilon), multiple)
     splits = []
+    # the stand-in for the error is smooth in the share, and the grid is public
     for share in _SHARES:
         slope = float(share * epsilon)
         noise = epsilon - slope

@@ -157,6 +157,7 @@ def perturbation_constants(
     split = split_budget(norms, epsilon, delta, calibration)
     scale = split.multiple * split.sensitivity
     farthest = norms.row_norm * (1 if field is None else 1 + abs(field.center))
+    # a step that resolves the noise, unless local fields would not fit
     exponent = max(math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(farthest)) - FIELD_BITS)
     step = 2.0**exponent
     lattice = lattice_coupling(coupling, step)
@@ -170,12 +171,15 @@ def perturbation_constants(
     rounding = norms.degree * (1 + 2 * TERM_ERROR * (1 if field is None else 2))
     exact = score_sensitivity(size, calibration, field=field, offsets=offsets)
     sensitivity = math.ceil(exact * SAFETY + rounding)
+    # the constants are those of the rounded couplings, which the mechanism uses
     rounded = CouplingNorms.of(lattice * step, field, offsets * step)
     if calibration == "paper":
         curvature = paper_curvature(rounded, epsilon)
     else:
         curvature = least_curvature(rounded, split.epsilon_slope)
+    # what rounding can take from the slope, in steps over one spacing
     slack = norms.nodes + rounding / math.tanh(split.epsilon_slope / 2)
+    # fine beside the error, and coarser where the slack would weigh
     grid = 2.0 ** math.floor(math.log2(split.proxy_error / _SPACINGS))
     for _ in range(4):  # to a sixteenth of the proxy error at most
         if slack * step / grid <= _SLACK * curvature:

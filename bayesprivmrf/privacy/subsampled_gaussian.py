@@ -161,6 +161,7 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
 
         return _least(loss, target, _central_limit(schedule, ratio))
 
+    # what each schedule would need alone, then one factor for all together
     singly = {schedule: alone(schedule) for schedule in dict.fromkeys(schedules)}
 
     def scaled(factor: float) -> CalibratedNoise:
@@ -247,11 +248,13 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
             return high
         if low >= _LARGEST_MULTIPLIER:
             break
+        # the loss as a power of the multiplier through the last two points
         if previous is not None and excess != previous[1]:
             slope = min(max((previous[1] - excess) / math.log(point / previous[0]), 0.2), 5.0)
         previous = point, excess
         point *= math.exp((excess + _PRECISION / 2) / slope)
         if not low < point < high:
+            # outside the bracket: halve it on the log scale, or go on doubling
             point = math.sqrt(low * high) if low > 0 and high < math.inf else (2 * low or high / 2)
         point = min(max(point, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     if high < math.inf:

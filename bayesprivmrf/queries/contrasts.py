@@ -90,6 +90,7 @@ class ParityQuery(Query):
                 f"the products of up to {self.order} variables would be {count:,} numbers, more than "
                 f"{LARGEST_TABLE:,}; take a smaller order."
             )
+        # each product is read off the first of the largest sets that holds it
         homes, waiting = sets.largest(), dict(zip(members, firsts, strict=True))
         scopes = tuple(tuple(model.domain.variables[v] for v in home) for home in homes)
         offsets = CliqueTables.offsets_of(model.domain, scopes)

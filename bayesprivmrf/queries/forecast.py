@@ -90,6 +90,7 @@ class ByEffects(Forecast):
 
     def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Return the summed variance, its derivatives and the variance of each effect."""
+        # each effect's variance is its number of coordinates over its information
         each = self.counts / (self.information.T @ precisions)
         slopes = self.information @ (self.spreads * each**2 / self.counts)
         return float(self.spreads @ each), slopes, self.information @ each
@@ -113,6 +114,7 @@ class _ByMatrices(Forecast):
         except np.linalg.LinAlgError:  # precisions so far apart that the least one is rounded away
             return math.inf, np.zeros(len(precisions)), np.full(len(precisions), math.inf)
         inverse = cho_solve(factor, np.eye(size))
+        # -df/dt_q = tr(G M^-1 M_q M^-1)
         weighed = inverse @ self.spread @ inverse
         flat = self.information.reshape(len(precisions), -1)
         return float((inverse * self.spread).sum()), flat @ weighed.ravel(), flat @ inverse.ravel()
@@ -124,6 +126,7 @@ def _by_effects(
     from scipy.sparse import csr_array
 
     at = {one: number for number, one in enumerate(sets)}
+    # the diagonal of each query's information, by set of variables
     entries = [
         (query, at[one], amount)
         for query, by in enumerate(told)
@@ -135,6 +138,7 @@ def _by_effects(
         (amounts, (rows.astype(int), columns.astype(int))), (len(told), len(sets))
     )
     is_told = np.asarray(information.sum(axis=0)).ravel() > 0
+    # G's diagonal: what a coordinate of each effect adds to the variance of all cells
     cards, spreads = model.cardinalities, np.zeros(len(sets))
     for scope in model.scopes:
         free = sorted(v for v in scope if cards[v] > 1)
@@ -154,9 +158,11 @@ def by_matrices(model: ModelSpecification, queries: Sequence[Query], knows_total
         basis = np.vstack([np.repeat(1 / sizes, sizes), basis])
     if model.possible is not None:
         basis = _null_space(basis[:, ~model.possible].T).T @ basis
+    # M_q = J'A_q'A_qJ in the coordinates of consistent tables
     matrices = [query.bind(model).in_cliques.astype(float) for query in queries]
     grams: list[Any] = [matrix.T @ matrix for matrix in matrices]
     information = np.array([basis @ (gram @ basis.T) for gram in grams])
+    # directions that no query tells have eigenvalue 0 whatever the precisions; traces make queries comparable
     largest = np.array([max(float(np.trace(one)), 1e-300) for one in information])
     values, vectors = np.linalg.eigh(np.tensordot(1 / largest, information, 1))
     told = vectors[:, values > _RANK * max(values.max(initial=0.0), 1e-300)]

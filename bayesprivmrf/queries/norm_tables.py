@@ -73,6 +73,7 @@ def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
         rows = columns.tocsr()
         for row in np.flatnonzero(np.diff(rows.indptr)):
             held = slice(*rows.indptr[row : row + 2])
+            # weights of one sign overlap by the smaller of the two
             for sign in (1, -1):
                 mine = rows.data[held] * sign > 0
                 at, size = rows.indices[held][mine], np.abs(rows.data[held][mine])

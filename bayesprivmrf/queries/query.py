@@ -143,6 +143,7 @@ class BoundQuery:
                 own = self.matrix.tocsr()
                 columns = own.indices.astype(np.int64) + model.offsets[home]
                 return csr_array((own.data, columns, own.indptr), (len(self), model.size))
+        # each column of the query becomes a column of the clique that holds its scope
         matrix, parts = self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
         begins = CliqueTables.offsets_of(model.domain, self.scopes)[:-1]
         for scope, begin in zip(self.positions, begins, strict=True):
