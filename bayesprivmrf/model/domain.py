@@ -214,6 +214,17 @@ def listed(
     raise error(f"{what} must be a sequence, got {values!r}; {remedy}.")
 
 
+def asked_positions(domain: Domain, variables: Any) -> list[int]:
+    """Return the positions of one variable, or of several that were asked for; a ModelError refuses repeats."""
+    is_one = isinstance(variables, str) or variables in domain or not isinstance(variables, Iterable)
+    names = [variables] if is_one else listed("`variables`", variables)
+    require(names, "variables", "name at least one variable", "none", error=ModelError)
+    positions = [domain.index(v) for v in names]
+    is_once = len(set(positions)) == len(positions)
+    require(is_once, "variables", "name each variable once", names, error=ModelError)
+    return positions
+
+
 def checked_domain(domain: Any) -> Domain:
     """Return what is a `Domain`."""
     instance_of("domain", domain, Domain, "be a Domain", "see Domain.from_states", error=ModelError)

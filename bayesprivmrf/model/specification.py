@@ -15,7 +15,7 @@ from bayesprivmrf.checks import bare_array, finite, require
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model.cliques import checked_clique, checked_ties, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
-from bayesprivmrf.model.domain import Domain, Label, Variable, checked_domain, listed
+from bayesprivmrf.model.domain import Domain, Label, Variable, asked_positions, checked_domain, listed
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ class ModelSpecification:
                 f"`variables` must be names of variables here, got the query {variables!r}; `interval` of a "
                 "posterior (`LatentCounts`) takes queries."
             )
-        query = self.domain.positions_of(variables)
+        query = asked_positions(self.domain, variables)
         return [self.domain.variables[v] for v in query], query
 
     @cached_property

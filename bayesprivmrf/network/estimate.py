@@ -13,6 +13,9 @@ from scipy import sparse
 
 from bayesprivmrf.checks import finite_pair, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
+from bayesprivmrf.inference.status import Status
+from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
 from bayesprivmrf.network.ising import ExternalField, IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -24,8 +27,6 @@ from bayesprivmrf.release.file import FIELD_VERSION
 if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
-
-    from bayesprivmrf.network.estimate_law import EstimateLaw
 
 # Assumption of an estimate without an external field
 _NO_FIELD = (
@@ -163,8 +164,6 @@ class NetworkEstimate(Released):
         settings
             Those of `EstimateLaw.simulate`, such as ``span``, ``configurations``, ``cache``.
         """
-        from bayesprivmrf.network.estimate_law import EstimateLaw
-
         lasting = {name: value for name, value in settings.items() if name not in _PASSING}
         seed = int(rng) if isinstance(rng, Integral) else None
         for known_seed, known, kept in self._laws:
@@ -220,8 +219,6 @@ class NetworkEstimate(Released):
         """
         import pandas as pd
 
-        from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
-        from bayesprivmrf.inference.solution import Status
         from bayesprivmrf.network.intervals import interval
 
         if not (isinstance(method, str) and method == "inversion"):
@@ -294,8 +291,6 @@ class NetworkEstimate(Released):
 
     def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
         """Return the given law, after a check that it is this release's, or else the simulated one."""
-        from bayesprivmrf.network.estimate_law import checked_law
-
         if law is None:
             return self.law(rng, **settings)
         if settings:

@@ -13,6 +13,7 @@ from bayesprivmrf.checks import probability, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
@@ -339,7 +340,7 @@ def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...
     is_list = isinstance(variables, Sequence) and not isinstance(variables, str)
     require(not is_list or len(variables), "variables", "name at least one variable", "none")
     is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
-    asked = [domain.positions_of(entry) for entry in ([variables] if is_one else variables)]
+    asked = [asked_positions(domain, entry) for entry in ([variables] if is_one else variables)]
     cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
     if cells > _MOST_ROWS:
         raise ArgumentError(

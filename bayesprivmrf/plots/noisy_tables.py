@@ -11,6 +11,7 @@ import numpy as np
 from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.measured import dimension_names
+from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.plots.style import COLOURS, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
@@ -202,7 +203,7 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
     domain = posterior.specification.domain
     chosen: list[str] = []
     for clique in cliques:
-        asked = frozenset(dims[position] for position in domain.positions_of(clique))
+        asked = frozenset(dims[position] for position in asked_positions(domain, clique))
         found = [name for name, own in members.items() if own == asked]
         if not found:
             raise ArgumentError(
