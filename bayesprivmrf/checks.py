@@ -35,7 +35,7 @@ def require(
     holds
         The condition.
     name
-        The argument, as callers write it.
+        The argument, as callers write it; or a phrase of several words, such as ``"the scores of 'age'"``.
     must
         The requirement, which follows "must": ``"be at least 2"``.
     got
@@ -54,7 +54,7 @@ def require(
     """
     if not holds:
         seen = got if isinstance(got, str) else repr(got)
-        raise error(f"`{name}` must {must}, got {seen}{'; ' * bool(remedy)}{remedy}.")
+        raise error(f"{_named(name)} must {must}, got {seen}{'; ' * bool(remedy)}{remedy}.")
 
 
 def instance_of[T](
@@ -227,7 +227,7 @@ def refuse_masked(name: str, value: Any) -> None:
 
 def _named(name: str) -> str:
     """Return an argument's name in backticks, and a phrase that describes a value unchanged."""
-    return f"`{name}`" if name.isidentifier() else name
+    return f"`{name}`" if not set(name) & {" ", "`"} else name
 
 
 def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:

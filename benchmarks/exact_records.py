@@ -16,8 +16,8 @@ import warnings
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence, gather
-from bayesprivmrf.inference.posterior.record_tables import draw_tables
 from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
+from bayesprivmrf.marginals.sampling import draw_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.release import NoisyStatistics

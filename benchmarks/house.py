@@ -110,7 +110,8 @@ class File:
     def is_compiled(self) -> bool:
         """Whether it holds functions that numba compiles."""
         functions = [node for node in self.nodes if isinstance(node, FUNCTIONS)]
-        return any("njit" in ast.unparse(each) for node in functions for each in node.decorator_list)
+        ways = re.compile(r"njit|\bkept\(")
+        return any(ways.search(ast.unparse(each)) for node in functions for each in node.decorator_list)
 
     def constants(self) -> Iterator[tuple[bool, bool]]:
         """Of each module constant, whether it is of numbers, and whether it has a comment."""

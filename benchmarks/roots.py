@@ -27,8 +27,7 @@ from robustness import released
 from robustness_truths import Cell, Population
 
 from bayesprivmrf.inference import LatentCounts
-from bayesprivmrf.inference.posterior import clique_trees
-from bayesprivmrf.inference.posterior import forest as junction_forest
+from bayesprivmrf.marginals import junction
 from bayesprivmrf.release import NoisyStatistics
 
 CELLS = [
@@ -38,6 +37,7 @@ CELLS = [
     *(Cell("T = 6, 3 states", f"stay {stay}", 2_000, epsilon) for stay in (".9", ".99") for epsilon in (0.3, 3.0)),
 ]  # fmt: skip
 PROB = 0.9
+_OWN_RULE = junction.rooted
 
 
 def with_root(root: int | None) -> None:
@@ -47,12 +47,12 @@ def with_root(root: int | None) -> None:
         cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], neighbours: Sequence[Sequence[int]]
     ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         order, parents = [], [-1] * len(scopes)
-        for clique, parent, _ in clique_trees._walk(root or 0, neighbours):
+        for clique, parent, _ in junction._walk(root or 0, neighbours):
             order.append(clique)
             parents[clique] = parent
         return tuple(order), tuple(parents)
 
-    junction_forest.rooted = clique_trees.rooted if root is None else rooted
+    junction.rooted = _OWN_RULE if root is None else rooted
 
 
 def fitted(release: NoisyStatistics, root: int | None, seed: int) -> Any:

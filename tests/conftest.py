@@ -12,15 +12,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 def pytest_configure(config):
     """Build the engines before the workers of a whole run start, since each of them would compile all of them.
 
-    A run that only lists the tests calls no engine, and builds none: neither here, nor where modules that tests
-    import would compile the sweeps of the marginals.
+    A run that only lists the tests calls no engine, and builds none.
     """
     is_whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    if config.option.collectonly:
-        from bayesprivmrf.marginals import compiled
-
-        compiled.build = lambda *names: None
-    elif is_whole and "PYTEST_XDIST_WORKER" not in os.environ:
+    if is_whole and not config.option.collectonly and "PYTEST_XDIST_WORKER" not in os.environ:
         from built_engines import build
 
         from bayesprivmrf.cli.engines import build_engines

@@ -1,5 +1,7 @@
 """Compiled functions are kept under a key that changes with every source that they reach."""
 
+import os
+import subprocess
 import sys
 import types
 
@@ -61,3 +63,20 @@ def test_a_function_that_closes_over_variables_is_refused():
     offset = 3.0
     with pytest.raises(TypeError, match="must not close over variables"):
         kept()(lambda x: x + offset)
+
+
+def test_the_import_of_every_module_compiles_nothing(tmp_path):
+    """Engines compile where they are first called: listing tests, and programs that only read files, are quick."""
+    script = (
+        "import importlib, pkgutil, bayesprivmrf, numba.core.event as event\n"
+        "with event.install_recorder('numba:compile') as compiled:\n"
+        "    for module in pkgutil.walk_packages(bayesprivmrf.__path__, 'bayesprivmrf.'):\n"
+        "        importlib.import_module(module.name)\n"
+        "assert not compiled.buffer, compiled.buffer[0]\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 0, run.stderr
+    assert not list(tmp_path.rglob("*.nbi"))  # nor is anything kept

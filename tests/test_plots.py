@@ -302,7 +302,7 @@ def test_arguments_of_the_new_figures_are_checked():
         marginal_forest({"x": SPECIFICATION.domain}, ["a"])
     with pytest.raises(ModelError, match="not declared"):
         marginal_forest({"x": solution(0)}, ["a", "z"])
-    with pytest.raises(ModelError, match="each once"):
+    with pytest.raises(ModelError, match="each variable once"):
         marginal_forest({"x": solution(0)}, ["a", "a"])
     with pytest.raises(ArgumentError, match="at least one variable"):
         marginal_forest({"x": solution(0)}, [])

@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import finite, positive_finite, probability, whole_number
+from bayesprivmrf.checks import finite, positive_finite, probability, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.privacy import NoiseLaw
 
+# The number that stands for an infinite loss, nats.
 CERTAIN = 1e6
-"""The number that stands for an infinite loss, nats."""
 
 _NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
 _ROUNDING = 1e-12  # of a sum of probabilities
 _VANISHING = 1e-30  # tail probability left out of a sum of even losses, far below any delta
 _DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
+# Losses that differ by less are equal: the rounding to so many decimals.
 _CLOSE = 10.0**-_DECIMALS
 
 _EXACT_PRODUCTS = 2**22  # products of two supports up to which a convolution is made term by term
@@ -73,6 +74,7 @@ class PrivacyLoss:
         within = np.cumsum(weights) > delta * (1 + _ROUNDING)
         if not within.any():
             return 0.0
+        # log P(L >= l) - delta and log Q(L >= l) at each loss l, largest first
         rest = np.log(np.cumsum(weights)[within] - delta)
         log_others = np.logaddexp.accumulate(np.log(weights) - losses)[within]
         return max(0.0, float(np.max(rest - log_others)))
@@ -108,8 +110,7 @@ def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss
     """
     laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     shifts = [checked_shift("shifts", one) for one in listed("`shifts`", shifts, error=ArgumentError)]
-    if len(laws) != len(shifts):
-        raise ArgumentError(f"`shifts` must hold one number a law, got {len(shifts)} for {len(laws)}.")
+    require(len(laws) == len(shifts), "shifts", "hold one number a law", f"{len(shifts)} for {len(laws)}")
     return convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
 
 
@@ -123,6 +124,7 @@ def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
     total: Atoms = (np.zeros(1), np.ones(1))
     cells = _even_together(_merged(np.round(losses, _DECIMALS), each) for losses, each in cells)
     for position, cell in enumerate(cells):
+        # beyond this the rest is convolved on a grid
         if total[0].size * cell[0].size > _EXACT_PRODUCTS:
             return _on_a_grid([total, *cells[position:]])
         sums = np.round(np.add.outer(total[0], cell[0]).ravel(), _DECIMALS)
@@ -143,7 +145,7 @@ def losses_of(law: NoiseLaw, shift: int) -> Atoms:
 
 
 def log_ratio(law: NoiseLaw, noise: IntArray, other: IntArray) -> FloatArray:
-    """Log of how much more likely some noise is than other, within +-`CERTAIN`; NaN where neither can be."""
+    """Return the log likelihood ratio of some noise to other, within +-`CERTAIN`; NaN where neither can be."""
     with np.errstate(invalid="ignore"):
         return np.clip(law.log_density(noise) - law.log_density(other), -CERTAIN, CERTAIN)
 
@@ -161,17 +163,14 @@ def support_of(law: NoiseLaw) -> IntArray:
     reach = 1
     while float(law.log_density(reach)) > math.log(_NEGLIGIBLE):
         reach *= 2
-    if reach > _LONGEST:
-        raise ArgumentError(
-            f"`laws` must have a standard deviation of at most some 10^5 records, got {law.standard_deviation:.3g}; "
-            "audit a larger budget."
-        )
+    deviation = f"{law.standard_deviation:.3g}"
+    require(reach <= _LONGEST, "laws", "have a standard deviation of at most some 10^5 records", deviation)
     k = np.arange(-reach, reach + 1)
     return k[law.log_density(k) > -700.0]  # beyond it probabilities vanish, and their losses with them
 
 
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
-    """Laws of losses, the smallest first; those that are even with one step, as of Gaussian noise, as their sum's.
+    """Return loss distributions, smallest first; those on even grids of one step, as of Gaussian noise, are summed.
 
     The tails of each sum are left out again, so that its support grows as the root of the number of cells.
     """
@@ -185,6 +184,7 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
         ):
             apart.append((losses, weights))
             continue
+        # a sum of losses on grids of one step is a convolution of their weights
         for place, (least, other, held) in enumerate(even):
             rows = held.size + weights.size
             if abs(step - other) * rows <= _CLOSE and held.size * weights.size <= _EVEN_PRODUCTS:
@@ -199,20 +199,20 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
 
 
 def _without_tails(weights: FloatArray) -> tuple[int, int]:
-    """Where weights begin and end but for a tail of vanishing probability on either side."""
+    """Return where weights begin and end but for a tail of vanishing probability on either side."""
     first, last = (int(np.searchsorted(np.cumsum(one), _VANISHING)) for one in (weights, weights[::-1]))
     return first, weights.size - last
 
 
 def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:
-    """Equal losses as one, and none of probability 0."""
+    """Merge equal losses, and drop those of probability 0."""
     support, place = np.unique(losses, return_inverse=True)
     weights = np.bincount(place, weights=probabilities, minlength=support.size)
     return support[weights > 0], weights[weights > 0]
 
 
 def _on_a_grid(parts: Sequence[Atoms]) -> PrivacyLoss:
-    """Convolution of several laws of losses, each rounded up to a multiple of one step above its least."""
+    """Return the convolution of loss distributions, each rounded up to a multiple of one step above its least."""
     step = sum(float(losses.max() - losses.min()) for losses, _ in parts) / _GRID
     size = 2 ** (_GRID + len(parts)).bit_length()  # no sum may wrap around
     transform, least, most = np.ones(size // 2 + 1, dtype=complex), 0.0, 0

@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import bare_array, probability, whole_number
+from bayesprivmrf.checks import bare_array, probability, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import PrivacyGuarantee
 
+# Deltas that are tested by default: 0 for a pure promise, and some at which events of moderate probability
+# count; arbitrary.
 DELTAS = (0.0, 0.01, 0.03, 0.1, 0.2)
+# Most half-lines that are tried; arbitrary: more cost time alone, for the choice costs no confidence.
 THRESHOLDS = 400
 
 
@@ -143,6 +146,7 @@ def audit(
         )
     level = error / (2 * len(deltas))
     samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
+    # one half chooses the event, the other tests it
     half = int(runs) // 2
     chosen, tested = [s[:half] for s in samples], [s[half:] for s in samples]
     thresholds = _thresholds(chosen)
@@ -162,8 +166,7 @@ def audit(
 
 def checked_function(name: str, function: Any, kind: str) -> Any:
     """Return what can be called."""
-    if not callable(function):
-        raise ArgumentError(f"`{name}` must be {kind}, got a {type(function).__name__}.")
+    require(callable(function), name, f"be {kind}", f"a {type(function).__name__}")
     return function
 
 
@@ -194,7 +197,7 @@ def _thresholds(samples: Sequence[FloatArray]) -> FloatArray:
 
 
 def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
-    """Runs in each event: shape (4 kinds, thresholds, 2), the event's data set A first, then B."""
+    """Count the runs in each event: shape (4 kinds, thresholds, 2), the event's data set A first, then B."""
     a, b = (np.sort(sample) for sample in samples)
     above = [s.size - np.searchsorted(s, thresholds, side="left") for s in (a, b)]  # statistic >= threshold
     below = [np.searchsorted(s, thresholds, side="right") for s in (a, b)]  # statistic <= threshold
@@ -203,7 +206,7 @@ def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.nda
 
 
 def _bounds(counts: np.ndarray, runs: int, delta: float, level: float) -> FloatArray:
-    """Lower bound on epsilon of every event: Clopper-Pearson limits, each at the given level."""
+    """Return a lower bound on epsilon for every event: Clopper-Pearson limits, each at the given level."""
     from scipy.stats import beta
 
     hits, false_hits = counts[..., 0], counts[..., 1]

@@ -9,6 +9,7 @@ import numpy as np
 
 from bayesprivmrf.audit.curves import checked_shift, log_ratio, privacy_loss
 from bayesprivmrf.audit.empirical import AuditResult, audit, checked_function
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -66,8 +67,7 @@ def audit_noise(
         ]
         for given in listed("`moves`", moves, error=ArgumentError)
     ]
-    if len(moves) != len(laws):
-        raise ArgumentError(f"`moves` must hold the moves for each of {len(laws)} laws, got {len(moves)}.")
+    require(len(moves) == len(laws), "moves", f"hold the moves for each of {len(laws)} laws", len(moves))
     cells = [(position, shift) for position, given in enumerate(moves) for shift in given if shift]
     exact = privacy_loss([laws[position] for position, _ in cells], [shift for _, shift in cells])
 

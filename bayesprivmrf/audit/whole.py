@@ -23,6 +23,7 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
+# Records that are tried until a possible one is found; arbitrary, a second's work
 _LOOKED_AT = 100_000
 
 
@@ -185,6 +186,7 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     moved = before != after
     laws = _laws(stated)[moved]
 
+    # numbers that neighbors share tell nothing, and are left out
     def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
         frame = _frame(model, records, mechanism)
 

@@ -19,7 +19,7 @@ from bayesprivmrf.audit.curves import (
     support_of,
 )
 from bayesprivmrf.audit.empirical import AuditResult, audit
-from bayesprivmrf.checks import at_least, positive_finite, whole_number
+from bayesprivmrf.checks import at_least, instance_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
@@ -27,10 +27,15 @@ from bayesprivmrf.noise.base import checked_law
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 
+# Rényi orders of which the largest cost is taken; arbitrary: more orders could only bring the cost nearer
+# to its supremum.
 _ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+# Share by which a cost may exceed a promise, for the rounding of calibrations and of losses.
 _TOLERANCE = 1e-6
 _ROUNDING = 1e-13  # nats a copy: of the difference of two log densities
+# Steps of whole scores in the larger lead of a choice; a power of two, so that dividing by it is exact.
 _WHOLE = 1 << 20
+# Most copies, whose number must fit into 64 bits.
 _MOST_COPIES = 1 << 62
 
 
@@ -118,6 +123,7 @@ class Choices:
         half = self.score_range / (2 * self.scale)
         ahead = (half if present else -half) - self.behind
         steps = max(abs(half) + self.behind, 1e-300) / _WHOLE
+        # whole scores, as the mechanism has them
         lead = round(ahead / steps)
         chosen = source.choose(np.tile([lead, -lead], (size, 1)), 2 / steps)
         ratio = np.subtract(*self._log_chances())
@@ -178,8 +184,7 @@ def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
     ArgumentError
         An argument is of another type.
     """
-    if not isinstance(guarantee, PrivacyGuarantee):
-        raise ArgumentError(f"`guarantee` must be a PrivacyGuarantee, got a {type(guarantee).__name__}.")
+    instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee")
     parts = [(draw.copies, *draw.losses()) for draw in _checked(draws)]
     if guarantee.rho is not None:
         return max(
@@ -218,10 +223,7 @@ def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> 
         An argument is of another type.
     """
     draws = _checked(draws)
-    if not isinstance(source, NoiseSource):
-        raise ArgumentError(
-            f"`source` must be a source of noise, got a {type(source).__name__}; write noise_source(None)."
-        )
+    instance_of("source", source, NoiseSource, "be a source of noise", "write noise_source(None)")
     some = [(draw, max(min(draw.copies, draw.most // len(draws)), 1)) for draw in draws]
     exact = convolved([draw.losses() for draw, copies in some for _ in range(copies)])
 

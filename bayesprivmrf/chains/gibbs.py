@@ -17,8 +17,10 @@ import numpy as np
 from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-_CHAINS = 64
-_CHUNK = 1 << 22  # states drawn at a time
+_CHAINS = (
+    64  # chains side by side, by benchmarks/chains.py: more fill the cache without sharing more of the work
+)
+_CHUNK = 1 << 22  # states drawn at a time, 4 MiB of codes; the draws do not depend on it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +113,7 @@ class Chains:
         return self._cells_of(sums, pairs, draws * spins.shape[1])
 
     def _cells_of(self, sums: FloatArray, pairs: IntArray, looks: int) -> FloatArray:
-        """Visits of cells from sums of spins and of their products."""
+        """Return the visits of cells from sums of spins and of their products."""
         m, p = sums[: self.cards.size], self.cards.size
         counts = np.empty(self._offsets[-1])
         lengths = np.array([len(scope) for scope in self.scopes], dtype=np.int64)
@@ -128,14 +130,12 @@ class Chains:
         return counts
 
     def _lay_out(self) -> tuple[Any, ...]:
-        """The arrays that `sweep_states` reads."""
+        """Return the arrays that `sweep_states` reads."""
         of_variable: list[list[tuple[int, int, list[tuple[int, int]]]]] = [[] for _ in self.cards]
         for start, scope in zip(self._offsets.tolist(), self.scopes, strict=False):
             strides = [math.prod(self.cards[v] for v in scope[axis + 1 :]) for axis in range(len(scope))]
             for axis, v in enumerate(scope):
-                rest = [
-                    (w, s) for place, (w, s) in enumerate(zip(scope, strides, strict=True)) if place != axis
-                ]
+                rest = [(w, s) for w, s in zip(scope, strides, strict=True) if w != v]
                 of_variable[v].append((start, int(strides[axis]), rest))
         entries = [entry for own in of_variable for entry in own]
         rests = [pair for _, _, rest in entries for pair in rest]

@@ -1,10 +1,28 @@
-"""Draws from an Ising network by heat bath (Gibbs sampling), many chains at once, with cluster moves if asked.
+r"""Draws from an Ising network by heat bath (Gibbs sampling), many chains at once, with cluster moves if asked.
 
 A sweep visits the nodes in their order (a sequential scan: it reads memory in order, needs no random index, and
 leaves the law unchanged as each visit does) and draws each outcome given the others. As H(s) = s'Js stays the
 same when all spins of a connected component change sign, each draw's components get a fair sign of their own:
 that mixes at once the one mode that a heat bath cannot leave at low temperature. Parts of a component that hold
-their signs against each other need more: a cluster move (`swendsen_wang`) before each sweep.
+their signs against each other need more: a cluster move before each sweep.
+
+**Cluster moves** of Swendsen and Wang (1987): whole groups of nodes change sign at once.
+
+Each edge of :math:`P(s) \propto \exp(\tfrac\beta2 s^\top J s)` comes twice in the sum, so P(s) is proportional to
+the product over edges of :math:`\exp(\beta J_{ij} s_i s_j)`. With :math:`K = |\beta J_{ij}|`, and an edge satisfied
+where :math:`\beta J_{ij} s_i s_j > 0`, the factor of an edge is
+
+.. math:: e^K \bigl[e^{-2K} + (1 - e^{-2K})\, 1\{\text{satisfied}\}\bigr],
+
+the sum over b = 0 and b = 1 of a joint weight of spins and bonds b (Edwards and Sokal 1988), whose marginal is P.
+
+- Given the spins, the bonds are independent: a satisfied edge is bonded with probability
+  :math:`1 - e^{-2K} = 1 - e^{-2|\beta J_{ij}|}`, another one never.
+- Given the bonds, all spins that satisfy every bonded edge are equally likely. Bonds fix the relative signs within
+  a cluster (a component of the bonded edges) and say nothing between clusters: each changes sign by a fair coin.
+
+Drawing first the one, then the other leaves P unchanged, whatever the signs of beta and of J. Where couplings are
+frustrated, clusters say little about which configurations are likely: the move is as exact there, but helps little.
 """
 
 from __future__ import annotations
@@ -17,15 +35,17 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from bayesprivmrf.chains.mixing import Mixing
-from bayesprivmrf.chains.swendsen_wang import ClusterMoves
 from bayesprivmrf.checks import finite, generator, one_of, whole_number
 
 type Moves = Literal["heat-bath", "swendsen-wang"]
 
 _WIDEST = 64  # chains side by side: more fill the cache without sharing more of the work
-_MEMORY = 1 << 28  # bytes of local fields held at once
+_MEMORY = 1 << 28  # bytes of local fields held at once: a quarter of a GiB
 _REFRESH = 1000  # sweeps after which fields in double precision are computed anew, 1e-13 or less off by then
-_USUAL_CHAINS = (4, 32)
+_USUAL_CHAINS = (
+    4,
+    32,
+)  # fewest and most chains where no number is given; arbitrary: two of each start, and half of `_WIDEST`
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,6 +120,45 @@ def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.G
     signs += signs - np.int8(1)
     for draw, sign in zip(spins, signs, strict=True):
         draw *= sign[components]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClusterMoves:
+    """The edges of a network, each once, and how likely they are to be bonded.
+
+    Parameters
+    ----------
+    low, high
+        Nodes of each edge, int32 of shape (m,).
+    signs
+        1 where equal spins satisfy the edge, -1 where unequal ones do, int8 of shape (m,).
+    thresholds
+        Probability of a bond where satisfied, in units of 2^-64, uint64 of shape (m,); at most 1 - 2^-53.
+    """
+
+    low: np.ndarray
+    high: np.ndarray
+    signs: np.ndarray
+    thresholds: np.ndarray
+
+    @classmethod
+    def of(cls, coupling: sparse.csr_array, beta: float) -> Self:
+        """Return the edges of the upper triangle of J, in the order of its rows."""
+        upper = sparse.csr_array(sparse.triu(coupling, 1, format="csr"))
+        pull = 2 * beta * upper.data
+        bonded = np.minimum(-np.expm1(-np.abs(pull)), 1 - 2.0**-53)
+        return cls(
+            low=np.repeat(np.arange(upper.indptr.size - 1, dtype=np.int32), np.diff(upper.indptr)),
+            high=upper.indices.astype(np.int32),
+            signs=np.where(pull < 0, -1, 1).astype(np.int8),
+            thresholds=(bonded * 2.0**64).astype(np.uint64),
+        )
+
+    def move(self, spins: np.ndarray, state: np.ndarray) -> None:
+        """Make one move in each chain, in place; int8 `spins` of shape (n, chains), `state` of shape (4, chains)."""
+        from bayesprivmrf.chains.kernels import flip_clusters
+
+        flip_clusters(self.low, self.high, self.signs, self.thresholds, spins, state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

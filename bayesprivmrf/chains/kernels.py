@@ -2,8 +2,8 @@
 
 Fields, spins and states lie chain by chain in a row for each node, so that the chains share each look-up and a flip
 is passed on to a neighbour in all chains at once by vector instructions. A flip costs the node's degree, and a node
-that flips in no chain costs nothing. Random bits are those of xoshiro256+ (Blackman and Vigna 2021), one generator a
-chain. All compiled code is in this one file: numba keeps it between processes as long as this file is unchanged.
+that flips in no chain costs nothing. Random bits are those of xoshiro256+ (Blackman and Vigna 2021), one generator
+a chain.
 """
 
 from __future__ import annotations
@@ -14,14 +14,19 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.compiled import INNER, kept
+
+# error_model: a division by zero gives infinity, as in NumPy, and is not tested for
+OPTIONS = {"nogil": True, "error_model": "numpy", **INNER}
 _TO_UNIT = 2.0**-53  # a double below one from the upper 53 of 64 random bits
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _advance(state: Any, bits: Any) -> None:
     """One step of xoshiro256+ (Blackman and Vigna 2021) in each chain; `state` has shape (4, chains)."""
     a, b, c, d = state[0], state[1], state[2], state[3]
     for lane in range(bits.size):
+        # the output is the sum of two words, then the state moves by shifts and a rotation
         s0, s1, s2, s3 = a[lane], b[lane], c[lane], d[lane]
         bits[lane] = s0 + s3
         shifted = s1 << np.uint64(17)
@@ -34,12 +39,12 @@ def _advance(state: Any, bits: Any) -> None:
         a[lane], b[lane], c[lane], d[lane] = s0, s1, s2, s3
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _unit(bits: Any) -> float:
     return np.float64(np.int64(bits >> np.uint64(11))) * _TO_UNIT
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change: Any) -> None:
     """Add J_ji times the change of node i to the field of each neighbour j, in all chains."""
     for k in range(start, stop):
@@ -49,7 +54,7 @@ def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change
             row[lane] += coupling * change[lane]
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _account(energy: Any, order: Any, fields: Any, spins: Any, change: Any) -> int:
     """Book a node's change: s'Js rises by 2 (new - old) m_i; count its component's spins. 0 if no chain flipped."""
     flipped = 0
@@ -61,17 +66,18 @@ def _account(energy: Any, order: Any, fields: Any, spins: Any, change: Any) -> i
     return flipped
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _record(trace: Any, energy: Any, order: Any) -> None:
     for lane in range(energy.size):
         trace[0, lane] = energy[lane]
+        # order: Σ over components of |Σ s|
         total = 0
         for component in range(order.shape[0]):
             total += abs(order[component, lane])
         trace[1, lane] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kept(error_model="numpy")
 def sweep_network(
     matrix: Any, doubled: float, table: Any, component: Any, spins: Any, fields: Any, state: Any, trace: Any
 ) -> None:
@@ -84,6 +90,7 @@ def sweep_network(
     chains = spins.shape[1]
     change = np.empty(chains, data.dtype)
     bits = np.empty(chains, np.uint64)
+    # energy and order are followed from flip to flip
     energy = _energies(spins, fields)
     order = np.empty((component.max() + 1, chains), np.int64)
     middle = table.size // 2
@@ -92,6 +99,7 @@ def sweep_network(
         for i in range(spins.shape[0]):
             m, s = fields[i], spins[i]
             _advance(state, bits)
+            # draw the spin: P(+1) = 1 / (1 + exp(-2 beta m)), from the table where fields are whole numbers
             if table.size:
                 for lane in range(chains):
                     up = _unit(bits[lane]) < table[np.int64(m[lane]) + middle]
@@ -100,12 +108,13 @@ def sweep_network(
                 for lane in range(chains):
                     up = _unit(bits[lane]) * (1.0 + math.exp(-doubled * m[lane])) < 1.0
                     change[lane] = (1 if up else -1) - s[lane]
+            # book the change, and pass it on to the neighbors if any chain flipped
             if _account(energy, order[component[i]], m, s, change):
                 _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
         _record(trace[t], energy, order)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kept(error_model="numpy")
 def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
     """Write J s of each chain into `fields`, both of shape (n, chains)."""
     indptr, indices, data = matrix
@@ -119,7 +128,7 @@ def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
                 m[lane] += coupling * s[lane]
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _energies(spins: Any, fields: Any) -> Any:
     energy = np.zeros(spins.shape[1])
     for i in range(spins.shape[0]):
@@ -128,7 +137,7 @@ def _energies(spins: Any, fields: Any) -> Any:
     return energy
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _bonded(bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any, lanes: Any) -> int:
     """List the chains in which an edge between spins a and b is bonded; return their number."""
     count = 0
@@ -143,7 +152,7 @@ def _bonded(bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any
     return count
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _root(parents: Any, lane: int, i: int) -> int:
     """Least node of i's cluster; halves the way for the next search."""
     while parents[i, lane] != i:
@@ -152,16 +161,18 @@ def _root(parents: Any, lane: int, i: int) -> int:
     return i
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kept(error_model="numpy")
 def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, state: Any) -> None:
-    """Bond edges and flip each cluster by a fair coin, in every chain; `swendsen_wang` derives the probabilities."""
+    """Bond edges and flip each cluster by a fair coin, in every chain; `heat_bath` derives the probabilities."""
     nodes, chains = spins.shape
+    # every node is a cluster by itself at first
     parents = np.empty((nodes, chains), np.int32)
     for i in range(nodes):
         parents[i] = i
     bits = np.empty(chains, np.uint64)
     is_bonded = np.empty(chains, np.int8)
     lanes = np.empty(chains + 1, np.int64)
+    # bond the satisfied edges at random, and join the clusters of their ends
     for e in range(low.size):
         i, j = low[e], high[e]
         _advance(state, bits)
@@ -170,6 +181,7 @@ def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, 
             lane = lanes[k]
             a, b = _root(parents, lane, i), _root(parents, lane, j)
             parents[max(a, b), lane] = min(a, b)
+    # each cluster flips by the coin of its root
     coins = np.empty((nodes, chains), np.int8)
     for i in range(nodes):
         _advance(state, bits)
@@ -181,7 +193,7 @@ def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, 
             spins[i, lane] *= coins[parent, lane]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kept(error_model="numpy")
 def sweep_spins(
     matrix: Any, spins: Any, fields: Any, state: Any, draws: int, thin: int, out: Any, pairs: Any, sums: Any
 ) -> None:
@@ -197,6 +209,7 @@ def sweep_spins(
     change = np.empty(chains)
     for draw in range(draws):
         for _ in range(thin):
+            # one sweep: P(+1) = 1 / (1 + exp(-2 m_i))
             for i in range(variables):
                 _advance(state, bits)
                 m, s = fields[i], spins[i]
@@ -207,8 +220,10 @@ def sweep_spins(
                     change[lane] = new - s[lane]
                     flips += new != s[lane]
                     s[lane] = new
+                # the fields of the neighbors
                 if flips:
                     _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
+        # one look: sums of spins, of their products, and the codes
         for i in range(variables):
             total = 0.0
             for lane in range(chains):
@@ -225,7 +240,7 @@ def sweep_spins(
                     out[draw, i, lane] = spins[i, lane] > 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kept(error_model="numpy")
 def sweep_states(
     cards: Any, theta: Any, layout: Any, codes: Any, state: Any, draws: int, thin: int, out: Any, counts: Any
 ) -> None:
@@ -243,6 +258,7 @@ def sweep_states(
     for draw in range(draws):
         for _ in range(thin):
             for i in range(variables):
+                # log weights of the states of variable i, from each factor that holds it
                 states = cards[i]
                 weights[:states] = 0.0
                 for e in range(first[i], first[i + 1]):
@@ -254,9 +270,11 @@ def sweep_states(
                     for a in range(states):
                         for lane in range(chains):
                             weights[a, lane] += theta[place[lane] + a * own[e]]
+                # draw its state
                 _advance(state, bits)
                 for lane in range(chains):
                     codes[i, lane] = _state_at(weights, states, lane, _unit(bits[lane]))
+        # one look: count the visited cell of each table once, and write the codes
         for i in range(variables):
             for e in range(first[i], first[i + 1]):
                 if leads[e]:
@@ -270,9 +288,10 @@ def sweep_states(
                     out[draw, i, lane] = codes[i, lane]
 
 
-@njit(nogil=True, error_model="numpy")
+@njit(**OPTIONS)
 def _state_at(weights: Any, states: int, lane: int, uniform: float) -> int:
     """State whose interval of the cumulated exponentials holds the uniform number."""
+    # exponentials relative to the largest weight
     top = weights[0, lane]
     for a in range(1, states):
         top = max(top, weights[a, lane])
@@ -280,6 +299,7 @@ def _state_at(weights: Any, states: int, lane: int, uniform: float) -> int:
     for a in range(states):
         weights[a, lane] = math.exp(weights[a, lane] - top)
         total += weights[a, lane]
+    # inversion of the cumulative weights
     left = uniform * total
     for a in range(states - 1):
         left -= weights[a, lane]

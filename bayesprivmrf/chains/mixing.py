@@ -11,6 +11,7 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 
+#: Largest split R-hat of a run that is trusted: the bound of Brooks and Gelman (1998).
 LARGEST_RHAT = 1.2
 
 
@@ -77,7 +78,7 @@ class Mixing:
         return self.energy_rhat <= LARGEST_RHAT and self.order_rhat <= LARGEST_RHAT
 
     def warn(self, moves: str) -> None:
-        """Give a SamplingWarning unless the run, by such moves, can be trusted."""
+        """Warn, with a SamplingWarning, unless the run by such moves can be trusted."""
         if not self.trusted:
             warnings.warn(
                 "the simulation has not mixed: chains that start ordered and disordered still differ (R-hat of the "
@@ -125,7 +126,7 @@ def split_rhat(trace: np.ndarray) -> float:
 
 
 def _effective_size(trace: np.ndarray) -> float:
-    """ArviZ's effective sample size for the mean; NaN for fewer than four sweeps."""
+    """Return ArviZ's effective sample size for the mean; NaN for fewer than four sweeps."""
     import arviz as az
 
     if len(trace) < 4:

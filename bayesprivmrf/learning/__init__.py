@@ -6,9 +6,8 @@ The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `
 
 from bayesprivmrf.deprecation import removed
 from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.ising import LearnedIsing
 from bayesprivmrf.learning.models.monomials import LearnedMonomials
-from bayesprivmrf.learning.models.pairwise import LearnedPairwise
+from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.learning.parities.released import ReleasedParities

@@ -1,6 +1,6 @@
 """Log-partition, marginals and their derivatives, as pure functions of the potentials.
 
-One protocol, `MarginalEngine`, and three engines: exact, loopy belief propagation, and brute force, the
+One interface, `MarginalEngine`, and three engines: exact, loopy belief propagation, and brute force, the
 reference of the other two. No labels, no data: variables are numbered from 0 and potentials are one flat
 vector, the tables one after the other in C order.
 """
@@ -10,18 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import at_least, bare_array, generator, one_of, truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
-from bayesprivmrf.marginals.forecast import Forecast, array_forecast, forecast, require_memory
-from bayesprivmrf.marginals.layout import Layout, whole_numbers
-from bayesprivmrf.marginals.protocol import FloatArray, IntArray, MarginalEngine
-
-if TYPE_CHECKING:
-    from bayesprivmrf.marginals.arrays import ArrayEngine
+from bayesprivmrf.marginals import sampling
+from bayesprivmrf.marginals.arrays import array_engine
+from bayesprivmrf.marginals.brute_force import BruteForceEngine, joint_forecast
+from bayesprivmrf.marginals.forecast import (
+    MEMORY_LIMIT,
+    Forecast,
+    array_forecast,
+    forecast,
+    plan,
+    require_memory,
+)
+from bayesprivmrf.marginals.layout import Layout, MarginalEngine, whole_numbers
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = [
     "DEFAULT_MEMORY_LIMIT",
@@ -29,6 +36,7 @@ __all__ = [
     "Layout",
     "MarginalEngine",
     "array_engine",
+    "array_forecast",
     "clamped",
     "forecast",
     "marginal_engine",
@@ -36,11 +44,11 @@ __all__ = [
     "sample",
 ]
 
-DEFAULT_MEMORY_LIMIT = 4 * 2**30
-"""Bytes that inference may take unless another limit is given."""
+#: Bytes that inference may take unless another limit is given: 4 GiB.
+DEFAULT_MEMORY_LIMIT = MEMORY_LIMIT
 
+#: Joint states of some variables at each of which inference is run, where a clique with them is beyond memory.
 MOST_PASSES = 1 << 12
-"""Joint states of some variables at each of which inference is run, where a clique with them is beyond memory."""
 
 Kind = Literal["exact", "loopy", "brute-force"]
 
@@ -52,7 +60,7 @@ def marginal_engine(
     kind: Kind = "exact",
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> MarginalEngine:
-    """An engine for one model; the plan is kept and given again for the same model.
+    """Return an engine for one model; equal models share one engine.
 
     Parameters
     ----------
@@ -98,8 +106,6 @@ def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
     if kind == "exact":
         return _exact(layout, memory_limit)
     if kind == "brute-force":
-        from bayesprivmrf.marginals.brute_force import BruteForceEngine, joint_forecast
-
         require_memory(joint_forecast(layout), memory_limit)
         return BruteForceEngine(layout=layout)
     from bayesprivmrf.marginals.loopy import LoopyEngine, loopy_forecast
@@ -109,9 +115,7 @@ def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
 
 
 def _exact(layout: Layout, memory_limit: int) -> MarginalEngine:
-    """The compiled engine, or the one in plain NumPy where numba cannot keep compiled code."""
-    from bayesprivmrf.marginals.forecast import plan
-
+    """Return the compiled engine, or the one in plain NumPy where numba cannot keep compiled code."""
     planned = plan(layout, memory_limit=memory_limit)
     try:
         from bayesprivmrf.marginals.exact import CompiledEngine
@@ -130,7 +134,7 @@ def marginal_of(
     kind: Kind = "exact",
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> FloatArray:
-    """The marginal of any set of variables, inside a factor or not, by itself or given states of others.
+    """Return the marginal of any set of variables, inside a factor or not, or given states of others.
 
     Parameters
     ----------
@@ -230,7 +234,7 @@ def clamped(
     potentials: FloatArray,
     states: Mapping[int, int],
 ) -> FloatArray:
-    """Potentials under which no other state of some variables can occur; probabilities are then given theirs.
+    """Return potentials that condition on states of some variables: their other states become impossible.
 
     Raises
     ------
@@ -286,7 +290,7 @@ def sample(
     is_balanced: bool = False,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> IntArray:
-    """Exact draws: independent, or balanced.
+    """Draw exact records, independent or balanced.
 
     Parameters
     ----------
@@ -318,21 +322,9 @@ def sample(
     ModelTooLargeError
         If the forecast of the memory exceeds the limit.
     """
-    from bayesprivmrf.marginals.sampling import draw
-
     layout = Layout.build(cardinalities, scopes)
     at_least("memory_limit", memory_limit, 0, finite=False)
     given = {"size": whole_number("size", size), "is_balanced": truth("is_balanced", is_balanced)}
-    return draw(array_engine(layout, memory_limit), _flat(layout, potentials), rng=generator(rng), **given)
-
-
-@lru_cache(maxsize=8)
-def array_engine(layout: Layout, memory_limit: int = DEFAULT_MEMORY_LIMIT) -> ArrayEngine:
-    """The exact engine in plain NumPy, from whose conditional tables one draws; kept like the others."""
-    from bayesprivmrf.marginals.arrays import ArrayEngine
-    from bayesprivmrf.marginals.buckets import BucketTree
-    from bayesprivmrf.marginals.ordering import elimination_order
-
-    order = elimination_order(layout.cardinalities, layout.scopes)
-    require_memory(array_forecast(layout, order), memory_limit)
-    return ArrayEngine(BucketTree.build(layout, order))
+    return sampling.draw(
+        array_engine(layout, memory_limit), _flat(layout, potentials), rng=generator(rng), **given
+    )

@@ -12,19 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Engine, Layout
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.marginals.forecast import MEMORY_LIMIT, array_forecast, require_memory
+from bayesprivmrf.marginals.layout import Layout, MarginalEngine
+from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.model.tables import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """How a table of ordered scope lies in its bucket's table, whose own variable is the last axis."""
+    """Place of an item's table in the table of its bucket, whose own variable is the last axis."""
 
     source: int  # factor number, or bucket number of a message
     is_message: bool
@@ -50,7 +53,7 @@ class Collected:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayEngine(Engine):
+class ArrayEngine(MarginalEngine):
     """Exact inference by buckets, with NumPy, in the log domain."""
 
     tree: BucketTree
@@ -85,18 +88,18 @@ class ArrayEngine(Engine):
         object.__setattr__(self, "_items", table)
 
     def log_partition(self, potentials: FloatArray) -> float:
-        """A(θ), in nats."""
+        """Return A(θ), in nats."""
         return self.collect(potentials).log_partition
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """A(θ) and the probability of every cell."""
+        """Return A(θ) and the probability of every cell."""
         collected = self.collect(potentials)
         return collected.log_partition, self._distribute(collected.conditionals)[0]
 
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """A(θ), μ and v → Σv."""
+        """Return A(θ), μ and v → Σv."""
         collected = self.collect(potentials)
         mu, messages = self._distribute(collected.conditionals)
         possible = np.asarray(potentials) > -np.inf
@@ -144,7 +147,7 @@ class ArrayEngine(Engine):
         return vector[self.offsets[factor] : self.offsets[factor + 1]]
 
     def _distribute(self, conditionals: list[FloatArray]) -> tuple[FloatArray, list[FloatArray]]:
-        """Marginals of the cells and of the separators."""
+        """Return the marginals of the cells and of the separators."""
         mu = np.ones(self.size)
         separators = [np.ones(())] * len(conditionals)
         for i in reversed(range(len(conditionals))):
@@ -160,7 +163,7 @@ class ArrayEngine(Engine):
     def _tangent(
         self, conditionals: list[FloatArray], separators: list[FloatArray], direction: FloatArray
     ) -> FloatArray:
-        """Derivative of the cells' marginals along a direction of the potentials."""
+        """Return the derivative of the cells' marginals along a direction of the potentials."""
         gains, messages = [], []
         for conditional, items in zip(conditionals, self._items, strict=True):
             gain = np.zeros(conditional.shape)
@@ -181,3 +184,11 @@ class ArrayEngine(Engine):
                 else:
                     self._cells(result, item.source)[:] = part.ravel()
         return result
+
+
+@lru_cache(maxsize=8)
+def array_engine(layout: Layout, memory_limit: int = MEMORY_LIMIT) -> ArrayEngine:
+    """Return the exact engine in plain NumPy, from whose conditional tables one draws; a few are kept."""
+    order = elimination_order(layout.cardinalities, layout.scopes)
+    require_memory(array_forecast(layout, order), memory_limit)
+    return ArrayEngine(BucketTree.build(layout, order))

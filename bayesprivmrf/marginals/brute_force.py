@@ -10,8 +10,8 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals.forecast import Forecast
-from bayesprivmrf.marginals.layout import Engine, Layout
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.marginals.layout import Layout, MarginalEngine
+from bayesprivmrf.model.tables import FloatArray
 
 
 class ImpossibleError(ModelError):
@@ -19,7 +19,7 @@ class ImpossibleError(ModelError):
 
 
 def impossible() -> ImpossibleError:
-    """The error for a model in which no configuration has positive probability."""
+    """Return the error for a model in which no configuration has positive probability."""
     return ImpossibleError(
         "Every configuration is impossible: the potentials of minus infinity exclude all joint states. "
         "Allow at least one state of every clique that agrees with its neighbours."
@@ -27,7 +27,7 @@ def impossible() -> ImpossibleError:
 
 
 def joint_forecast(layout: Layout) -> Forecast:
-    """The cost of enumeration: one clique of all variables."""
+    """Return the cost of enumeration: one clique of all variables."""
     cells = math.prod(layout.cardinalities)
     return Forecast(
         treewidth=sum(k > 1 for k in layout.cardinalities) - 1,
@@ -39,7 +39,7 @@ def joint_forecast(layout: Layout) -> Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BruteForceEngine(Engine):
+class BruteForceEngine(MarginalEngine):
     """Sums over the whole joint table, in the log domain.
 
     Memory and time grow with the product of all cardinalities.
@@ -48,18 +48,18 @@ class BruteForceEngine(Engine):
     layout: Layout
 
     def log_partition(self, potentials: FloatArray) -> float:
-        """A(θ) = log Σ_x exp(Σ_f θ_f(x_f)), in nats."""
+        """Return A(θ) = log Σ_x exp(Σ_f θ_f(x_f)), in nats."""
         return self._joint(potentials)[0]
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """A(θ) and the probability of every cell."""
+        """Return A(θ) and the probability of every cell."""
         log_partition, joint = self._joint(potentials)
         return log_partition, self._project(joint)
 
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """A(θ), μ and v → Σv, with (Σv)_c = E[1_c (g - E g)] for g(x) = Σ_f v_f(x_f)."""
+        """Return A(θ), μ and v → Σv, with (Σv)_c = E[1_c (g - E g)] for g(x) = Σ_f v_f(x_f)."""
         log_partition, joint = self._joint(potentials)
         possible = np.asarray(potentials) > -np.inf
 
@@ -88,7 +88,7 @@ class BruteForceEngine(Engine):
         return top + math.log(mass), weights / mass
 
     def _project(self, joint: FloatArray) -> FloatArray:
-        """Sums of a joint table over every factor's cells."""
+        """Return the sums of a joint table over every factor's cells."""
         parts = []
         for scope in self.scopes:
             others = tuple(v for v in range(joint.ndim) if v not in scope)

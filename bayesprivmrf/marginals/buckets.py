@@ -12,7 +12,7 @@ from bayesprivmrf.marginals.ordering import elimination_order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bucket:
-    """What is multiplied together and summed when one variable is eliminated.
+    """Factors and messages that are multiplied and summed when one variable is eliminated.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class BucketTree:
 
     @classmethod
     def build(cls, layout: Layout, order: Sequence[int] | None = None) -> BucketTree:
-        """The buckets of an order, by default of `elimination_order`."""
+        """Return the buckets of an order, by default of `elimination_order`."""
         cards = layout.cardinalities
         if order is None:
             order = elimination_order(cards, layout.scopes)

@@ -21,7 +21,8 @@ from bayesprivmrf.marginals import kernels, tangents
 
 _prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
 _tangent = tangents.tangent
-_SIGNATURE = types.void(types.intp)
+_SIGNATURE = types.void(types.intp)  # of a C function: one address
+# kinds of numbers in the arrays that C functions are given
 _WHOLE, _SHORT, _REAL, _BYTE = types.int64, types.int32, types.float64, types.uint8
 
 # part of the symbols' names, so that code of another version is never linked
@@ -29,7 +30,7 @@ _CHECKSUM = checksum(_prepare, _collect, _distribute, _tangent)
 
 
 def _array(given, k, kind):
-    """Array whose address and size are the numbers k and k + 1 of those given."""
+    """Return the array whose address and size are the numbers k and k + 1 of those given."""
     return carray(pointer(given[k]), given[k + 1], kind)
 
 
@@ -38,7 +39,7 @@ overload(_array)(lambda given, k, kind: _array)  # see `bayesprivmrf.compiled`
 
 @njit(nogil=True)
 def _at(array):
-    """The address of an array."""
+    """Return the address of an array."""
     return np.int64(array.ctypes.data)
 
 
@@ -76,6 +77,7 @@ def _c_tangent(where):
     )  # fmt: skip
 
 
+# C functions by the names of their entry points
 _C_FUNCTIONS = {"collect": _c_collect, "distribute": _c_distribute, "tangent": _c_tangent}
 
 
@@ -85,7 +87,7 @@ def _symbol(name: str) -> Any:
 
 @cache
 def _linked(name: str) -> Any:
-    """The C function, compiled or loaded, and known by its name from here on; the cache holds its code."""
+    """Compile or load a C function, and make it known by its name; the cache keeps its code alive."""
     function = kept_c_function(_SIGNATURE)(_C_FUNCTIONS[name])
     llvm.add_symbol(_symbol(name).symbol, function.address)
     return function
@@ -104,6 +106,7 @@ def prepare(theta, offsets, work, exponentiate):
 def collect(code, steps, maps, work, scales, support, cells, mode):
     """Pass messages to the root and return the log-partition function: see `kernels.collect`."""
     out = np.empty(2)
+    # addresses and sizes, in the order in which `_c_collect` reads them
     given = np.array(
         [
             _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
@@ -119,6 +122,7 @@ def collect(code, steps, maps, work, scales, support, cells, mode):
 @kept()
 def distribute(code, steps, maps, work, scales, scratch, mode, mu):
     """Pass messages back from the root, and write the marginals to `mu`: see `kernels.distribute`."""
+    # addresses and sizes, in the order in which `_c_distribute` reads them
     given = np.array(
         [
             _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
@@ -132,6 +136,7 @@ def distribute(code, steps, maps, work, scales, scratch, mode, mu):
 @kept()
 def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change):
     """Write the derivative of the marginals along a vector to `change`: see `tangents.tangent`."""
+    # addresses and sizes, in the order in which `_c_tangent` reads them
     given = np.array(
         [
             _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
@@ -144,14 +149,14 @@ def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, 
     _keep(given, scratch)
 
 
+@cache
 def build(*names: str) -> None:
     """Compile entry points, or load those that were kept, by a call on a model without variables.
 
-    An entry point, and compiled code that calls it, can be used only after this.
-
-    It starts numba's run time too. Loading takes about 0.3 s once a process, here where the engine is loaded and
-    not inside the first inference.
+    An entry point, and compiled code that calls it, can be used only after this: an engine calls it before its first
+    inference, never at import. Loading takes about 0.3 s once a process.
     """
+    # the arguments of a model without variables, whose types are those of every model
     code, maps = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
     support, floats, linear = np.zeros(0, dtype=np.uint8), np.zeros(1), kernels.LINEAR
     bounds, rooms = np.array([0, 1], dtype=np.int64), np.zeros(2, dtype=np.int64)

@@ -14,23 +14,22 @@ from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.marginals import compiled, kernels
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.buckets import BucketTree
-from bayesprivmrf.marginals.layout import Engine
+from bayesprivmrf.marginals.layout import MarginalEngine
 from bayesprivmrf.marginals.lowering import Program, lower
 from bayesprivmrf.marginals.planning import Step
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.model.tables import FloatArray
 
-announce_compiling()
-compiled.build("prepare", "collect", "distribute")
+announce_compiling()  # the modules imported above compile at their first call
 
+#: Cells from which NumPy's vectorized exponential is faster than one call a cell (benchmarks/marginals.py).
 EXPONENTIALS_IN_NUMPY = 2048
-"""Cells from which NumPy's vectorised exponential beats a call a cell."""
 
+#: Workspaces that an engine keeps between calls: one a thread for the usual few; more are allocated anew.
 KEPT_WORKSPACES = 4
-"""Workspaces that an engine keeps between calls."""
 
 
 class SweepArrays(NamedTuple):
-    """What the compiled sweeps take of an engine; see `kernels` for how they use it."""
+    """Arrays of an engine that the compiled sweeps use; see `kernels`."""
 
     program: Program
     bounds: NDArray[np.int64]  # where each factor's cells begin, and the end of the last
@@ -41,7 +40,7 @@ class SweepArrays(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A collected model: what the second sweep and the tangent need."""
+    """A model after the first sweep, as the second sweep and the tangent need it."""
 
     log_partition: float
     mode: int
@@ -49,7 +48,7 @@ class _State:
     scales: FloatArray
 
 
-class CompiledEngine(Engine):
+class CompiledEngine(MarginalEngine):
     """Exact inference by a compiled interpreter of the plan.
 
     Parameters
@@ -86,7 +85,7 @@ class CompiledEngine(Engine):
         return SweepArrays(self._program, self._bounds, self._constants, self._rooms, self._free)
 
     def log_partition(self, potentials: FloatArray) -> float:
-        """A(θ), in nats.
+        """Return A(θ), in nats.
 
         Raises
         ------
@@ -98,7 +97,7 @@ class CompiledEngine(Engine):
         return state.log_partition
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """A(θ) and the probability of every cell."""
+        """Return A(θ) and the probability of every cell."""
         state = self._collect(potentials)
         mu = self._distribute(state)
         self._keep(state.work)
@@ -107,7 +106,7 @@ class CompiledEngine(Engine):
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """A(θ), μ and v → Σv."""
+        """Return A(θ), μ and v → Σv."""
         compiled.build("tangent")
         state = self._collect(potentials)
         mu = self._distribute(state)
@@ -117,31 +116,23 @@ class CompiledEngine(Engine):
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
             change[self._constants] = 0.0
+            scratch = np.empty(2 * program.message_room + 3 * program.group_room)
+            direction = self.layout.flat(vector, "vector")
             compiled.tangent(
-                program.code,
-                program.steps,
-                program.maps,
-                state.work,
-                state.scales,
-                np.empty(2 * program.message_room + 3 * program.group_room),
-                self._rooms,
-                state.mode,
-                mu,
-                self._bounds,
-                self.layout.flat(vector, "vector"),
-                gain,
-                change,
-            )
+                *program.plan, state.work, state.scales, scratch, self._rooms, state.mode,
+                mu, self._bounds, direction, gain, change,
+            )  # fmt: skip
             return change[: self.size]
 
         return state.log_partition, mu[: self.size].copy(), product
 
     def _keep(self, work: FloatArray) -> None:
-        """Keep a workspace for the next call; a few, so that an idle engine holds little."""
+        """Keep a workspace for the next call, unless enough are kept: an idle engine should hold little."""
         if len(self._pool) < KEPT_WORKSPACES:
             self._pool.append(work)
 
     def _collect(self, potentials: FloatArray) -> _State:
+        compiled.build("prepare", "collect", "distribute")
         theta = self.layout.flat(potentials)
         program = self._program
         try:
@@ -169,16 +160,14 @@ class CompiledEngine(Engine):
         return state
 
     def _run(self, work: FloatArray, support: NDArray[np.uint8], tops: float, mode: int) -> _State | None:
-        """Collect in one domain; None where the answer could not be trusted."""
+        """Collect in one domain; return None where the answer cannot be trusted."""
         program = self._program
         scales = np.empty(program.steps)
-        rest, is_trusted = compiled.collect(
-            program.code, program.steps, program.maps, work, scales, support, program.cells, mode
-        )
+        rest, is_trusted = compiled.collect(*program.plan, work, scales, support, program.cells, mode)
         return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
-        """Which entries of the messages are possible, given potentials with minus infinity at impossible cells.
+        """Return which entries of the messages are possible, given potentials of minus infinity at impossible cells.
 
         The last answer is kept, as zeros rarely move.
 
@@ -191,19 +180,12 @@ class CompiledEngine(Engine):
         known = self._known_support
         if known is not None and np.array_equal(known[0], possible):
             return known[1]
+        compiled.build("prepare", "collect", "distribute")
         program = self._program
         work = np.empty(program.workspace)
         work[: program.cells] = possible
-        compiled.collect(
-            program.code,
-            program.steps,
-            program.maps,
-            work,
-            np.empty(program.steps),
-            _EVERYTHING,
-            program.cells,
-            kernels.SUPPORT,
-        )
+        scales = np.empty(program.steps)
+        compiled.collect(*program.plan, work, scales, _EVERYTHING, program.cells, kernels.SUPPORT)
         support = (work[program.cells : program.cells + program.messages] > 0).astype(np.uint8)
         if not all(support[message - program.cells] for message in program.roots()):
             raise impossible()
@@ -214,17 +196,9 @@ class CompiledEngine(Engine):
         program = self._program
         mu = np.empty(program.cells + program.messages)
         mu[self._constants] = 1.0
-        compiled.distribute(
-            program.code,
-            program.steps,
-            program.maps,
-            state.work,
-            state.scales,
-            program.scratch,
-            state.mode,
-            mu,
-        )
+        compiled.distribute(*program.plan, state.work, state.scales, program.scratch, state.mode, mu)
         return mu
 
 
+# the support of a model without impossible cells
 _EVERYTHING = np.zeros(0, dtype=np.uint8)

@@ -13,8 +13,11 @@ from bayesprivmrf.marginals.lowering import memory_of_steps
 from bayesprivmrf.marginals.ordering import elimination_order
 from bayesprivmrf.marginals.planning import Step, plan_steps
 
+#: Bytes that inference may take unless another limit is given: half the memory of a small laptop.
+MEMORY_LIMIT = 4 * 2**30
+
+#: Cells of a clique beyond which a model is refused before it is planned: 128 TiB, more than any machine holds.
 HOPELESS_CELLS = 2**44
-"""Cells of a clique beyond which a model is refused before it is planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,7 @@ class Forecast:
 
 
 def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Forecast:
-    """Cost of exact inference in a model; nothing large is allocated.
+    """Return the cost of exact inference in a model; nothing large is allocated.
 
     Parameters
     ----------
@@ -70,7 +73,7 @@ def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """The buckets, how each is summed, and what that costs."""
+    """Buckets, how each is summed, and the cost."""
 
     tree: BucketTree
     steps: list[Step]
@@ -100,7 +103,7 @@ def plan(layout: Layout, order: Sequence[int] | None = None, memory_limit: int |
 
 
 def array_forecast(layout: Layout, order: Sequence[int]) -> Forecast:
-    """Cost along one order when every clique's table is made, as sampling and the NumPy engine do."""
+    """Return the cost along one order when every clique's table is made, as sampling and the NumPy engine do."""
     cards = layout.cardinalities
     place = {v: i for i, v in enumerate(order)}
     ranks = [cards[v] for v in order]
@@ -142,7 +145,7 @@ def array_forecast(layout: Layout, order: Sequence[int]) -> Forecast:
 
 
 def require_memory(cost: Forecast, memory_limit: int) -> None:
-    """Refuse a model that exact inference would not fit.
+    """Raise an error for a model whose exact inference would not fit in memory.
 
     Raises
     ------

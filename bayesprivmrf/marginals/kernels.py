@@ -53,7 +53,7 @@ from bayesprivmrf.marginals.products import (
 
 LINEAR, SUPPORT, LOGARITHMIC = 0, 1, 2
 SMALLEST = 1e-260
-"""Smallest raw entry of a message that the linear mode accepts."""
+"""Smallest raw entry of a message that the linear mode accepts, by the proof in docs/marginals.md."""
 
 
 @njit(**OPTIONS)
@@ -62,6 +62,7 @@ def prepare(theta, offsets, work, exponentiate):
     total = 0.0
     has_zeros = False
     for f in range(offsets.size - 1):
+        # the maximum is taken out of each factor; a minimum of minus infinity means impossible cells
         cells, out = theta[offsets[f] : offsets[f + 1]], work[offsets[f] : offsets[f + 1]]
         low, top = _extremes(cells)
         total += top
@@ -69,6 +70,7 @@ def prepare(theta, offsets, work, exponentiate):
             has_zeros = True
             if top == -np.inf:
                 top = 0.0
+        # exp(θ - max θ), in [0, 1], or its exponent
         if exponentiate:
             for c in range(cells.size):
                 out[c] = math.exp(cells[c] - top)
@@ -98,6 +100,7 @@ def collect(code, steps, maps, work, scales, support, cells, mode):
     total = 0.0
     for step in range(steps):
         row = HEADER * step
+        # the raw message m(s) = Σ_v Π_i item_i(s, v), or its logarithm
         if code[row + IS_PRODUCT]:
             _collect_product(code, row, maps, work, mode)
         elif mode == LOGARITHMIC:
@@ -106,22 +109,26 @@ def collect(code, steps, maps, work, scales, support, cells, mode):
             _collect_cells(code, row, maps, work)
         message, rows = code[row + MESSAGE], code[row + ROWS]
         entries = work[message : message + rows]
+        # an entry of a message is possible if any of its terms is
         if mode == SUPPORT:
             for s in range(rows):
                 entries[s] = 1.0 if entries[s] > 0.0 else 0.0
             continue
         low, top = _extremes(entries)
         scales[step] = top
+        # log domain: store log m - max log m, and A gains max log m
         if mode == LOGARITHMIC:
             if top == -np.inf:
                 return -np.inf, True
             entries -= top
             total += top
             continue
+        # linear domain: trusted only if no possible entry is below SMALLEST
         if support.size > 0:
             low = _smallest_possible(entries, support[message - cells : message - cells + rows])
         if not low >= SMALLEST:
             return 0.0, False
+        # store m / max m, and A gains log max m
         total += math.log(top)
         scale = 1.0 / top
         for s in range(rows):
@@ -141,10 +148,12 @@ def _smallest_possible(entries, possible):
 @njit(**OPTIONS)
 def _collect_cells(code, row, maps, work):
     """The table of p(v | s), the raw message in its place."""
+    # formula: m(s) = Σ_v Π_i item_i(s, v) and p(v | s) = Π_i item_i(s, v) / m(s)
     k, message, rows = code[row + STATES], code[row + MESSAGE], code[row + ROWS]
     table, first, count = code[row + LEFT], code[row + LEFT + ITEMS], code[row + LEFT + COUNT]
     for s in range(rows):
         line = work[table + s * k : table + (s + 1) * k]
+        # the product of the items: the first is copied, the others multiply
         at, stride = code[first] + maps[code[first + 1] + s], code[first + 2]
         for v in range(k):
             line[v] = work[at + v * stride]
@@ -153,6 +162,7 @@ def _collect_cells(code, row, maps, work):
             at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
             for v in range(k):
                 line[v] *= work[at + v * stride]
+        # the message, and the conditional distribution in place of the product
         mass = 0.0
         for v in range(k):
             mass += line[v]
@@ -165,16 +175,19 @@ def _collect_cells(code, row, maps, work):
 @njit(**OPTIONS)
 def _collect_cells_log(code, row, maps, work):
     """The same from logarithms."""
+    # formula: log m(s) = log Σ_v exp(Σ_i item_i(s, v)), with the largest term taken out
     k, message, rows = code[row + STATES], code[row + MESSAGE], code[row + ROWS]
     table, first, count = code[row + LEFT], code[row + LEFT + ITEMS], code[row + LEFT + COUNT]
     for s in range(rows):
         line = work[table + s * k : table + (s + 1) * k]
+        # the sum of the items
         line[:] = 0.0
         for i in range(count):
             item = first + ITEM * i
             at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
             for v in range(k):
                 line[v] += work[at + v * stride]
+        # the largest term; without a possible one p(v | s) is zero
         top = -np.inf
         for v in range(k):
             top = max(top, line[v])
@@ -182,6 +195,7 @@ def _collect_cells_log(code, row, maps, work):
             line[:] = 0.0
             work[message + s] = top
             continue
+        # the message, and the conditional distribution in place of the sum
         mass = 0.0
         for v in range(k):
             line[v] = math.exp(line[v] - top)
@@ -194,8 +208,10 @@ def _collect_cells_log(code, row, maps, work):
 @njit(**OPTIONS)
 def _collect_product(code, row, maps, work, mode):
     """The tables L and R, the raw message in its place."""
+    # formula: m(b, i, j) = Σ_v L(b, i, v) R(b, v, j), each group L and R the product of its items
     left, right, message = code[row + LEFT], code[row + RIGHT], code[row + MESSAGE]
     shared, m, k, n = code[row + SHARED], code[row + OUTER], code[row + STATES], code[row + INNER]
+    # a group that is one item as it lies is not made
     for at in (row + LEFT, row + RIGHT):
         if code[at + IS_ALIAS]:
             continue
@@ -204,6 +220,7 @@ def _collect_product(code, row, maps, work, mode):
             build_sum(work, code, first, count, maps, code[at], size, length)
         else:
             build(work, code, first, count, maps, code[at], size, length)
+    # the product, by the kernel for its domain and shape
     lt, rt = code[row + LEFT_TURNED], code[row + RIGHT_TURNED]
     if mode == LOGARITHMIC:
         log_product(work, left, lt, right, rt, message, shared, m, k, n)
@@ -224,6 +241,7 @@ def clear(code, first, count, values):
 @njit(**OPTIONS)
 def divide(values, work, message, rows, scale, out, at):
     """Values of a separator over its raw message; an impossible entry has value zero and stays it."""
+    # formula: D(s) = P(s) / m(s), where the message is stored as m / scale
     inverse = 1.0 / scale
     top, bottom, ratio = values[message : message + rows], work[message : message + rows], out[at : at + rows]
     for s in range(rows):
@@ -236,11 +254,13 @@ def distribute(code, steps, maps, work, scales, scratch, mode, mu):
     """Marginals of every cell and separator, from the roots down; `scratch` is an offset into `work`."""
     for step in range(steps - 1, -1, -1):
         row = HEADER * step
+        # the separator of a root is empty, and its probability is one
         if code[row + IS_ROOT]:
             mu[code[row + MESSAGE]] = 1.0
         if code[row + IS_PRODUCT] == 0:
             _distribute_cells(code, row, maps, work, mu)
             continue
+        # the marginal of a group that is one item goes to the cells themselves, else to the workspace
         left_out, left_at = (
             (mu, code[row + LEFT]) if code[row + LEFT + IS_ALIAS] else (work, code[row + LEFT_MARGINAL])
         )
@@ -250,6 +270,7 @@ def distribute(code, steps, maps, work, scales, scratch, mode, mu):
         _distribute_product(
             code, row, work, scales[step], scratch, mode, mu, left_out, left_at, right_out, right_at
         )
+        # sum the marginal of each other group onto the cells of its items
         for at, marginal in ((row + LEFT, left_at), (row + RIGHT, right_at)):
             if code[at + IS_ALIAS] == 0:
                 first, count = code[at + ITEMS], code[at + COUNT]
@@ -259,6 +280,7 @@ def distribute(code, steps, maps, work, scales, scratch, mode, mu):
 @njit(**OPTIONS)
 def _distribute_cells(code, row, maps, work, mu):
     """P(s) p(v | s), summed onto the items' cells."""
+    # formula: μ_i += P(s) p(v | s), summed over the axes that item i lacks
     k, message = code[row + STATES], code[row + MESSAGE]
     table, first, count = code[row + LEFT], code[row + LEFT + ITEMS], code[row + LEFT + COUNT]
     clear(code, first, count, mu)
@@ -279,6 +301,7 @@ def _distribute_product(code, row, work, scale, scratch, mode, mu, left_out, lef
     lt, rt = code[row + LEFT_TURNED], code[row + RIGHT_TURNED]
     shared, m, k, n = code[row + SHARED], code[row + OUTER], code[row + STATES], code[row + INNER]
     left_size, right_size = code[row + LEFT + CELLS], code[row + RIGHT + CELLS]
+    # log domain: both sums in one pass over the terms
     if mode == LOGARITHMIC:
         left_out[left_at : left_at + left_size] = 0.0
         right_out[right_at : right_at + right_size] = 0.0
@@ -287,6 +310,7 @@ def _distribute_product(code, row, work, scale, scratch, mode, mu, left_out, lef
             shared, m, k, n,
         )  # fmt: skip
         return
+    # linear domain: D, then the two products of matrices
     divide(mu, work, message, code[row + ROWS], scale, work, scratch)
     if m == 1:
         vector_adjoint(work, left, right, rt, scratch, left_out, left_at, right_out, right_at, shared, k, n)

@@ -1,9 +1,10 @@
-"""Where the cells of each factor lie in one flat vector."""
+"""Place of each factor's cells in one flat vector, and the interface of every marginal engine."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import index
@@ -11,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals.protocol import FloatArray
 from bayesprivmrf.model.domain import listed
+from bayesprivmrf.model.tables import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +44,9 @@ class Layout:
         """
         cards = whole_numbers("`cardinalities`", cardinalities)
         for variable, k in enumerate(cards):
-            if not k >= 1:
-                raise ModelError(f"`cardinalities` must be at least 1, got {k} for variable {variable}.")
+            require(
+                k >= 1, "cardinalities", "be at least 1", f"{k} for variable {variable}", error=ModelError
+            )
         ordered = tuple(whole_numbers("each of `scopes`", scope) for scope in listed("`scopes`", scopes))
         for scope in ordered:
             if len(set(scope)) != len(scope):
@@ -62,11 +65,11 @@ class Layout:
         return self.offsets[-1]
 
     def shape(self, scope: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a table over `scope`."""
+        """Return the shape of a table over `scope`."""
         return tuple(self.cardinalities[v] for v in scope)
 
     def flat(self, values: FloatArray, name: str = "potentials") -> FloatArray:
-        """The values as a contiguous float64 vector of the right length.
+        """Return values as a contiguous float64 vector of the right length.
 
         Raises
         ------
@@ -77,13 +80,14 @@ class Layout:
             vector = np.ascontiguousarray(values, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ModelError(f"`{name}` must be numbers, got a {type(values).__name__} of others.") from None
-        if vector.shape != (self.size,):
-            raise ModelError(f"`{name}` must have shape ({self.size},), got {vector.shape}.")
-        # Compiled code knows one kind of array; a read-only one would have it compiled anew.
+        require(
+            vector.shape == (self.size,), name, f"have shape ({self.size},)", vector.shape, error=ModelError
+        )
+        # compiled code takes writable arrays; for a read-only one numba would compile it again
         return vector if vector.flags.writeable else vector.copy()
 
     def tables(self, vector: FloatArray) -> list[FloatArray]:
-        """The vector's tables, one a factor, as views in their own shapes."""
+        """Return the tables of a vector, one a factor, as views in their own shapes."""
         return [
             vector[a:b].reshape(self.shape(scope))
             for a, b, scope in zip(self.offsets[:-1], self.offsets[1:], self.scopes, strict=True)
@@ -106,29 +110,53 @@ def whole_numbers(what: str, values: Any) -> tuple[int, ...]:
         ) from None
 
 
-class Engine:
-    """The part of `MarginalEngine` that an engine's layout answers."""
+class MarginalEngine(ABC):
+    """Log-partition, marginals and their derivatives, as pure functions of the potentials.
+
+    The model is p(x) = exp(Σ_f θ_f(x_f) - A(θ)). A factor f has a scope, an ordered tuple of variables, and one
+    potential for each joint state of it, in C order. An entry of θ may be minus infinity (an impossible cell) or in
+    the thousands. Engines keep no state between calls that a caller could see, may be called from several threads at
+    once, and return arrays of their own.
+    """
 
     __slots__ = ()
     layout: Layout
     is_exact = True
+    """Whether the answers are exact up to rounding, and not approximations."""
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
-        """Number of states of each variable."""
+        """Number of states of each variable, at least 1."""
         return self.layout.cardinalities
 
     @property
     def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Variables of each factor, in axis order."""
+        """Variables of each factor; the order is the axis order of its table."""
         return self.layout.scopes
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """Where each factor's cells begin, and the end of the last."""
+        """First cell of each factor, and the end of the last."""
         return self.layout.offsets
 
     @property
     def size(self) -> int:
         """Number of cells over all factors."""
         return self.layout.size
+
+    @abstractmethod
+    def log_partition(self, potentials: FloatArray) -> float:
+        """Return A(θ) = log Σ_x exp(Σ_f θ_f(x_f)), in nats."""
+
+    @abstractmethod
+    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
+        """Return A(θ) and μ = ∇A(θ): the probability of every cell of every factor, flat like the potentials."""
+
+    @abstractmethod
+    def linearize(
+        self, potentials: FloatArray
+    ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
+        """Return A(θ), μ, and the product v → Σv with Σ = ∇²A(θ), the covariance of the cells' indicators.
+
+        Where a potential is minus infinity, μ and Σv are zero and the entry of v is ignored.
+        """

@@ -17,6 +17,7 @@ from bayesprivmrf.marginals.products import OPTIONS
 @njit(**OPTIONS)
 def log_product(work, left, lt, right, rt, message, shared, m, k, n):
     """Log Σ_v exp(L + R), the largest term taken out; the table of terms is never made."""
+    # formula: log m(i, j) = top + log Σ_v exp(L(i, v) + R(v, j) - top)
     li, lv = (1, m) if lt else (k, 1)
     rv, rj = (1, k) if rt else (n, 1)
     for s in range(shared):
@@ -24,9 +25,11 @@ def log_product(work, left, lt, right, rt, message, shared, m, k, n):
             p = left + s * m * k + i * li
             for j in range(n):
                 q = right + s * k * n + j * rj
+                # the largest term
                 top = -np.inf
                 for v in range(k):
                     top = max(top, work[p + v * lv] + work[q + v * rv])
+                # the sum of the terms relative to it
                 total = 0.0
                 if top > -np.inf:
                     for v in range(k):
@@ -40,6 +43,7 @@ def log_product_spread(
     work, left, lt, right, rt, message, scale, mu, left_out, left_at, right_out, right_at, shared, m, k, n
 ):
     """Both groups' marginals: each separator's probability times p(v | s), summed."""
+    # formula: t(i, v, j) = P(i, j) p(v | i, j), with p = exp(L + R) / m; P_L = Σ_j t and P_R = Σ_i t
     li, lv = (1, m) if lt else (k, 1)
     rv, rj = (1, k) if rt else (n, 1)
     for s in range(shared):
@@ -52,11 +56,13 @@ def log_product_spread(
                 if weight == 0.0:
                     continue
                 log_mass = work[at] + scale
-                mass = 0.0  # one but for rounding, which would add up along a path of many steps
+                # the sum of p is one but for rounding, which would add up along a path of many steps
+                mass = 0.0
                 for v in range(k):
                     mass += math.exp(work[left + p + v * lv] + work[right + q + v * rv] - log_mass)
                 weight /= mass
                 for v in range(k):
+                    # t, added to both marginals
                     t = weight * math.exp(work[left + p + v * lv] + work[right + q + v * rv] - log_mass)
                     left_out[left_at + p + v * lv] += t
                     right_out[right_at + q + v * rv] += t
@@ -68,6 +74,8 @@ def log_product_tangent(
     left_out, left_at, right_out, right_at, shared, m, k, n,
 ):  # fmt: skip
     """Collect: the message's derivative E[gain | s]. Distribute: P' p + P p (gain - E[gain | s]), summed."""
+    # formulas: E[g | s] = Σ_v p(v | s) (g_L + g_R) on the way up, and on the way down
+    # t'(i, v, j) = p (P' + P (g_L + g_R - E[g | s])), with P_L' = Σ_j t' and P_R' = Σ_i t'
     li, lv = (1, m) if lt else (k, 1)
     rv, rj = (1, k) if rt else (n, 1)
     for s in range(shared):
@@ -77,11 +85,13 @@ def log_product_tangent(
                 q = s * k * n + j * rj
                 at = message + (s * m + i) * n + j
                 log_mass = work[at] + scale
+                # an impossible separator state has no gain and no change
                 if log_mass == -np.inf:
                     if not backward:
                         gain[at] = 0.0
                     continue
                 mean = gain[at] if backward else 0.0
+                # E[g | s], and the sum of p as it comes out
                 total, mass = 0.0, 0.0
                 for v in range(k):
                     x, y = left + p + v * lv, right + q + v * rv
@@ -91,6 +101,7 @@ def log_product_tangent(
                 if not backward:
                     gain[at] = total / mass
                     continue
+                # t', added to both changes
                 weight, moved = mu[at] / mass, change[at] / mass
                 for v in range(k):
                     x, y = p + v * lv, q + v * rv

@@ -12,15 +12,17 @@ from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.marginals import sweeps
 from bayesprivmrf.marginals.brute_force import impossible
 from bayesprivmrf.marginals.forecast import Forecast
-from bayesprivmrf.marginals.layout import Engine, Layout
-from bayesprivmrf.marginals.protocol import FloatArray
+from bayesprivmrf.marginals.junction import DisjointSets
+from bayesprivmrf.marginals.layout import Layout, MarginalEngine
+from bayesprivmrf.model.tables import FloatArray
 
+#: Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction.
+#: Its square, 1e-8, and the messages' tolerance over it, 1e-7, are the two errors of a product.
 DIFFERENCE = 1e-4
-"""Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction."""
 
 
 def loopy_forecast(layout: Layout) -> Forecast:
-    """The cost of one sweep: the declared tables and two messages an edge."""
+    """Return the cost of one sweep: the declared tables and two messages an edge."""
     edges = sum(layout.cardinalities[v] for scope in layout.scopes for v in scope)
     sizes = [b - a for a, b in zip(layout.offsets[:-1], layout.offsets[1:], strict=True)]
     return Forecast(
@@ -34,15 +36,15 @@ def loopy_forecast(layout: Layout) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Where a run ended."""
+    """Messages at the end of a run."""
 
     values: FloatArray
     is_converged: bool
     iterations: int
 
 
-class LoopyEngine(Engine):
-    """Belief propagation between factors and variables, swept to and fro until no message moves.
+class LoopyEngine(MarginalEngine):
+    """Belief propagation between factors and variables, in alternating sweeps until no message moves.
 
     Exact where the factors and variables form a tree. Elsewhere A is Bethe's approximation at the fixed
     point found, μ are pseudo-marginals, consistent on single variables, and a fixed point may not be found:
@@ -100,15 +102,15 @@ class LoopyEngine(Engine):
         self.damping = 0.0 if _is_forest(len(cards), reduced) else damping
 
     def log_partition(self, potentials: FloatArray) -> float:
-        """Bethe's A(θ), in nats."""
+        """Return Bethe's A(θ), in nats."""
         return self.marginals_with_status(potentials)[0]
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """Bethe's A(θ) and the factors' beliefs."""
+        """Return Bethe's A(θ) and the factors' beliefs."""
         return self.marginals_with_status(potentials)[:2]
 
     def marginals_with_status(self, potentials: FloatArray) -> tuple[float, FloatArray, bool, int]:
-        """Bethe's A(θ), the factors' beliefs, whether the messages settled, and the sweeps taken.
+        """Return Bethe's A(θ), the factors' beliefs, whether the messages converged, and the number of sweeps.
 
         Raises
         ------
@@ -123,7 +125,7 @@ class LoopyEngine(Engine):
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """A(θ), μ and v → Σv, by a central difference of the beliefs.
+        """Return A(θ), μ and v → Σv, by a central difference of the beliefs.
 
         Relative to the largest entry of v the product's error is about 1e-7: the square of the step 1e-4,
         and the messages' tolerance over it. It has a meaning only where the messages settle.
@@ -178,19 +180,6 @@ class LoopyEngine(Engine):
 
 
 def _is_forest(variables: int, scopes: list[list[int]]) -> bool:
-    """Whether factors and variables, as the two sides of a graph, have no cycle."""
-    parent = list(range(variables + len(scopes)))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
-    for f, scope in enumerate(scopes):
-        for v in scope:
-            a, b = root(v), root(variables + f)
-            if a == b:
-                return False
-            parent[a] = b
-    return True
+    """Return True if factors and variables, as the two sides of a graph, have no cycle."""
+    trees = DisjointSets(variables + len(scopes))
+    return all(trees.join(v, variables + f) for f, scope in enumerate(scopes) for v in scope)

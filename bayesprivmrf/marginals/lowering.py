@@ -19,13 +19,13 @@ from bayesprivmrf.marginals import columns
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
+#: Cells that the 32-bit row maps can point to.
 LARGEST_TABLE = 2**31 - 1
-"""Cells that the 32-bit row maps can point to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What the interpreter runs.
+    """Program of the compiled interpreter.
 
     Attributes
     ----------
@@ -52,8 +52,13 @@ class Program:
     group_room: int
 
     @property
+    def plan(self) -> tuple[NDArray[np.int64], int, NDArray[np.int32]]:
+        """First arguments of every compiled sweep: code, steps and row maps."""
+        return self.code, self.steps, self.maps
+
+    @property
     def scratch(self) -> int:
-        """Where the scratch of the workspace begins."""
+        """Start of the scratch in the workspace."""
         return self.cells + self.messages + self.tables + self.groups
 
     @property
@@ -62,7 +67,7 @@ class Program:
         return self.scratch + self.message_room
 
     def roots(self) -> list[int]:
-        """Offsets of the messages with an empty separator."""
+        """Return the offsets of the messages with an empty separator."""
         rows = self.code[: columns.HEADER * self.steps].reshape(-1, columns.HEADER)
         return rows[rows[:, columns.IS_ROOT] == 1, columns.MESSAGE].tolist()
 
@@ -76,7 +81,7 @@ class _Maps:
         self.length = 0
 
     def place(self, axes: tuple[tuple[int, int], ...]) -> int:
-        """Where the map of rows with axes (size, stride) is kept."""
+        """Return the place of the map of rows with axes (size, stride)."""
         found = self.places.get(axes)
         if found is None:
             rows = np.zeros(1, dtype=np.int32)
@@ -174,7 +179,7 @@ def _strides(scope: tuple[int, ...], cards: Sequence[int]) -> dict[int, int]:
 
 
 def _row_axes(group: Group, cards: Sequence[int], is_product: bool) -> int:
-    """How many of a table's last axes form a row along which every item lies evenly."""
+    """Return how many of a table's last axes form a row along which every item lies evenly."""
     strides = [_strides(item.scope, cards) for item in group.items]
     axes = 1
     while is_product and axes < len(group.scope):
@@ -186,7 +191,7 @@ def _row_axes(group: Group, cards: Sequence[int], is_product: bool) -> int:
 
 
 def _rows(item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _Maps) -> tuple[int, int, int]:
-    """Place of an item's row map, its stride along a row, and its number of cells."""
+    """Return the place of an item's row map, its stride along a row, and its number of cells."""
     size = math.prod(cards[v] for v in item.scope)
     if group.is_alias:
         return 0, 1, size
@@ -208,7 +213,7 @@ def _row(
     described: list[tuple[int, int, int, int, Group]],
     cards: Sequence[int],
 ) -> list[int]:
-    """The columns of a step."""
+    """Return the columns of a step."""
     row = [0] * columns.HEADER
     row[columns.IS_PRODUCT] = int(len(described) == 2)
     row[columns.STATES] = cards[step.variable]
@@ -230,7 +235,7 @@ def _row(
 
 
 def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
-    """Bytes of one evaluation with one product Σv, and multiplications; nothing is allocated."""
+    """Return the bytes of one evaluation with one product Σv, and multiplications; nothing is allocated."""
     cards = tree.layout.cardinalities
     messages = tables = maps = multiplications = 0
     largest_message = largest_group = 0

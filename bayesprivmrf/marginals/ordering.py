@@ -13,12 +13,12 @@ from typing import Literal
 
 Heuristic = Literal["fill", "weight", "weighted fill"]
 
-# Set operations that the fill heuristics may spend on one graph; about a tenth of a second.
+#: Set operations that the fill heuristics may spend on one graph; about a tenth of a second.
 FILL_BUDGET = 300_000
 
 
 def members(mask: int) -> Iterator[int]:
-    """The members of a set, in increasing order."""
+    """Yield the members of a set, in increasing order."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -26,7 +26,7 @@ def members(mask: int) -> Iterator[int]:
 
 
 def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[int]]) -> list[int]:
-    """An order in which to sum the variables out.
+    """Return an order in which to sum the variables out.
 
     Minimum weight (the table that the elimination makes), minimum fill and minimum weighted fill are tried;
     the order with the smallest sum of table sizes wins. Variables with one state, and those in no scope,
@@ -89,7 +89,7 @@ class _Scores:
         self.classes = [(k, math.log(k), mask) for k, mask in by_cardinality.items()]
 
     def log_cells(self, v: int) -> float:
-        """Log of the table over v and its neighbours."""
+        """Return the log of the number of cells over v and its neighbors."""
         around = self.adjacency[v]
         return self.logs[v] + sum(log * (around & mask).bit_count() for _, log, mask in self.classes)
 
@@ -113,7 +113,7 @@ class _Scores:
 def _greedy(
     cardinalities: Sequence[int], graph: dict[int, int], heuristic: Heuristic, cutoff: float
 ) -> tuple[list[int] | None, float, int]:
-    """One greedy order, its summed table size and its number of fill edges; None beyond cutoff or budget."""
+    """Return one greedy order, its summed table size and its fill edges; None beyond cutoff or budget."""
     adjacency = dict(graph)
     score = _Scores(cardinalities, adjacency, heuristic)
     current = {v: score(v) for v in adjacency}

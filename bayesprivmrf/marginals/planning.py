@@ -14,19 +14,19 @@ from dataclasses import dataclass
 
 from bayesprivmrf.marginals.buckets import BucketTree
 
-# Nanoseconds, rough, from timings of both kinds of step; on the models of benchmarks/models.py the choice is
-# within 15 % of the better of all-cells and all-products, and beats both where kinds mix.
-STEP = 60.0
+# Rough nanoseconds, from timings of both kinds of step. On the models of benchmarks/models.py the choice is within
+# 15 % of the better of all-cells and all-products, and beats both where kinds mix.
+STEP = 60.0  # a step, whatever its size
 CELL_ITEM = 1.1  # a cell, once an item, both sweeps
-CELL = 2.5
+CELL = 2.5  # a cell, once
 ROW_ITEM = 4.0  # a row of cells with common separator state, once an item
 GROUP_CELL = 1.5  # making a group's table and spreading its marginal, a cell an item
-GROUP_ROW = 3.0
+GROUP_ROW = 3.0  # the same for a row, an item
 MULTIPLY_VECTOR = 1.2  # three passes of multiply and add, when a group is a vector
 MULTIPLY_SMALL = 2.0  # the same in plain loops
 MULTIPLY_LARGE = 0.15  # the same through BLAS
 BLAS_CALL = 400.0  # three calls
-BLAS_FROM = 256  # multiplications from which a product goes through BLAS
+BLAS_FROM = 256  # multiplications from which a product goes through BLAS, here and in `products`
 ENUMERATED = 6  # items whose splits are all tried
 WORTH_SPLITTING = 48  # cells below which no split is tried
 
@@ -85,7 +85,7 @@ class Step:
 
 
 def plan_steps(tree: BucketTree, *, force: str | None = None) -> list[Step]:
-    """A step for every bucket.
+    """Return a step for every bucket.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _plan_step(
 
 
 def _splits(items: list[Item]) -> Iterator[tuple[list[Item], list[Item]]]:
-    """Ways to part the items in two, after joining the most alike where there are many."""
+    """Yield the ways to split the items in two; where there are many, the most alike are joined first."""
     blocks = [([item], frozenset(item.scope)) for item in items]
     while len(blocks) > ENUMERATED:
         pairs = ((a, b) for b in range(len(blocks)) for a in range(b))
@@ -144,7 +144,7 @@ def _splits(items: list[Item]) -> Iterator[tuple[list[Item], list[Item]]]:
 def _sides(
     split: tuple[list[Item], list[Item]], variable: int
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """Variables in both groups, in the first only, in the second only; without the one summed out."""
+    """Return the variables in both groups, in the first only, in the second only; without the one summed out."""
     first = frozenset(v for item in split[0] for v in item.scope) - {variable}
     second = frozenset(v for item in split[1] for v in item.scope) - {variable}
     return first & second, first - second, second - first
@@ -190,7 +190,7 @@ def _cells(item: Item, cards: Sequence[int]) -> int:
 
 
 def _ordered(variables: Iterable[int], leader: Item, separator: tuple[int, ...]) -> tuple[int, ...]:
-    """The variables as they lie in the largest item, so that it is read in place; others outermost."""
+    """Return variables in the order of the largest item, so that it is read in place; others outermost."""
     place = {v: i for i, v in enumerate(leader.scope)}
     inside = set(variables)
     others = [v for v in separator if v in inside and v not in place]
@@ -200,7 +200,7 @@ def _ordered(variables: Iterable[int], leader: Item, separator: tuple[int, ...])
 def _group(
     items: list[Item], natural: tuple[int, ...], transposed: tuple[int, ...], cards: Sequence[int]
 ) -> Group:
-    """The table of some items; a single one is used where it lies when its axes allow."""
+    """Return the group of some items; a single one is used where it lies if its axes allow it."""
     if len(items) == 1 and items[0].scope in (natural, transposed):
         return Group(tuple(items), items[0].scope, True, items[0].scope != natural)
     scope = min((natural, transposed), key=lambda axes: _unevenness(items, axes, cards))
@@ -208,7 +208,7 @@ def _group(
 
 
 def _unevenness(items: list[Item], axes: tuple[int, ...], cards: Sequence[int]) -> float:
-    """How little of a row of the table lies together in its items."""
+    """Return how many items are not contiguous along a row of the table, with a bonus for long rows."""
     last = axes[-1]
     total = 1.0 / cards[last]
     for item in items:

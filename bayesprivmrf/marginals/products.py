@@ -10,9 +10,10 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER
+from bayesprivmrf.marginals.planning import BLAS_FROM
 
+# sums may be reordered, for vector instructions; a division by zero gives infinity and is not tested for
 OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy", **INNER}
-BLAS_FROM = 256  # multiplications from which a call of BLAS pays
 
 
 @njit(**OPTIONS)
@@ -33,6 +34,7 @@ def build(work, code, first, count, maps, table, size, length):
     """A group's table, the product of its items: those constant along a row come first, then even ones."""
     for row in range(size // length):
         out = work[table + row * length : table + (row + 1) * length]
+        # items that are constant along the row come first: one number each
         x = 1.0
         i = 0
         while i < count and code[first + 4 * i + 2] == 0:
@@ -41,6 +43,7 @@ def build(work, code, first, count, maps, table, size, length):
         if i == count:
             out[:] = x
             continue
+        # items that lie evenly, the first two in one pass
         started = False
         while i < count and code[first + 4 * i + 2] == 1:
             at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
@@ -63,6 +66,7 @@ def build(work, code, first, count, maps, table, size, length):
                     out[c] = x * source[c]
         if not started:
             out[:] = x
+        # items with another stride
         while i < count:
             at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
             for c in range(length):
@@ -75,6 +79,7 @@ def build_sum(work, code, first, count, maps, table, size, length):
     """The same for logarithms and derivatives of logarithms: the sum of the items."""
     for row in range(size // length):
         out = work[table + row * length : table + (row + 1) * length]
+        # row after row, the sum of all items
         out[:] = 0.0
         for i in range(count):
             at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
@@ -91,16 +96,19 @@ def build_sum(work, code, first, count, maps, table, size, length):
 def spread(source, table, code, first, count, maps, size, length, values):
     """Sum a group's table onto the cells of its items."""
     for i in range(count):
+        # clear the cells that are summed onto
         offset = code[first + 4 * i]
         values[offset : offset + code[first + 4 * i + 3]] = 0.0
     for row in range(size // length):
         part = source[table + row * length : table + (row + 1) * length]
         i = 0
+        # items that are constant along the row receive its total
         if code[first + 2] == 0:
             total = _sum(part)
             while i < count and code[first + 4 * i + 2] == 0:
                 values[code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]] += total
                 i += 1
+        # the others receive it cell by cell
         while i < count:
             at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
             if stride == 1:
@@ -116,6 +124,7 @@ def spread(source, table, code, first, count, maps, size, length, values):
 @njit(**OPTIONS)
 def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
     """One product of matrices, out (m, n) = a (m, k) b (k, n); `_t` means stored as the transpose."""
+    # large: BLAS, with transposes as views
     if m * k * n >= BLAS_FROM:
         o = out[at : at + m * n].reshape(m, n)
         p, q = a[a_at : a_at + m * k], b[b_at : b_at + k * n]
@@ -129,6 +138,7 @@ def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
         else:
             np.dot(p.reshape(m, k), q.reshape(k, n), o)
         return
+    # small: plain loops, the inner one along memory
     a_row, a_column = (1, m) if a_t else (k, 1)
     for i in range(m):
         row = out[at + i * n : at + (i + 1) * n]
@@ -178,8 +188,10 @@ def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
 @njit(**OPTIONS)
 def vector_product(work, left, right, rt, message, shared, k, n):
     """The message where L is a vector."""
+    # formula: m(j) = Σ_v L(v) R(v, j)
     for s in range(shared):
         vector, out = work[left + s * k : left + (s + 1) * k], work[message + s * n : message + (s + 1) * n]
+        # R turned: a scalar product for each j
         if rt:
             for j in range(n):
                 at = right + (s * n + j) * k
@@ -188,6 +200,7 @@ def vector_product(work, left, right, rt, message, shared, k, n):
                 for v in range(k):
                     total += vector[v] * line[v]
                 out[j] = total
+        # R as it is: a multiple of a row for each v
         else:
             out[:] = 0.0
             for v in range(k):
@@ -201,6 +214,7 @@ def vector_product(work, left, right, rt, message, shared, k, n):
 @njit(**OPTIONS)
 def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right_at, shared, k, n):
     """L ∘ (D Rᵀ) and R ∘ (Lᵀ D) in one pass, where L is a vector."""
+    # formula: P_R(v, j) = D(j) L(v) R(v, j) and P_L(v) = Σ_j P_R(v, j)
     for s in range(shared):
         vector, adjoint = work[left + s * k : left + (s + 1) * k], work[d + s * n : d + (s + 1) * n]
         summed = left_out[left_at + s * k : left_at + (s + 1) * k]
@@ -227,6 +241,7 @@ def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right
 @njit(**OPTIONS)
 def vector_tangent_product(work, left, right, rt, gain, message, shared, k, n):
     """Derivative of the raw message, where L is a vector."""
+    # formula: m'(j) = Σ_v L(v) R(v, j) (g_L(v) + g_R(v, j)), with gains g the derivatives of logarithms
     for s in range(shared):
         vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
         out = gain[message + s * n : message + (s + 1) * n]
@@ -253,6 +268,7 @@ def vector_tangent_adjoint(
     work, left, right, rt, scratch, d, e, gain, left_out, left_at, right_out, right_at, shared, k, n
 ):
     """Derivative of the two groups' marginals, where L is a vector: L R (D (gain) + D')."""
+    # formula: P_R' = L R (D (g_L + g_R) + D') and P_L' = Σ_j P_R'
     for s in range(shared):
         vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
         adjoint, moved = scratch[d + s * n : d + (s + 1) * n], scratch[e + s * n : e + (s + 1) * n]

@@ -1,13 +1,19 @@
-"""Exact records: independent ones, or balanced ones whose tables are nearly the model's."""
+"""Exact draws from a model: independent records, balanced ones whose tables are nearly the model's, or only tables.
+
+All of them go through the elimination order backward: the last variable eliminated is drawn first, and each earlier
+one from p(v | s), given its separator s.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from bayesprivmrf.marginals.arrays import ArrayEngine
-from bayesprivmrf.marginals.protocol import FloatArray, IntArray
+from bayesprivmrf.marginals.arrays import ArrayEngine, array_engine
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
-CHUNK = 1 << 20  # random numbers and cumulative probabilities held at once
+#: Random numbers and cumulative probabilities held at once, 8 MiB each; the draws do not depend on it.
+CHUNK = 1 << 20
 
 
 def draw(
@@ -18,10 +24,7 @@ def draw(
     *,
     is_balanced: bool = False,
 ) -> IntArray:
-    """Records from the model, by backward sampling along the elimination order.
-
-    The last variable eliminated is drawn first; each earlier one is drawn from p(v | s), its separator s
-    being drawn already. A state of probability zero is never drawn.
+    """Draw records from the model. A state of probability zero is never drawn.
 
     Returns
     -------
@@ -47,15 +50,62 @@ def draw(
     return states
 
 
+def draw_tables(
+    cardinalities: tuple[int, ...],
+    scopes: tuple[tuple[int, ...], ...],
+    potentials: FloatArray,
+    total: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Draw the clique tables of N independent records without drawing the records.
+
+    The rows of each bucket are multinomial given the counts of its separator. The time does not depend on N, but on
+    the sizes of the elimination's tables.
+
+    Parameters
+    ----------
+    cardinalities, scopes
+        The model, as for `marginal_engine`.
+    potentials
+        Shape (cells,), nats.
+    total
+        N ≥ 0.
+    rng
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray
+        Counts, shape (cells,), one table after the other in C order.
+    """
+    engine = array_engine(Layout.build(cardinalities, scopes))
+    conditionals = engine.collect(potentials).conditionals
+    drawn: list[tuple[tuple[int, ...], IntArray]] = [((), np.array(total, dtype=np.int64))]
+    for bucket, conditional in zip(reversed(engine.tree.buckets), reversed(conditionals), strict=True):
+        margin = _margin(drawn, bucket.separator)
+        drawn.append((bucket.scope, rng.multinomial(margin, conditional)))
+    tables = [np.zeros(0, dtype=np.int64)]
+    for scope in scopes:
+        free = tuple(v for v in scope if cardinalities[v] > 1)
+        tables.append(_margin(drawn, free).ravel())
+    return np.concatenate(tables)
+
+
+def _margin(drawn: list[tuple[tuple[int, ...], IntArray]], scope: tuple[int, ...]) -> IntArray:
+    """Return the counts over a scope, from the first table that holds it; axes in the scope's order."""
+    own, table = next((own, table) for own, table in drawn if set(own) >= set(scope))
+    return project(table, own, scope)
+
+
 def _cumulative(conditional: FloatArray) -> FloatArray:
-    """Cumulative probabilities of each row; the last is one exactly, so that nothing falls beyond the states."""
+    """Return the cumulative probabilities of each row; the last is exactly one, so that no draw is out of range."""
     cumulative = np.cumsum(conditional, axis=1)
     np.divide(cumulative, cumulative[:, -1:], out=cumulative, where=cumulative[:, -1:] > 0)
     return cumulative
 
 
 def _independent(conditional: FloatArray, row: IntArray, rng: np.random.Generator) -> IntArray:
-    """State of each record from its row of conditional probabilities, by inversion."""
+    """Draw the state of each record from its row of conditional probabilities, by inversion."""
     cumulative = _cumulative(conditional)
     states = np.empty(row.size, dtype=np.int64)
     step = max(CHUNK // conditional.shape[1], 1)
@@ -67,7 +117,7 @@ def _independent(conditional: FloatArray, row: IntArray, rng: np.random.Generato
 
 
 def _balanced(conditional: FloatArray, row: IntArray, rng: np.random.Generator) -> IntArray:
-    r"""State of each record: within a row, each state as often as its probability says, up to rounding.
+    r"""Draw the state of each record so that each row has each state as often as expected, up to rounding.
 
     The n records of a row get :math:`\lfloor n F_v + u \rfloor - \lfloor n F_{v-1} + u \rfloor` times the state v,
     with F the cumulative probabilities and one uniform u a row (systematic rounding): whole numbers that sum to n,

@@ -13,6 +13,7 @@ from numba import njit
 
 from bayesprivmrf.compiled import kept
 
+# error_model: a division by zero gives infinity, as in NumPy, and is not tested for
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
@@ -34,6 +35,7 @@ def _totals(edges, cards, var_at, messages, finite, zeros):
 @njit(**OPTIONS)
 def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming):
     """What a factor's variables tell it: everything they hear, less what it told them itself."""
+    # formula: what v tells the factor is Σ over the other factors of v, its own message taken out
     start = 0
     for e in range(first, last):
         v, at = edges[e, 0], edges[e, 2]
@@ -46,6 +48,7 @@ def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incomi
                 value = finite[var_at[v] + x] - (0.0 if own == -np.inf else own)
             incoming[start + x] = value
             top = max(top, value)
+        # maximum zero
         if top > -np.inf:
             for x in range(cards[v]):
                 incoming[start + x] -= top
@@ -70,17 +73,20 @@ def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros,
 
     `room` holds the incoming messages and two vectors of states.
     """
+    # sums of all messages into each variable, kept up to date below
     _totals(edges, cards, var_at, messages, finite, zeros)
     incoming, tops, sums = room[0], room[1], room[2]
     residual = 0.0
     factors = starts.size - 1
     for i in range(factors):
         f = i if forward else factors - 1 - i
+        # what the variables of the factor tell it
         first, last = starts[f], starts[f + 1]
         _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
         for e in range(first, last):
             v, stride, at = edges[e, 0], edges[e, 1], edges[e, 2]
             k = cards[v]
+            # formula: m_fv(x) = log Σ_{x_f with x_v = x} exp(θ_f + Σ_{w ≠ v} incoming_w), by running maxima
             tops[:k] = -np.inf
             sums[:k] = 0.0
             for c in range(offsets[f], offsets[f + 1]):
@@ -92,6 +98,7 @@ def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros,
                     tops[x] = value
                 elif value > -np.inf:
                     sums[x] += math.exp(value - tops[x])
+            # the logarithms, and their maximum
             best = -np.inf
             for x in range(k):
                 if sums[x] > 0.0:
@@ -102,10 +109,12 @@ def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros,
             mixed = -np.inf
             for x in range(k):
                 new, old = tops[x] - best, messages[at + x]
+                # damping mixes the logarithms where both messages are finite
                 if damping > 0.0 and old > -np.inf and new > -np.inf:
                     new = (1.0 - damping) * new + damping * old
                 tops[x] = new
                 mixed = max(mixed, new)
+            # store the message with maximum zero, and note how far it moved
             for x in range(k):
                 new, old = tops[x] - mixed, messages[at + x]
                 residual = max(residual, abs(math.exp(new) - math.exp(old)))
@@ -142,6 +151,7 @@ def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros
     incoming, pair = room[0], room[1]
     total = 0.0
     for f in range(starts.size - 1):
+        # log Z_f and the belief of each factor
         first, last = starts[f], starts[f + 1]
         _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
         cells = mu[offsets[f] : offsets[f + 1]]
@@ -153,6 +163,7 @@ def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros
         total += mass
         for c in range(cells.size):
             cells[c] = math.exp(cells[c] - mass)
+        # less log Z_fv of each edge: the product of the two messages along it
         start = 0
         for e in range(first, last):
             k, at = cards[edges[e, 0]], edges[e, 2]
@@ -163,6 +174,7 @@ def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros
                 return mass
             total -= mass
             start += k
+    # log Z_v of each variable
     for v in range(cards.size):
         out = pair[: cards[v]]
         for x in range(cards[v]):

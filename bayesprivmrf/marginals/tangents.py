@@ -56,13 +56,16 @@ def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, 
     only read, so that several threads may share it; `scratch` holds two messages and three groups, whose
     largest sizes are `rooms`.
     """
+    # the direction, centered factor by factor
     _center(vector, mu, offsets, gain)
+    # up: gains of the messages, children before parents
     for step in range(steps):
         row = HEADER * step
         if code[row + IS_PRODUCT]:
             _collect_product(code, row, maps, work, scales[step], scratch, rooms, mode, mu, gain, change)
         else:
             _collect_cells(code, row, maps, work, gain)
+    # down: changes of the separators' probabilities and of the cells' marginals, from the roots
     for step in range(steps - 1, -1, -1):
         row = HEADER * step
         if code[row + IS_ROOT]:
@@ -82,6 +85,7 @@ def _center(vector, mu, offsets, gain):
     for f in range(offsets.size - 1):
         start, end = offsets[f], offsets[f + 1]
         weight, value, out = mu[start:end], vector[start:end], gain[start:end]
+        # the mean under the marginal
         mean = 0.0
         for c in range(end - start):
             mean += weight[c] * value[c] if weight[c] > 0.0 else 0.0
@@ -101,13 +105,16 @@ def _sum_gains(code, at, maps, gain):
 def _collect_cells(code, row, maps, work, gain):
     """The message's gain; p (g - E[g | s]) is left in the table's place."""
     k, message, table = code[row + STATES], code[row + MESSAGE], code[row + LEFT]
+    # formula: g(s, v) = Σ_i g_i(s, v), then E[g | s] = Σ_v p(v | s) g(s, v)
     _sum_gains(code, row + LEFT, maps, gain)
     for s in range(code[row + ROWS]):
         line = work[table + s * k : table + (s + 1) * k]
         rise = gain[table + s * k : table + (s + 1) * k]
         mean = 0.0
+        # the mean of the gains, which is the gain of the message
         for v in range(k):
             mean += line[v] * rise[v]
+        # p (g - E[g | s]), kept for the way down
         for v in range(k):
             rise[v] = line[v] * (rise[v] - mean)
         gain[message + s] = mean
@@ -115,6 +122,7 @@ def _collect_cells(code, row, maps, work, gain):
 
 @njit(**OPTIONS)
 def _distribute_cells(code, row, maps, work, mu, gain, change):
+    # formula: μ_i' += P'(s) p(v | s) + P(s) p(v | s) (g - E[g | s])
     k, message = code[row + STATES], code[row + MESSAGE]
     table, first, count = code[row + LEFT], code[row + LEFT + ITEMS], code[row + LEFT + COUNT]
     clear(code, first, count, change)
@@ -135,6 +143,7 @@ def _collect_product(code, row, maps, work, scale, scratch, rooms, mode, mu, gai
     left, right, message = code[row + LEFT], code[row + RIGHT], code[row + MESSAGE]
     lt, rt = code[row + LEFT_TURNED], code[row + RIGHT_TURNED]
     shared, m, k, n = code[row + SHARED], code[row + OUTER], code[row + STATES], code[row + INNER]
+    # gains of both groups
     _sum_gains(code, row + LEFT, maps, gain)
     _sum_gains(code, row + RIGHT, maps, gain)
     if mode == LOGARITHMIC:
@@ -143,15 +152,19 @@ def _collect_product(code, row, maps, work, scale, scratch, rooms, mode, mu, gai
             scratch, 0, scratch, 0, shared, m, k, n,
         )  # fmt: skip
         return
+    # linear domain: M' = L' R + L R'
     rows = code[row + ROWS]
     if m == 1:
         vector_tangent_product(work, left, right, rt, gain, message, shared, k, n)
     else:
+        # L' R
         x = 2 * rooms[0]
         _table_change(work, gain, left, code[row + LEFT + CELLS], scratch, x)
         matrix_product(scratch, x, lt, work, right, rt, gain, message, shared, m, k, n)
+        # L R'
         _table_change(work, gain, right, code[row + RIGHT + CELLS], scratch, x)
         matrix_product(work, left, lt, scratch, x, rt, scratch, 0, shared, m, k, n)
+        # their sum, and as the gain of a logarithm divided by m
         out, more = gain[message : message + rows], scratch[:rows]
         for s in range(rows):
             out[s] += more[s]
@@ -165,6 +178,7 @@ def _distribute_product(code, row, maps, work, scale, scratch, rooms, mode, mu, 
     lt, rt = code[row + LEFT_TURNED], code[row + RIGHT_TURNED]
     shared, m, k, n = code[row + SHARED], code[row + OUTER], code[row + STATES], code[row + INNER]
     left_size, right_size = code[row + LEFT + CELLS], code[row + RIGHT + CELLS]
+    # where the changes of the two groups are made: in place for one item as it lies, else in the scratch
     x, z = 2 * rooms[0], 2 * rooms[0] + 2 * rooms[1]
     left_out, left_at = (change, left) if code[row + LEFT + IS_ALIAS] else (scratch, x)
     right_out, right_at = (change, right) if code[row + RIGHT + IS_ALIAS] else (scratch, z)
@@ -184,6 +198,7 @@ def _distribute_product(code, row, maps, work, scale, scratch, rooms, mode, mu, 
             work, left, right, rt, scratch, 0, rooms[0], gain, left_out, left_at, right_out, right_at,
             shared, k, n,
         )  # fmt: skip
+    # sum the changes onto the items
     _spread_change(code, row + LEFT, maps, scratch, x, change)
     _spread_change(code, row + RIGHT, maps, scratch, z, change)
 
@@ -192,8 +207,10 @@ def _distribute_product(code, row, maps, work, scale, scratch, rooms, mode, mu, 
 def _adjoints(code, row, work, scale, scratch, rooms, mu, gain, change):
     """D = P(s) / m(s) and its change D' = P'(s) / m(s) - D gain(s), into the scratch."""
     message, rows = code[row + MESSAGE], code[row + ROWS]
+    # D, and P' / m
     divide(mu, work, message, rows, scale, scratch, 0)
     divide(change, work, message, rows, scale, scratch, rooms[0])
+    # D' = P' / m - D g(m)
     d, moved, rise = scratch[:rows], scratch[rooms[0] : rooms[0] + rows], gain[message : message + rows]
     for s in range(rows):
         moved[s] -= d[s] * rise[s]
@@ -206,9 +223,11 @@ def _matrix_sides(code, row, maps, work, scratch, rooms, mu, gain, change):
     lt, rt = code[row + LEFT_TURNED], code[row + RIGHT_TURNED]
     shared, m, k, n = code[row + SHARED], code[row + OUTER], code[row + STATES], code[row + INNER]
     left_size, right_size = code[row + LEFT + CELLS], code[row + RIGHT + CELLS]
+    # places in the scratch: D, D', and three groups
     d, e = 0, rooms[0]
     x, y, z = 2 * rooms[0], 2 * rooms[0] + rooms[1], 2 * rooms[0] + 2 * rooms[1]
 
+    # left group: x = D R'ᵀ, y = D' Rᵀ
     _table_change(work, gain, right, right_size, scratch, z)
     adjoint_left(scratch, d, scratch, z, rt, scratch, x, lt, shared, m, k, n)
     adjoint_left(scratch, e, work, right, rt, scratch, y, lt, shared, m, k, n)
@@ -217,6 +236,7 @@ def _matrix_sides(code, row, maps, work, scratch, rooms, mu, gain, change):
     _combine(work, gain, left, left_size, scratch, x, y, joint, lies, out, at)
     _spread_change(code, row + LEFT, maps, scratch, x, change)
 
+    # right group: x = L'ᵀ D, y = Lᵀ D'
     _table_change(work, gain, left, left_size, scratch, z)
     adjoint_right(scratch, z, lt, scratch, d, scratch, x, rt, shared, m, k, n)
     adjoint_right(work, left, lt, scratch, e, scratch, y, rt, shared, m, k, n)

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
-from bayesprivmrf.checks import one_of, whole_number
+from bayesprivmrf.checks import one_of, require, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed
 from bayesprivmrf.model.specification import ModelSpecification
@@ -110,15 +110,12 @@ def markov_chain(
         )
     one_of("share", share, ("potentials", "transitions"))
     times = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
-    if len(times) != length:
-        raise ArgumentError(f"`names` must hold one name for each of {length} times, got {len(times)}.")
+    require(len(times) == length, "names", f"hold one name for each of {length} times", len(times))
     labels = listed("`states`", states)
-    if len(labels) < 2:
-        raise ArgumentError(f"`states` must be at least two, for a chain to have steps, got {labels!r}.")
-    if end is not None and end in labels:
-        raise ArgumentError(
-            f"`end` must be none of `states`, for it stands for no state any more, got {end!r}."
-        )
+    require(len(labels) >= 2, "states", "be at least two, for a chain to have steps", labels)
+    require(
+        end is None or end not in labels, "end", "be none of `states`: it stands for no state any more", end
+    )
     zeros = () if end is None else _after_end(times, labels, end)
     labels = labels if end is None else [*labels, end]
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))
@@ -153,7 +150,7 @@ def _end_of(model: ModelSpecification, times: Sequence[Variable]) -> int | None:
 
 
 def chain_of(model: ModelSpecification) -> Chain:
-    """The chain that a model's first group of tied cliques is.
+    """Return the chain that the first group of tied cliques of a model forms.
 
     Raises
     ------

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import instance_of
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain
 from bayesprivmrf.model.tables import FloatArray
 
 
 def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
-    """Position of each variable and code of its state.
+    """Return the code of each variable's state by the position of the variable.
 
     Parameters
     ----------
@@ -34,15 +35,12 @@ def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
     >>> coded_states(Domain.from_states({"a": ["x", "y"], 0: [2, 1]}), "given", {0: 1, "a": "x"})
     {1: 1, 0: 0}
     """
-    if not isinstance(states, Mapping):
-        raise ArgumentError(
-            f"`{name}` must map variables to states, got a {type(states).__name__}; write {{variable: state}}."
-        )
+    instance_of(name, states, Mapping, "map variables to states", "write {variable: state}")
     return {domain.index(v): domain.code(v, label) for v, label in states.items()}
 
 
 def conditions(domain: Domain, given: Any, asked: Sequence[int]) -> dict[int, int]:
-    """Positions and codes of the states that are given, of other variables than those asked for; None is no state."""
+    """Return the codes of the states that are given, by position; variables that are asked for are refused."""
     coded = {} if given is None else coded_states(domain, "given", given)
     for position in coded:
         if position in asked:
@@ -53,7 +51,7 @@ def conditions(domain: Domain, given: Any, asked: Sequence[int]) -> dict[int, in
 
 
 def given_error(domain: Domain, given: Mapping[int, int], where: str = "this model") -> ModelError:
-    """Error for states that are given and cannot occur together."""
+    """Return the error for given states that cannot occur together."""
     states = {domain.variables[v]: domain.states[v][code] for v, code in given.items()}
     return ModelError(
         f"`given` must be able to occur, got {states!r}, which has probability 0 in {where}; give other states."
@@ -61,7 +59,7 @@ def given_error(domain: Domain, given: Mapping[int, int], where: str = "this mod
 
 
 def share_given(table: FloatArray, asked: int, given: Mapping[int, int]) -> FloatArray | None:
-    """Shares of the asked variables' states within the states given; None where nothing is in these.
+    """Return the shares of the asked variables' states among records in the given states; None if there are none.
 
     Parameters
     ----------

@@ -28,7 +28,10 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray, expand, project
 
+# Most alternations of the projection with structural zeros; arbitrary: the distribution is the same after any
+# number
 _ALTERNATIONS = 500
+# Nats by which potentials may still change at the last one
 _SETTLED = 1e-10
 
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import is_labeled, sides_of
+from bayesprivmrf.checks import instance_of, is_labeled, sides_of
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed
 from bayesprivmrf.model.effects import contrasts
@@ -42,8 +42,6 @@ from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     from bayesprivmrf.model.specification import ModelSpecification
-
-_REST = "rest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +83,7 @@ class Level:
 
 
 def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
-    """Scores of ordered variables as `declare` takes them: a list of variables, or a mapping to what each has."""
+    """Return the scores of ordered variables, from a list of variables or a mapping, as `declare` takes them."""
     if isinstance(given, tuple) and all(isinstance(one, Scores) for one in given):
         given = {one.variable: ("smooth" if one.is_smooth else "linear", one.values) for one in given}
     items = (
@@ -131,7 +129,7 @@ def _numbers(variable: Variable, given: Any, count: int) -> tuple[float, ...]:
 
 
 def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
-    """Levels as `declare` takes them: ``{variable: {level: {area: [states]}}}``, from the coarsest to the finest."""
+    """Return the levels in ``{variable: {level: {area: [states]}}}``, from the coarsest to the finest."""
     if isinstance(given, tuple) and all(isinstance(one, Level) for one in given):
         nested: dict[Variable, dict[str, Any]] = {}
         for one in given:
@@ -139,18 +137,14 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         if sum(map(len, nested.values())) < len(given):
             raise ModelError("`levels` must give each level of a variable a name of its own.")
         given = nested
-    if not isinstance(given, Mapping):
-        raise ModelError(
-            f"`levels` must be a mapping such as {{'block': {{'tract': {{'T1': ['B1', 'B2']}}}}}}, got "
-            f"{type(given).__name__}."
-        )
+    example = "{'block': {'tract': {'T1': ['B1', 'B2']}}}"
+    given = instance_of("levels", given, Mapping, f"be a mapping such as {example}", error=ModelError)
     found = []
     for name, levels in given.items():
         variable = domain.variables[domain.index(name)]
-        if not isinstance(levels, Mapping):
-            raise ModelError(
-                f"`levels` of {variable!r} must map the name of a level to its areas, got {type(levels).__name__}."
-            )
+        instance_of(
+            f"`levels` of {variable!r}", levels, Mapping, "map names of levels to areas", error=ModelError
+        )
         if len({str(variable), *map(str, levels)}) < 1 + len(levels):
             raise ModelError(
                 f"the levels of {variable!r} must have names that are printed differently from each other and from "
@@ -164,6 +158,7 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
                     f"each area of the level {level!r} of {variable!r} must lie inside one area of the level before "
                     "it; give levels from the coarsest to the finest."
                 )
+            # the next level is held against this one
             coarser = codes
             states = domain.states_of(variable)
             groups = tuple(
@@ -173,20 +168,18 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
     return tuple(found)
 
 
-_AREAS = "map each larger area to a list of its states, not a state to its area"
-
-
 def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
-    """Area of each state."""
+    """Return the area of each state."""
     if not isinstance(areas, Mapping) or not areas:
         raise ModelError(
             f"the level {level!r} of {variable!r} must map each larger area to its states, got "
             f"{type(areas).__name__}; write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, where "
             "'region' is the level's name."
         )
+    remedy = "map each larger area to a list of its states, not a state to its area"
     codes = np.full(len(domain.states_of(variable)), -1)
     for place, (area, states) in enumerate(areas.items()):
-        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, _AREAS)]
+        members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, remedy)]
         if not members or (codes[members] >= 0).any() or len(set(members)) < len(members):
             raise ModelError(
                 f"the level {level!r} of {variable!r} must hold every state in one area, and none in two; area "
@@ -202,7 +195,7 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
 
 
 def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
-    """Parts of a variable's contrasts in its main effect and in its interactions.
+    """Return the parts of a variable's contrasts in its main effect and in its interactions.
 
     Parameters
     ----------
@@ -233,18 +226,20 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
     line /= np.linalg.norm(line)
     if not scores.is_smooth:
         return whole, {"": line[:, np.newaxis]}
+    # the line first, then an orthonormal basis of the rest
     basis = np.linalg.qr(np.column_stack([line, np.eye(count - 1)]))[0]
-    rest = {_REST: basis[:, 1 : count - 1]} if count > 2 else {}
+    rest = {"rest": basis[:, 1 : count - 1]} if count > 2 else {}
     return whole, {"linear": line[:, np.newaxis]} | rest
 
 
 def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
-    """Orthonormal bases of what each level adds, the variable's own states last."""
+    """Return orthonormal bases of the contrasts that each level adds; the variable's own states come last."""
     variable = levels[0].variable
     count = len(domain.states_of(variable))
     known, parts = np.ones((count, 1)), {}
     indicators = {level.name: _indicators(domain, level) for level in levels}
     for name, columns in (indicators | {str(variable): np.eye(count)}).items():
+        # what the level adds: its indicators, less what coarser levels span
         held = np.linalg.qr(known)[0]
         left, sizes, _ = np.linalg.svd(columns - held @ (held.T @ columns), full_matrices=False)
         new = left[:, sizes > 1e-9]

@@ -24,12 +24,17 @@ from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Keys of the whole file
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
+# Keys of a variable's table
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
+# Keys of `bins`
 _BIN_KEYS = {"from", "to", "number"}
+# Arguments of mechanisms, which users have looked for here
 _OF_A_MECHANISM = {"queries", "weights"}
+# Limits of a file, so that a malicious one is refused within seconds; a declaration in Python has none.
 _MOST_STATES, _MOST_VARIABLES = 100_000, 20_000
-"""Limits of a file, so that a malicious one is refused within seconds; a declaration in Python has none."""
+# Largest end of bins, well below the largest float, so that differences and multiples are finite
 _LARGEST_END = 1e300
 
 
@@ -88,7 +93,7 @@ class Declaration:
 
 
 def read_declaration(path: str | Path) -> Declaration:
-    """Declaration that a TOML file holds.
+    """Read the declaration in a TOML file.
 
     Parameters
     ----------
@@ -196,7 +201,7 @@ def _rule(variable: str, table: Any) -> RecodingRule:
 
 
 def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    r"""The table with `states` and `breaks` in place of `bins`: b bins of equal width (to - from)/b.
+    r"""Return the table with `states` and `breaks` in place of `bins`: b bins of equal width (to - from)/b.
 
     The first takes in all below `from`, the last all above `to`, so that there is no value without a bin. Breaks are
     exact multiples of the decimal width, rounded once. States of `missing` and `other` follow those of the bins.
@@ -224,7 +229,7 @@ def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _decimal(where: str, key: str, value: Any) -> Fraction:
-    """The number as it is written in the file: 0.1 is a tenth."""
+    """Return the number as it is written in the file: 0.1 is a tenth."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _LARGEST_END:
         raise ModelError(f"`{key}` of the `bins` of {where} must be a finite number, got {value!r}.")
     return Fraction(repr(value))

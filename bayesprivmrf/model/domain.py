@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 
 type Variable = Hashable
@@ -16,7 +17,7 @@ type Label = Hashable
 
 
 def label_key(label: Any) -> tuple[bool, Any]:
-    """Key under which two labels are the same state.
+    """Return a key that is equal for two labels if and only if they are one state.
 
     Python holds ``1 == 1.0 == True``. A statistician does not: ``1`` and ``1.0`` are one label, ``True`` and
     ``1`` are two.
@@ -128,11 +129,8 @@ class Domain:
 
     @classmethod
     def from_states(cls, states: Mapping[Variable, Iterable[Label]]) -> Domain:
-        """Domain of a mapping from each variable to its ordered states."""
-        if not isinstance(states, Mapping):
-            raise ModelError(
-                f"`states` must be a mapping from variable to its states, got {type(states).__name__}."
-            )
+        """Return the domain of a mapping from each variable to its ordered states."""
+        instance_of("states", states, Mapping, "be a mapping from variable to its states", error=ModelError)
         ordered: list[tuple[Label, ...]] = []
         for variable, labels in states.items():
             if isinstance(labels, AbstractSet):
@@ -162,7 +160,7 @@ class Domain:
             return False
 
     def index(self, variable: Variable) -> int:
-        """Position of a variable; a ModelError names the declared ones if it is unknown."""
+        """Return the position of a variable; a ModelError names the declared variables if it is unknown."""
         if variable not in self:
             raise ModelError(
                 f"variable {variable!r} is not declared; the declared variables are "
@@ -170,16 +168,26 @@ class Domain:
             )
         return self._positions[label_key(variable)]
 
+    def positions_of(self, variables: Any) -> list[int]:
+        """Return the positions of one variable, or of several that were asked for; a ModelError refuses repeats."""
+        is_one = isinstance(variables, str) or variables in self or not isinstance(variables, Iterable)
+        names = [variables] if is_one else listed("`variables`", variables)
+        require(names, "variables", "name at least one variable", "none", error=ModelError)
+        positions = [self.index(v) for v in names]
+        is_once = len(set(positions)) == len(positions)
+        require(is_once, "variables", "name each variable once", names, error=ModelError)
+        return positions
+
     def states_of(self, variable: Variable) -> tuple[Label, ...]:
-        """States of a variable, in declared order."""
+        """Return the states of a variable, in declared order."""
         return self.states[self.index(variable)]
 
     def codes_of(self, variable: Variable) -> Mapping[tuple[bool, Label], int]:
-        """Code of each state of a variable, keyed by `label_key`."""
+        """Return the code of each state of a variable, keyed by `label_key`."""
         return self._codes[self.index(variable)]
 
     def code(self, variable: Variable, label: Label) -> int:
-        """Code (0, 1, ...) of a declared label of a variable."""
+        """Return the code (0, 1, ...) of a declared label of a variable."""
         codes = self.codes_of(variable)
         try:
             return codes[label_key(_plain(label))]
@@ -206,10 +214,20 @@ def listed(
     raise error(f"{what} must be a sequence, got {values!r}; {remedy}.")
 
 
+def asked_positions(domain: Domain, variables: Any) -> list[int]:
+    """Return the positions of one variable, or of several that were asked for; a ModelError refuses repeats."""
+    is_one = isinstance(variables, str) or variables in domain or not isinstance(variables, Iterable)
+    names = [variables] if is_one else listed("`variables`", variables)
+    require(names, "variables", "name at least one variable", "none", error=ModelError)
+    positions = [domain.index(v) for v in names]
+    is_once = len(set(positions)) == len(positions)
+    require(is_once, "variables", "name each variable once", names, error=ModelError)
+    return positions
+
+
 def checked_domain(domain: Any) -> Domain:
     """Return what is a `Domain`."""
-    if not isinstance(domain, Domain):
-        raise ModelError(f"`domain` must be a Domain, got {type(domain).__name__}; see Domain.from_states.")
+    instance_of("domain", domain, Domain, "be a Domain", "see Domain.from_states", error=ModelError)
     return domain
 
 

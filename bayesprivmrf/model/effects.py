@@ -22,26 +22,25 @@ entry whose index is 0 at some variables is a coordinate of the effect of the ot
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray, subsets
 
+# Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape.
 _SPARSE = 60_000
-"""Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape."""
 
+# Largest size of a dense basis, bytes: that of 16,000 states.
 _LARGEST_BASIS = 2**31
-"""Largest size of a dense basis, bytes: that of 16,000 states."""
 
+# Number of states up to which the dense basis is faster than running sums; both agree up to rounding.
 _DENSE = 256
-"""Number of states up to which the dense basis is faster than running sums; both agree up to rounding."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class Effects:
 
     @classmethod
     def of(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Effects:
-        """The coordinates of a model; kept, and given again for the same model.
+        """Return the coordinates of a model; the last results are kept.
 
         Parameters
         ----------
@@ -107,7 +106,7 @@ class Effects:
         return self.offsets[-1]
 
     def potentials(self, beta: FloatArray) -> FloatArray:
-        """Potentials of all cliques, each effect in the first clique that holds it.
+        """Return the potentials of all cliques, each effect in the first clique that holds it.
 
         Parameters
         ----------
@@ -127,7 +126,7 @@ class Effects:
         return self._transformed(inner, transposed=False)
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
-        """The transpose of `potentials`: a derivative by the potentials turned into one by β.
+        """Apply the transpose of `potentials`, which turns a derivative by the potentials into one by β.
 
         Parameters
         ----------
@@ -145,7 +144,7 @@ class Effects:
         return self._transformed(given, transposed=True)[..., self._home]
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Coordinates of the distribution that any finite potentials give.
+        """Return the coordinates of the distribution that any finite potentials give.
 
         Parameters
         ----------
@@ -162,12 +161,13 @@ class Effects:
             raise ModelError("`potentials` must be finite numbers; fill in those of zeros first.")
         lead, width = flat.shape[:-1], self.size + 1
         inner = self._transformed(flat, transposed=True) * self._mean
+        # effects add up over the cliques that hold them; entries of no effect fall into a last bin
         places = self._member + width * np.arange(math.prod(lead))[:, np.newaxis]
         sums = np.bincount(places.ravel(), weights=inner.ravel(), minlength=width * len(places))
         return sums.reshape(*lead, width)[..., : self.size]
 
     def margins(self, beta: FloatArray) -> FloatArray:
-        """Tables of sum zero that agree on every shared margin: the transpose of `coordinates`.
+        """Return tables of sum zero that agree on every shared margin: the transpose of `coordinates`.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class Effects:
         return self._transformed(padded[..., self._member] * self._mean, transposed=False)
 
     def tables(self, beta: FloatArray) -> list[FloatArray]:
-        """Effect tables e_S, of sum zero along each of their own axes, in the order of `subsets`.
+        """Return the effect tables e_S, of sum zero along each of their axes, in the order of `subsets`.
 
         Parameters
         ----------
@@ -209,7 +209,7 @@ class Effects:
         return result
 
     def _transformed(self, values: FloatArray, *, transposed: bool) -> FloatArray:
-        """Kronecker product of [1 | Q], or its transpose, applied to the tables of every clique."""
+        """Apply the Kronecker product of [1 | Q], or its transpose, to the tables of every clique."""
         result = np.empty_like(values)
         lead = values.shape[:-1]
         for shape, cells in self._groups:
@@ -227,7 +227,7 @@ class Effects:
 
 @lru_cache(maxsize=256)
 def contrasts(states: int) -> FloatArray:
-    """Helmert's orthonormal contrasts, shape (K, K - 1), read-only; columns are of sum zero and norm one.
+    """Return Helmert's orthonormal contrasts, shape (K, K - 1), read-only; columns have sum zero and norm one.
 
     Examples
     --------
@@ -293,18 +293,20 @@ def _lengths(states: int) -> FloatArray:
 @lru_cache(maxsize=32)
 def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
     """Return the effects of the scopes; the last results are kept."""
-    subsets = _subsets(cardinalities, scopes)
-    sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in subsets]
+    # coordinates of one effect lie together, effect after effect
+    held = subsets_inside(cardinalities, scopes)[1:]
+    sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in held]
     offsets = (0, *np.cumsum(sizes, dtype=int).tolist())
-    member, mean = _members(cardinalities, scopes, dict(zip(subsets, offsets, strict=False)), offsets[-1])
+    member, mean = _members(cardinalities, scopes, dict(zip(held, offsets, strict=False)), offsets[-1])
+    # each effect is written into the first clique that holds it
     home = np.full(offsets[-1] + 1, len(member))
     np.minimum.at(home, member, np.arange(len(member)))
     return Effects(
         cardinalities=cardinalities,
         scopes=scopes,
-        subsets=subsets,
+        subsets=held,
         offsets=offsets,
-        orders=np.repeat(np.array([len(s) for s in subsets], dtype=int), sizes),
+        orders=np.repeat(np.array([len(s) for s in held], dtype=int), sizes),
         cells=len(member),
         _member=member,
         _mean=mean,
@@ -314,14 +316,13 @@ def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...],
     )
 
 
-def _subsets(
-    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]
+def subsets_inside(
+    cardinalities: Sequence[int], scopes: Iterable[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    found: set[tuple[int, ...]] = set()
+    """Return the sets of variables of several states that lie inside a scope, the empty one first, then by size."""
+    found: set[tuple[int, ...]] = {()}
     for scope in scopes:
-        free = sorted(v for v in scope if cardinalities[v] > 1)
-        for size in range(1, len(free) + 1):
-            found.update(combinations(free, size))
+        found.update(subsets(sorted(v for v in scope if cardinalities[v] > 1)))
     return tuple(sorted(found, key=lambda subset: (len(subset), subset)))
 
 
@@ -331,20 +332,21 @@ def _members(
     starts: dict[tuple[int, ...], int],
     size: int,
 ) -> tuple[IntArray, FloatArray]:
-    """Coordinate of each entry of b, and one over the number of cells that its mean is taken over."""
+    """Return the coordinate of each entry of b, and one over the number of cells that its mean is taken over."""
     members, means = [np.zeros(0, int)], [np.zeros(0)]
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
+        # entries that are no effect's keep the number `size`
         member, mean = np.full(shape, size), np.ones(shape)
-        for count in range(len(scope) + 1):
-            for axes in combinations(range(len(scope)), count):
-                subset = tuple(sorted(scope[a] for a in axes))
-                index = tuple(slice(1, None) if a in axes else 0 for a in range(len(scope)))
-                mean[index] = 1 / math.prod(k for a, k in enumerate(shape) if a not in axes)
-                if subset in starts:
-                    free = [cardinalities[v] - 1 for v in subset]
-                    own = starts[subset] + np.arange(math.prod(free)).reshape(free)
-                    member[index] = own.transpose([subset.index(scope[a]) for a in axes])
+        for axes in subsets(range(len(scope))):
+            # index 0 of an axis is the mean over it, the others are its contrasts
+            subset = tuple(sorted(scope[a] for a in axes))
+            index = tuple(slice(1, None) if a in axes else 0 for a in range(len(scope)))
+            mean[index] = 1 / math.prod(k for a, k in enumerate(shape) if a not in axes)
+            if subset in starts:
+                free = [cardinalities[v] - 1 for v in subset]
+                own = starts[subset] + np.arange(math.prod(free)).reshape(free)
+                member[index] = own.transpose([subset.index(scope[a]) for a in axes])
         members.append(member.ravel())
         means.append(mean.ravel())
     return np.concatenate(members), np.concatenate(means)
@@ -366,7 +368,7 @@ def _groups(
 def _matrices(
     cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], home: IntArray
 ) -> tuple[Any, Any] | None:
-    """The map as one sparse matrix with its transpose, unless it holds too many numbers."""
+    """Return the map as a sparse matrix with its transpose; None if it has too many entries."""
     from scipy import sparse
 
     shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
@@ -383,7 +385,7 @@ def _matrices(
 
 
 def times_rows(matrix: Any, values: FloatArray) -> FloatArray:
-    """Sparse matrix times each row of the values."""
+    """Return the product of a sparse matrix and each row of the values."""
     if values.ndim == 1:
         return matrix @ values
     rows = matrix @ values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).T

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
-    """Statements on which the joint law of variable positions rests; none where one clique holds them all.
+    """Return the independences that the joint distribution of variables rests on; none within one clique.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def declared_independences(model: ModelSpecification, variables: Sequence[int]) 
 
 
 def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:
-    """Minimal separators of two nodes, from the one nearest to the first; one without nodes where no path is."""
+    """Yield minimal separators of two nodes, nearest to the first node first; an empty one without a path."""
     import networkx as nx
 
     near, border = {a}, set(graph[a])

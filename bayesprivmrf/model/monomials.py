@@ -15,8 +15,8 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
+# Bytes that a family's list and the sums over it may take.
 MEMORY_LIMIT = 4 * 2**30
-"""Bytes that a family's list and the sums over it may take."""
 
 _BYTES_EACH = 400  # the tuple, its entry in the index of parents, a row of the arrays, a sum, its noise
 
@@ -41,7 +41,7 @@ class Monomials:
 
     @classmethod
     def complete(cls, variables: int, order: int) -> Monomials:
-        """All sets of at most `order` of the variables.
+        """Return all sets of at most `order` variables.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class Monomials:
 
     @classmethod
     def inside(cls, variables: int, scopes: Iterable[Sequence[int]], order: int) -> Monomials:
-        """The sets of at most `order` variables that lie inside one of the given scopes.
+        """Return the sets of at most `order` variables that lie inside one of the given scopes.
 
         Raises
         ------
@@ -84,7 +84,7 @@ class Monomials:
 
     @classmethod
     def of(cls, specification: ModelSpecification, order: int) -> Monomials:
-        """The monomials of a model of two-state variables: all of them, or those inside its declared cliques.
+        """Return the monomials of a model of two-state variables: all, or those inside its declared cliques.
 
         Raises
         ------

@@ -20,11 +20,14 @@ from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Prefix of what a declaration keeps in a network's `graph` attribute
 _PREFIX = "bayesprivmrf_"
+# Fields of a model that its network keeps in its `graph` attribute: always, and where they say something.
 _WRITTEN, _WRITTEN_IF_ANY = (
     ("cliques_declared", "impossible"),
     ("ties", "shares_transitions", "ordinal", "levels"),
 )
+# Largest exponent of a factor's scale, nats; e^709 overflows
 _LARGEST_EXPONENT = 600.0
 
 
@@ -111,7 +114,7 @@ def read_network(
     *,
     warns: bool = True,
 ) -> ModelSpecification:
-    """Specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
+    """Return the specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
     if isinstance(network, ModelSpecification):
         return network
     if not (hasattr(network, "get_factors") and hasattr(network, "nodes")):
@@ -149,7 +152,7 @@ def write_network(
     potentials: CliqueTables | FloatArray | None = None,
     log_partition: float | None = None,
 ) -> DiscreteMarkovNetwork:
-    """Pgmpy network of a model and its potentials; see `ModelSpecification.to_pgmpy`."""
+    """Return the pgmpy network of a model and its potentials; see `ModelSpecification.to_pgmpy`."""
     DiscreteFactor, DiscreteMarkovNetwork = _pgmpy_classes()
     _refuse_what_pgmpy_merges(model.domain)
     network = DiscreteMarkovNetwork()
@@ -172,12 +175,13 @@ def write_network(
 def _factor_values(
     model: ModelSpecification, potentials: CliqueTables | FloatArray | None, log_partition: float | None
 ) -> list[FloatArray]:
-    """Flat factors: 1 and 0 for a declaration, otherwise of largest value 1, or multiplying to probabilities."""
+    """Return flat factors: 1 and 0 for a declaration, else of largest value 1, or multiplying to probabilities."""
     blocks = list(pairwise(model.offsets))
     if potentials is None:
         unit = np.ones(model.size) if model.possible is None else model.possible.astype(float)
         return [unit[start:stop] for start, stop in blocks]
     given = model.tables(potentials.flat if isinstance(potentials, CliqueTables) else potentials).flat
+    # in this gauge large potentials that cancel do not underflow
     flat = minimum_norm_potentials(model.cardinalities, model.scopes, given.astype(float))
     tables = [flat[start:stop] for start, stop in blocks]
     tops = [float(table.max()) for table in tables]
@@ -188,7 +192,7 @@ def _factor_values(
 
 
 def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork) -> CliqueTables:
-    """Logarithms of a pgmpy network's factors, each added to a clique of the model that holds its scope.
+    """Return the log factors of a pgmpy network, each added to a clique of the model that holds its scope.
 
     Raises
     ------
@@ -237,7 +241,7 @@ def _refuse_what_pgmpy_merges(domain: Domain) -> None:
 def _gathered_states(
     network: DiscreteMarkovNetwork, factors: Sequence[Any], states: Mapping[Variable, Any] | None
 ) -> dict[Variable, tuple[Label, ...]]:
-    """States of every node, from the factors and `states`, in node order; conflicts are errors."""
+    """Return the states of every node, from the factors and `states`, in node order; conflicts are errors."""
     found: dict[Variable, tuple[Label, ...]] = {}
     for factor in factors:
         for variable in factor.variables:
@@ -268,6 +272,7 @@ def _gathered_states(
 
 
 def _refuse_uncovered_edges(network: DiscreteMarkovNetwork, scopes: Sequence[Clique]) -> None:
+    # a factor measures the pairs inside it
     covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
     for edge in network.edges:
         if frozenset(edge) not in covered:

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, finite
+from bayesprivmrf.checks import bare_array, finite, require
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
-from bayesprivmrf.model.cliques import checked_clique, maximal
+from bayesprivmrf.model.cliques import checked_clique, checked_ties, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
-from bayesprivmrf.model.domain import Domain, Label, Variable, checked_domain, listed
+from bayesprivmrf.model.domain import Domain, Label, Variable, asked_positions, checked_domain, listed
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
-from bayesprivmrf.model.tied_scopes import checked_ties
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Cells that one measured table may have: 800 MB of 64-bit counts.
 LARGEST_TABLE = 10**8
-"""Cells that one measured table may have: 800 MB of 64-bit counts."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -83,6 +82,7 @@ class ModelSpecification:
         domain = checked_domain(self.domain)
         given = [checked_clique(domain, clique) for clique in listed("`cliques`", self.cliques)]
         object.__setattr__(self, "cliques", maximal(given))
+        # every variable is measured, if only by itself
         covered = {variable for clique in self.cliques for variable in clique}
         for variable in self.domain.variables:
             if variable not in covered:
@@ -146,6 +146,7 @@ class ModelSpecification:
             for position, clique in enumerate(self.cliques):
                 if fixed.keys() <= set(clique):
                     start, stop = self.offsets[position : position + 2]
+                    # a view: what is set here is set in the flat mask
                     cells = mask[start:stop].reshape(self.shapes[position])
                     index = tuple(
                         self.domain.code(v, fixed[v]) if v in fixed else slice(None) for v in clique
@@ -155,11 +156,11 @@ class ModelSpecification:
         return mask
 
     def tables(self, flat: Any) -> CliqueTables:
-        """Tables of this model from their flat view."""
+        """Return tables of this model from their flat view."""
         return CliqueTables(domain=self.domain, cliques=self.cliques, flat=bare_array("flat", flat))
 
     def positions_of(self, variables: Any) -> tuple[list[Variable], list[int]]:
-        """Declared names and positions of one variable, or of several, that were asked for.
+        """Return the declared names and the positions of one variable, or of several, that were asked for.
 
         Raises
         ------
@@ -171,13 +172,7 @@ class ModelSpecification:
                 f"`variables` must be names of variables here, got the query {variables!r}; `interval` of a "
                 "posterior (`LatentCounts`) takes queries."
             )
-        is_one = isinstance(variables, str) or variables in self.domain or not isinstance(variables, Iterable)
-        names = [variables] if is_one else listed("`variables`", variables)
-        if not names:
-            raise ModelError("`variables` must name at least one variable, got none.")
-        query = [self.domain.index(v) for v in names]
-        if len(set(query)) != len(query):
-            raise ModelError(f"`variables` must name each variable once, got {names!r}.")
+        query = asked_positions(self.domain, variables)
         return [self.domain.variables[v] for v in query], query
 
     @cached_property
@@ -190,7 +185,7 @@ class ModelSpecification:
         return holders
 
     def parent(self, scope: Sequence[int]) -> int:
-        """Position of the first clique that holds variable positions.
+        """Return the position of the first clique that holds all of some variables.
 
         Raises
         ------
@@ -205,7 +200,7 @@ class ModelSpecification:
         return home
 
     def project(self, flat: np.ndarray, scope: Sequence[int]) -> np.ndarray:
-        """Table over variable positions that one clique holds, axes as asked, from the flat view of all tables.
+        """Return the table of variables that one clique holds, axes as asked, from the flat view of all tables.
 
         Parameters
         ----------
@@ -228,7 +223,7 @@ class ModelSpecification:
     def from_pgmpy(
         cls, network: DiscreteMarkovNetwork | ModelSpecification, states: Mapping[Variable, Any] | None = None
     ) -> ModelSpecification:
-        """Specification of a pgmpy network.
+        """Return the specification of a pgmpy network.
 
         Parameters
         ----------
@@ -252,7 +247,7 @@ class ModelSpecification:
     def to_pgmpy(
         self, potentials: CliqueTables | FloatArray | None = None, *, log_partition: float | None = None
     ) -> DiscreteMarkovNetwork:
-        r"""Pgmpy network with one factor a clique, in proportion to :math:`\exp θ_C`; unit factors by default.
+        r"""Return the pgmpy network with one factor a clique, proportional to :math:`\exp θ_C`; unit by default.
 
         The potentials are first written in the gauge of smallest norm, which leaves the distribution as it is
         and keeps factors of large, cancelling potentials from underflowing.
@@ -357,7 +352,7 @@ def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable
 def _checked_assignment(
     model: ModelSpecification, assignment: Iterable[tuple[Variable, Label]]
 ) -> tuple[tuple[Variable, Label], ...]:
-    """Assignment with declared names and labels, in domain order, inside some clique."""
+    """Return an assignment with declared names and labels, in domain order, checked to lie inside a clique."""
     try:
         named_pairs = [(variable, label) for variable, label in assignment]
     except (TypeError, ValueError):
@@ -375,6 +370,5 @@ def _checked_assignment(
         raise ModelError(
             f"the impossible assignment {dict(named)!r} lies in no clique; add a clique over its variables."
         )
-    if not scope:
-        raise ModelError("an impossible assignment must name at least one variable, got an empty one.")
+    require(scope, "an impossible assignment", "name at least one variable", "an empty one", error=ModelError)
     return named

@@ -6,11 +6,12 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed
 from bayesprivmrf.model.labeled import aligned
@@ -51,22 +52,21 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         object.__setattr__(self, "cliques", cliques)
         flat = bare_array("flat", self.flat).copy().ravel()
         size = self.offsets[-1]
-        if flat.size != size:
-            raise ModelError(
-                f"`flat` must hold {size} cells, one for each cell of each clique, got {flat.size}."
-            )
+        require(
+            flat.size == size, "flat", f"hold {size} cells, those of all cliques", flat.size, error=ModelError
+        )
         flat.flags.writeable = False
         object.__setattr__(self, "flat", flat)
 
     @staticmethod
     def shapes_of(domain: Domain, cliques: Sequence[Clique]) -> tuple[tuple[int, ...], ...]:
-        """Shape of each clique's table."""
+        """Return the shape of each clique's table."""
         cardinalities = domain.cardinalities
         return tuple(tuple(cardinalities[domain.index(v)] for v in clique) for clique in cliques)
 
     @staticmethod
     def offsets_of(domain: Domain, cliques: Sequence[Clique]) -> tuple[int, ...]:
-        """Position of each table's first cell in the flat view, and the total size last."""
+        """Return the position of each table's first cell in the flat view, and the total size last."""
         offsets = [0]
         for shape in CliqueTables.shapes_of(domain, cliques):
             offsets.append(offsets[-1] + math.prod(shape))
@@ -94,7 +94,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return self.offsets_of(self.domain, self.cliques)
 
     def table(self, position: int) -> np.ndarray:
-        """Read-only table of the clique at a position."""
+        """Return the read-only table of the clique at a position."""
         (shape,) = self.shapes_of(self.domain, (self.cliques[position],))
         return self.flat[self.offsets[position] : self.offsets[position + 1]].reshape(shape)
 
@@ -127,7 +127,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return f"CliqueTables({len(self)} tables, {self.flat.size} cells)"
 
     def to_xarray(self, clique: Any, name: str | None = None) -> xr.DataArray:
-        """Table of a clique as a DataArray whose dims and coords are the declared names and states."""
+        """Return the table of a clique as a DataArray whose dims and coords are the declared names and states."""
         wanted = clique if isinstance(clique, tuple) else (clique,)
         try:
             table = self[wanted]
@@ -136,8 +136,20 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return labelled(self.domain, wanted, table, name)
 
 
+def subsets(members: Iterable[int]) -> Iterator[tuple[int, ...]]:
+    """Yield all subsets of some variables in their order, the empty one first, then by size.
+
+    Examples
+    --------
+    >>> list(subsets([2, 0]))
+    [(), (2,), (0,), (2, 0)]
+    """
+    held = tuple(members)
+    return chain.from_iterable(combinations(held, size) for size in range(len(held) + 1))
+
+
 def parent(scopes: Iterable[Sequence[Variable]], scope: Sequence[Variable]) -> int | None:
-    """Position of the first of some scopes that holds all variables of another; None where none does.
+    """Return the position of the first scope that holds all variables of another; None if none does.
 
     Examples
     --------
@@ -163,6 +175,7 @@ def project(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Varia
     >>> project(np.arange(6).reshape(2, 3), ("a", "b"), ("b",)).tolist()
     [3, 5, 7]
     """
+    # axes before those of the scope are kept: draws, or several data sets
     lead = table.ndim - len(scope)
     outside = tuple(lead + axis for axis, variable in enumerate(scope) if variable not in target)
     inside = [variable for variable in scope if variable in target]
@@ -171,7 +184,7 @@ def project(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Varia
 
 
 def expand(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variable]) -> np.ndarray:
-    """View of a table over `scope` that broadcasts against tables over a larger scope.
+    """Return a view of a table over `scope` that broadcasts against tables over a larger scope.
 
     Examples
     --------
@@ -183,7 +196,7 @@ def expand(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variab
 
 
 def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Sequence[int]) -> IntArray:
-    """For each cell of a table over `target`, the number of the cell over `scope` that it is part of.
+    """Return, for each cell of a table over `target`, the number of the cell over `scope` that contains it.
 
     Parameters
     ----------
@@ -203,7 +216,7 @@ def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Seq
 
 
 def label_array(domain: Domain, variable: Variable) -> np.ndarray:
-    """States of a variable in declared order, as a coordinate."""
+    """Return the states of a variable in declared order, as a coordinate."""
     return plain_array(domain.states_of(variable))
 
 
@@ -221,7 +234,7 @@ def plain_array(labels: Sequence[Hashable]) -> np.ndarray:
 def labelled(
     domain: Domain, variables: Sequence[Variable], table: np.ndarray, name: str | None
 ) -> xr.DataArray:
-    """DataArray of a table whose axes are `variables`, states as coordinates in declared order.
+    """Return a table as a DataArray with axes `variables` and states as coordinates in declared order.
 
     Dimensions are named by `axis_names`: xarray keeps no index for a name that is not text.
     """

@@ -28,7 +28,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, reduce
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -38,13 +38,13 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.contrast_parts import parts_of
 from bayesprivmrf.model.effects import Effects, times_rows
 from bayesprivmrf.model.specification import ModelSpecification
-from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent
+from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent, subsets
 
 type Scope = tuple[int, ...]
 
 
 def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]:
-    """Scopes that each table of potentials is used for, as variable positions: free cliques first, then the ties.
+    """Return the scopes that use each table of potentials, as variable positions: free cliques first, then ties.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]
 
 
 def tie_matrix(model: ModelSpecification) -> Any:
-    """B, sparse: a row for each cell of the model's cliques, a column for each cell of each table of potentials."""
+    """Return B, sparse: a row for each cell of the model's cliques, a column for each cell of a potential table."""
     from scipy.sparse import csr_array
 
     cards, rows, columns, start = model.cardinalities, [np.zeros(0, int)], [np.zeros(0, int)], 0
@@ -71,6 +71,7 @@ def tie_matrix(model: ModelSpecification) -> Any:
         for scope in group:
             home = parent(model.scopes, scope)
             assert home is not None
+            # a scope's table is added inside the clique that holds it
             rows.append(np.arange(*model.offsets[home : home + 2]))
             columns.append(start + cells_within(cards, scope, model.scopes[home]))
         start += math.prod(cards[v] for v in group[0])
@@ -79,7 +80,7 @@ def tie_matrix(model: ModelSpecification) -> Any:
 
 
 def shared_basis(model: ModelSpecification) -> Any | None:
-    """B of θ = B β, sparse, where potentials are not free, by cells of shared tables or by coordinates; else None."""
+    """Return the sparse B of θ = B β, by cells of shared tables or by coordinates; None if potentials are free."""
     from scipy.sparse import csr_array
 
     if not model.is_restricted:
@@ -91,12 +92,12 @@ def shared_basis(model: ModelSpecification) -> Any | None:
 
 
 def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
-    """Zero-sum coordinates of a model's potentials: those of its cliques, or of what ties leave free."""
+    """Return zero-sum coordinates of a model's potentials: those of its cliques, or those that ties leave free."""
     full = Effects.of(model.cardinalities, model.scopes)
     tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
     if not (model.ordinal or model.levels or model.waves is not None):
         return full if tied is None else tied
-    return _in_parts(model, full if tied is None else tied)
+    return _in_parts(model, full, tied)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -150,23 +151,23 @@ class TiedEffects:
         return self.matrix.shape[1]
 
     def untied(self, gamma: FloatArray) -> FloatArray:
-        """Coordinates b of the untied model, shape (..., d) to (..., untied coordinates)."""
+        """Return the coordinates b of the untied model, shape (..., d) to (..., untied coordinates)."""
         return times_rows(self.matrix, np.asarray(gamma, dtype=float))
 
     def potentials(self, gamma: FloatArray) -> FloatArray:
-        """Potentials of all cliques, each effect in the first clique that holds it, shape (..., cells), nats."""
+        """Return the potentials of all cliques, each effect in the first clique that holds it, (..., cells), nats."""
         return self.full.potentials(self.untied(gamma))
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
-        """The transpose of `potentials`, shape (..., cells) to (..., d)."""
+        """Apply the transpose of `potentials`, shape (..., cells) to (..., d)."""
         return times_rows(self._transposed, self.full.pull_back(flat))
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Coordinates of the tied potentials nearest to any finite ones, in the norm of b; shape (cells,) to (d,)."""
+        """Return coordinates of the tied potentials nearest to finite ones, in the norm of b; (cells,) to (d,)."""
         return self._solve(self._transposed @ self.full.coordinates(potentials))
 
     def missed(self, potentials: FloatArray) -> float:
-        """How far potentials, shape (cells,), are from tied ones: largest part of b that ties rule out."""
+        """Return how far potentials, shape (cells,), are from tied ones: the largest part of b that ties rule out."""
         b = self.full.coordinates(potentials)
         return float(np.abs(b - self.untied(self._solve(self._transposed @ b))).max(initial=0.0))
 
@@ -194,9 +195,11 @@ def _tied(
 
     full = Effects.of(cards, scopes)
     owner = np.repeat(np.arange(len(full.subsets)), np.diff(full.offsets))
+    # rows of M_0 that are equal are coordinates of b that the ties make equal
     first, distinct, kind = _distinct(_merged(full, groups))
     rows, columns, values, stands = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)], []
     members = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])
+    # one coordinate for each dimension of what distinct rows span, written into all rows of their kind
     for kinds, basis in _independent(distinct):
         for position, k in enumerate(kinds):
             own = members[k]
@@ -224,11 +227,11 @@ def _tied(
 
 
 @lru_cache(maxsize=32)
-def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> TiedEffects:
-    """The coordinates of each part of the effects that a model's scores and levels keep."""
+def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None) -> TiedEffects:
+    """Return the coordinates of each part of the effects that a model's scores and levels keep."""
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
-    full = effects if isinstance(effects, Effects) else effects.full
+    effects = full if tied is None else tied
     parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
     blocks, kinds, ends = [], [], [0]
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
@@ -255,8 +258,8 @@ def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> Tied
     kept = np.flatnonzero(widths)  # what interacts with waves has no coordinate
     return TiedEffects(
         full=full,
-        groups=tuple((scope,) for scope in full.scopes) if isinstance(effects, Effects) else effects.groups,
-        matrix=rotation if isinstance(effects, Effects) else csr_array(effects.matrix @ rotation),
+        groups=tuple((scope,) for scope in full.scopes) if tied is None else tied.groups,
+        matrix=rotation if tied is None else csr_array(tied.matrix @ rotation),
         subsets=tuple(effects.subsets[k] for k in kept),
         offsets=(0, *(ends[k + 1] for k in kept)),
         orders=np.repeat(np.array([len(subset) for subset in effects.subsets], dtype=int), widths),
@@ -265,29 +268,28 @@ def _in_parts(model: ModelSpecification, effects: Effects | TiedEffects) -> Tied
 
 
 def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
-    """M_0, sparse: b from the zero-sum coordinates of the tables of potentials."""
+    """Return M_0, sparse, which maps the zero-sum coordinates of the tables of potentials to b."""
     from scipy.sparse import csr_array
 
     cards, places = full.cardinalities, dict(zip(full.subsets, full.offsets, strict=False))
     rows, columns, start = [np.zeros(0, int)], [np.zeros(0, int)], 0
     for group in groups:
         axes = [a for a, v in enumerate(group[0]) if cards[v] > 1]
-        for count in range(1, len(axes) + 1):
-            for chosen in combinations(axes, count):
-                shape = [cards[group[0][a]] - 1 for a in chosen]
-                block = start + np.arange(math.prod(shape)).reshape(shape)
-                for scope in group:
-                    variables = [scope[a] for a in chosen]
-                    subset = tuple(sorted(variables))
-                    rows.append(places[subset] + np.arange(block.size))
-                    columns.append(block.transpose([variables.index(v) for v in subset]).ravel())
-                start += block.size
+        for chosen in [*subsets(axes)][1:]:
+            shape = [cards[group[0][a]] - 1 for a in chosen]
+            block = start + np.arange(math.prod(shape)).reshape(shape)
+            for scope in group:
+                variables = [scope[a] for a in chosen]
+                subset = tuple(sorted(variables))
+                rows.append(places[subset] + np.arange(block.size))
+                columns.append(block.transpose([variables.index(v) for v in subset]).ravel())
+            start += block.size
     row, column = np.concatenate(rows), np.concatenate(columns)
     return csr_array((np.ones(len(row)), (row, column)), shape=(full.size, start))
 
 
 def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
-    """First row of each kind of equal rows, those rows, sparse, and the kind of each row."""
+    """Return the first row of each kind of equal rows, those rows, sparse, and the kind of each row."""
     merged.sum_duplicates()
     merged.sort_indices()
     kinds: dict[bytes, int] = {}
@@ -303,7 +305,7 @@ def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
 
 
 def _independent(distinct: Any) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Sets of rows that share columns, each each with an orthonormal basis of what they span."""
+    """Yield sets of rows that share columns, each with an orthonormal basis of their span."""
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(abs(distinct) @ abs(distinct).T, directed=False)

@@ -23,7 +23,9 @@ from bayesprivmrf.network.estimate_likelihood import likelihood
 if TYPE_CHECKING:
     import xarray as xr
 
+# Points of the grid of beta, between which densities are straight lines; arbitrary.
 _POINTS = 2001
+# Simulations below which a warning is given: the mean of fifty errs by 14 % of their standard deviation.
 _FEW = 50.0
 
 

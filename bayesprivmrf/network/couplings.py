@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, sides_of
+from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, require, sides_of
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.domain import refuse_enums
 from bayesprivmrf.model.labeled import aligned
@@ -125,16 +125,18 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
 
 
 def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> sparse.csr_array:
-    """Symmetric adjacency matrix of a simple graph; a repeated pair is one edge."""
+    """Return the symmetric adjacency matrix of a simple graph; a repeated pair is one edge."""
     if not np.isfinite(weights).all():
         raise ModelError(
             "edge weights must be finite numbers, but some are NaN or infinite; drop those edges."
         )
+    # loops change no probability
     keep = u != v
     _warn_of_loops(int(np.count_nonzero(~keep)))
     low, high, weights = np.minimum(u, v)[keep], np.maximum(u, v)[keep], weights[keep]
     order = np.argsort(low * size + high, kind="stable")
     low, high, weights = low[order], high[order], weights[order]
+    # equal pairs are neighbors after sorting
     repeats = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
     if (weights[1:] != weights[:-1])[repeats].any():
         raise ModelError(
@@ -167,8 +169,7 @@ def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
         ) from error
     if J.ndim != 2 or J.shape[0] != J.shape[1]:
         raise ModelError(f"`{name}` must be a square matrix, got shape {J.shape}.")
-    if J.dtype.kind not in "biuf":
-        raise ModelError(f"`{name}` must hold real numbers, got {J.dtype}.")
+    require(J.dtype.kind in "biuf", name, "hold real numbers", str(J.dtype), error=ModelError)
     J = J.astype(np.float64, copy=True)
     J.sum_duplicates()
     if not np.isfinite(J.data).all():

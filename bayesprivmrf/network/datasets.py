@@ -12,14 +12,19 @@ import numpy as np
 
 from bayesprivmrf.checks import file_path, finite, generator, truth, whole_number
 from bayesprivmrf.errors import DataError
+from bayesprivmrf.network.ising import IsingNetwork
 
 if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
+# Values of Newman's GML file
 _LEANINGS = {0: "liberal", 1: "conservative"}
+# Nodes of each of the two blocs, links, and the share of links between the blocs: about as the political
+# blogs have.
 _BLOC, _LINKS, _ACROSS = 500, 2400, 0.07
 _POPULARITY = (1.2, 8.0)  # standard deviation of its logarithm, and the largest: hubs of some thirty links
+# Columns of DS0002 that are read
 _HIV_COLUMNS = ("STUDYNUM", "TIETYPE", "DYADTYPE", "ID1", "ID2", "HIV1", "HIV2")
 
 
@@ -100,7 +105,7 @@ def political_blogs(
 
 
 def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Values of the nodes by label, and the arcs, repeats included.
+    """Return the values of the nodes by label, and the arcs, repeats included.
 
     networkx's reader refuses repeated arcs unless the file says `multigraph`, and takes five seconds.
     """
@@ -126,7 +131,7 @@ def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _plain(text: re.Match[str]) -> str:
-    """Quoted text without brackets, which delimit blocks."""
+    """Return quoted text without brackets, which delimit blocks."""
     return text[0].replace("[", "(").replace("]", ")")
 
 
@@ -157,8 +162,6 @@ def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float
     """
     import networkx as nx
     import pandas as pd
-
-    from bayesprivmrf.network.ising import IsingNetwork
 
     beta, random = finite("beta", beta), generator(rng)
     spread, largest = _POPULARITY

@@ -13,12 +13,12 @@ type Edges = tuple[list[Hashable], np.ndarray, np.ndarray, np.ndarray]
 
 
 def is_networkx(graph: Any) -> bool:
-    """Whether this is a networkx graph, pgmpy's networks among them."""
+    """Return True for a networkx graph; pgmpy's networks are among them."""
     return any(kind.__module__.split(".")[0] == "networkx" for kind in type(graph).__mro__)
 
 
 def is_frame(graph: Any) -> bool:
-    """Whether this is a data frame that narwhals knows."""
+    """Return True for a data frame that narwhals knows."""
     import narwhals.stable.v2 as nw
 
     return isinstance(nw.from_native(graph, pass_through=True), nw.DataFrame | nw.LazyFrame)
@@ -78,7 +78,7 @@ def read_frame(edge_table: Any) -> Edges:
 
 
 def _numbered(ends: np.ndarray) -> tuple[list[Hashable], np.ndarray, np.ndarray]:
-    """Integer names by order of first appearance, all first ends before all second ones."""
+    """Return integer names in order of first appearance, all first ends before all second ones, and positions."""
     distinct, first, inverse = np.unique(ends, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(order.size, dtype=np.int64)

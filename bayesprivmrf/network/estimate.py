@@ -13,6 +13,9 @@ from scipy import sparse
 
 from bayesprivmrf.checks import finite_pair, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
+from bayesprivmrf.inference.status import Status
+from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
 from bayesprivmrf.network.ising import ExternalField, IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -25,8 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-    from bayesprivmrf.network.estimate_law import EstimateLaw
-
+# Assumption of an estimate without an external field
 _NO_FIELD = (
     "no external field: outcomes are equally likely positive and negative without neighbors' influence; "
     "where they are not, even the sign may be wrong: see ExternalField.from_share"
@@ -162,8 +164,6 @@ class NetworkEstimate(Released):
         settings
             Those of `EstimateLaw.simulate`, such as ``span``, ``configurations``, ``cache``.
         """
-        from bayesprivmrf.network.estimate_law import EstimateLaw
-
         lasting = {name: value for name, value in settings.items() if name not in _PASSING}
         seed = int(rng) if isinstance(rng, Integral) else None
         for known_seed, known, kept in self._laws:
@@ -219,8 +219,6 @@ class NetworkEstimate(Released):
         """
         import pandas as pd
 
-        from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
-        from bayesprivmrf.inference.solution import Status
         from bayesprivmrf.network.intervals import interval
 
         if not (isinstance(method, str) and method == "inversion"):
@@ -292,9 +290,7 @@ class NetworkEstimate(Released):
         return tree
 
     def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
-        """The law given, after a check that it is this release's, or else the simulated one."""
-        from bayesprivmrf.network.estimate_law import checked_law
-
+        """Return the given law, after a check that it is this release's, or else the simulated one."""
         if law is None:
             return self.law(rng, **settings)
         if settings:
@@ -369,7 +365,7 @@ class NetworkEstimate(Released):
 
 
 def _same(settings: dict[str, Any], known: dict[str, Any]) -> bool:
-    """Whether both simulations have the same settings; arrays among them are compared entry by entry."""
+    """Return True if both simulations have the same settings; arrays are compared entry by entry."""
     try:
         return settings.keys() == known.keys() and all(np.array_equal(settings[k], known[k]) for k in known)
     except (TypeError, ValueError):  # what cannot be compared is no setting that was simulated

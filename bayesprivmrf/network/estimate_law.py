@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf import checks
 from bayesprivmrf.chains.heat_bath import Moves
 from bayesprivmrf.chains.mixing import LARGEST_RHAT, remedy
+from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.model.tables import FloatArray
@@ -175,7 +176,9 @@ class EstimateLaw:
         count, configurations, noises = self.estimates.shape
         if noises == 1 or configurations == 1:
             return np.full(count, float(configurations))
+        # ranks, for estimates pile up at the ends
         ranks = rankdata(self.estimates.reshape(count, -1), axis=1).reshape(self.estimates.shape)
+        # intraclass correlation of estimates that share a configuration
         within = ranks.var(axis=2, ddof=1).mean(axis=1)
         between = noises * ranks.mean(axis=2).var(axis=1, ddof=1)
         spread = between + (noises - 1) * within
@@ -183,7 +186,7 @@ class EstimateLaw:
         return configurations * noises / (1 + (noises - 1) * np.clip(correlation, 0, 1))
 
     def at_end(self, value: float) -> tuple[bool, bool]:
-        """Whether a released value is the first, and whether it is the last that can be released."""
+        """Return whether a released value is the first, and whether it is the last that can be released."""
         value, half = checks.finite("value", value), self.spacing / 2
         return bool(value < self.ends[0] + half), bool(value > self.ends[1] - half)
 
@@ -287,10 +290,7 @@ def checked_law(law: Any) -> EstimateLaw:
     ArgumentError
         It is something else.
     """
-    if not isinstance(law, EstimateLaw):
-        raise ArgumentError(
-            f"`law` must be an EstimateLaw, got {type(law).__name__}; make it by EstimateLaw.of(estimate)."
-        )
+    instance_of("law", law, EstimateLaw, "be an EstimateLaw", "make it by EstimateLaw.of(estimate)")
     return law
 
 

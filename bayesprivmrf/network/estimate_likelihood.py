@@ -67,7 +67,7 @@ def likelihood(law: EstimateLaw, value: float, betas: FloatArray) -> tuple[Float
 
 
 def _quantiles_between(law: EstimateLaw) -> FloatArray:
-    """Quantiles of the estimates strictly between the ends, shape (B, _LEVELS)."""
+    """Return quantiles of the estimates strictly between the ends, shape (B, _LEVELS)."""
     half = law.spacing / 2
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
     rows = np.full((law.betas.size, _LEVELS), np.nan)
@@ -88,14 +88,16 @@ def _quantiles_between(law: EstimateLaw) -> FloatArray:
 def _kernel_density(
     law: EstimateLaw, rows: FloatArray, value: float, betas: FloatArray, size: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Density at one value for each beta, and the share of the simulations that are under its kernel."""
+    """Return the density at one value for each beta, and the share of the simulations under its kernel."""
     after = np.clip(np.searchsorted(law.betas, betas), 1, law.betas.size - 1)
     share = ((betas - law.betas[after - 1]) / (law.betas[after] - law.betas[after - 1]))[:, None]
     points = (1 - share) * rows[after - 1] + share * rows[after]
     quarter = _LEVELS // 4
     spread = np.minimum((points[:, -quarter] - points[:, quarter - 1]) / _QUARTILES, points.std(axis=1))
+    # Silverman's rule, no narrower than the grid of released values
     width = np.maximum(0.9 * spread * size**-0.2, law.spacing)[:, None]
     kernel = np.exp(-0.5 * ((value - points) / width) ** 2)
+    # mirrored at the ends, so that no mass is lost beyond them
     mirrored = kernel.copy()
     for end in law.ends:
         if math.isfinite(end):

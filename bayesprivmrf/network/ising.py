@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -18,10 +18,8 @@ from bayesprivmrf.checks import finite
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
+from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 from bayesprivmrf.privacy.external_field import ExternalField
-
-if TYPE_CHECKING:
-    from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -268,8 +266,6 @@ class IsingNetwork:
 
     def pseudo_likelihood(self, spins: np.ndarray) -> PseudoLikelihood:
         """Return the pseudo-likelihood of one configuration as a function of beta."""
-        from bayesprivmrf.network.pseudo_likelihood import PseudoLikelihood
-
         strength = 0.0 if self.field is None else self.field.strength
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins, strength)
 

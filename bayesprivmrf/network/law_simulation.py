@@ -129,6 +129,7 @@ def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, po
         )
     low, high = finite_pair("span", span)
     points = whole_number("points", points, least=4)
+    # half of the points where the law changes fastest
     critical = 1 / CouplingNorms.of(coupling).spectral
     near = [(s * a * critical, s * b * critical) for s, (a, b) in ((1, _NEAR), (-1, _NEAR[::-1]))]
     pieces = [(max(a, low), min(b, high)) for a, b in near]

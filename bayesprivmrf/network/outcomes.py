@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import sides_of
+from bayesprivmrf.checks import require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import label_key
 
+# Remedy for nodes without an outcome
 _WITHOUT_OUTCOME = (
     "who lacks an outcome is part of the data and never read off it. If it is public, name the nodes that have one "
     "by `network.subnetwork(nodes)`, and give their outcomes alone; if not, give the others an outcome by a rule "
@@ -60,10 +61,8 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
             f"`positive` and `negative` must be states, text or numbers, got {type(positive).__name__} and "
             f"{type(negative).__name__}; declare what an outcome can be."
         ) from None
-    if is_missing:
-        raise ArgumentError("`positive` and `negative` must be states, got a missing value; name the state.")
-    if len(spin_of) < 2:
-        raise ArgumentError("`positive` and `negative` must be two different states, got one state twice.")
+    require(not is_missing, "`positive` and `negative`", "be states", "a missing value", "name the state")
+    require(len(spin_of) >= 2, "`positive` and `negative`", "be two different states", "one state twice")
     return spin_of
 
 

@@ -14,6 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.external_field import ExternalField
@@ -25,6 +26,7 @@ from bayesprivmrf.privacy.score_lattice import (
 
 _CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
 _BLOCK = {True: 2**19, False: 2**15}  # entries of a table of terms: grouped, and node by node within a cache
+# Sums below this fit into 64 bits with room for the pull of one more step
 _LARGEST = 2**61
 _FARTHEST = 2**52  # up to here the midpoints of the grid are exact in double precision
 
@@ -73,11 +75,9 @@ class PerturbedEstimator:
         low, high = 0, None
         if bounds is not None:
             low, high = math.ceil(bounds[0] / constants.grid), math.floor(bounds[1] / constants.grid)
-            if not low < high:
-                raise ArgumentError(
-                    f"`bounds` must be wider than the public grid, of spacing {constants.grid:g}, got {bounds!r}; "
-                    "widen them."
-                )
+            require(
+                low < high, "bounds", f"be wider than the public grid, of spacing {constants.grid:g}", bounds
+            )
             if max(-low, high) > _FARTHEST:
                 raise ArgumentError(
                     f"`bounds` must lie within {_FARTHEST * constants.grid:.3g} of 0, got {bounds!r}; the grid of "
@@ -112,6 +112,7 @@ class PerturbedEstimator:
             Start of the search; a beta near most estimates makes it shorter, and changes no result.
         """
         spins, noise = np.asarray(spins, dtype=np.int64), np.asarray(noise, dtype=np.int64)
+        # few distinct fields are tabulated by size, many are summed node by node
         probe = np.unique((self.coupling @ spins[:4].T).T - self.offsets)
         is_grouped = 4 * probe.size <= spins.shape[1]  # as where all couplings have one size
         width = max(_BLOCK[is_grouped] // (spins.shape[1] * noise.shape[1]), 1)
@@ -145,6 +146,7 @@ class PerturbedEstimator:
             # every third time the middle, in case Newton's method does not close in
             middle = (low[left] + high[left] + 1) // 2 if round_number % 3 == 2 else np.floor(guess[left])
             position = np.clip(middle, low[left] + 1, high[left]).astype(np.int64)
+            # the exact score at the midpoint below the position, in whole steps
             own, halves = owner[left], 2 * position - 1
             size = sizes if counts is not None else sizes[own]
             at = (halves * (self.constants.grid / 2))[:, None]
@@ -158,6 +160,7 @@ class PerturbedEstimator:
                 np.where(gap >= 0, position, low[left]),
                 np.where(gap >= 0, high[left], position - 1),
             )
+            # Newton's step with the slope of the unrounded score
             guess[left] = position + gap / (falls.sum(axis=1) + 2 * pull)
             round_number += 1
         return low.reshape(noise.shape)

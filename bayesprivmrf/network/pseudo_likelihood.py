@@ -28,11 +28,13 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import finite, sides_of
+from bayesprivmrf.checks import finite, require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError
 
 _ITERATIONS = 100  # bisection of a bracket as narrow as a factor of two needs 53
+# Relative width at which a root is found: four units of rounding
 _CLOSE = 4 * float(np.finfo(float).eps)
+# Smallest normal number, the least lower end of a bracket
 _TINY = float(np.finfo(float).tiny)
 
 
@@ -98,6 +100,7 @@ class PseudoLikelihood:
         kinds = np.abs(m[heard])
         if strength:  # complex numbers are sorted by size, then by sign
             kinds = kinds + 1j * np.sign(m[heard])
+        # nodes of one size and sign of field count together
         groups, group = np.unique(kinds, return_inverse=True)
         is_along, size = (m * s)[heard] > 0, groups.size
         return cls(
@@ -191,7 +194,7 @@ class PseudoLikelihood:
 
 
 def _root(sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> float:
-    """Root x > 0 of the score where A > B, by Newton's method on log P - log Q, kept within a bracket.
+    """Return the root x > 0 of the score where A > B, by Newton's method on log P - log Q within a bracket.
 
     P(x) = sum_k e_k a_k expit(-2 x a_k), over the excess e_k of nodes that go along, decreases; Q(x), of the same
     excess against and of pairs a_k tanh(x a_k), increases. Far out log P is close to a straight line, where
@@ -245,7 +248,7 @@ class _Parts:
 
 
 def _expit(x: Any) -> np.ndarray:
-    """1 / (1 + exp(-x)) without overflow."""
+    """Return 1 / (1 + exp(-x)) without overflow."""
     return np.exp(-np.logaddexp(0.0, -x))
 
 
@@ -261,6 +264,5 @@ def checked_bounds(bounds: Any) -> tuple[float, float]:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):
         raise ArgumentError(f"`bounds` must be two numbers (lowest, highest), got {bounds!r}.") from None
-    if not low < high:
-        raise ArgumentError(f"`bounds` must be increasing, got {bounds!r}; write the lower one first.")
+    require(low < high, "bounds", "be increasing", bounds, "write the lower one first")
     return low, high

@@ -12,17 +12,17 @@ from typing import Any, ClassVar, Literal, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.checks import instance_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
+# Every noise law that was defined, by the name that files call it.
 REGISTRY: dict[str, type[NoiseLaw]] = {}
-"""Every noise law that was defined, by the name that files call it."""
 
 type Kernel = Literal["absolute", "square", "within"]
 
+# Source of randomness: as many independent uniform uint64 as it is asked for.
 type Words = Callable[[int], np.ndarray]
-"""Source of randomness: as many independent uniform uint64 as it is asked for."""
 
 
 class NoiseLaw(ABC):
@@ -97,7 +97,7 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        """Log density (or log probability) at each residual, nats.
+        """Return the log density (or log probability) at each residual, nats.
 
         An integer law is extended to real residuals by its own formula, with its own constant: relaxations
         of the counts need the extension, and it agrees with the law at integers.
@@ -105,7 +105,7 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Derivative of ``log p(y | n)`` with respect to the true count n, at residual = y - n."""
+        """Return the derivative of ``log p(y | n)`` with respect to the true count n, at residual = y - n."""
 
     @abstractmethod
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -235,16 +235,13 @@ class NoiseLaw(ABC):
 
 
 def _is_same(known: type | None, law: type) -> bool:
-    """Whether two classes are one, or one is the other defined anew, as ``dataclass(slots=True)`` does."""
+    """Return True if two classes are one, or one is the other defined anew, as ``dataclass(slots=True)`` does."""
     return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
 
 
 def checked_law(name: str, law: Any) -> NoiseLaw:
     """Return what is a noise law."""
-    if not isinstance(law, NoiseLaw):
-        raise ArgumentError(
-            f"`{name}` must be of noise laws, got a {type(law).__name__}; write DiscreteLaplace(2.0), for instance."
-        )
+    instance_of(name, law, NoiseLaw, "be of noise laws", "write DiscreteLaplace(2.0), for instance")
     return law
 
 

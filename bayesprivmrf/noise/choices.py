@@ -7,11 +7,11 @@ import numpy as np
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Words
 
+# Scales below or above the last score to be chosen, beyond which scores no longer fall or rise.
 _CLAMP = 300.0
-"""Scales below or above the last score to be chosen, beyond which scores no longer fall or rise."""
 
+# Candidates whose noise is drawn at a time.
 _BLOCK = 1 << 22
-"""Candidates whose noise is drawn at a time."""
 
 
 def choose_several(
@@ -70,6 +70,7 @@ def choose_several(
         part = scores[start : start + rows]
         mask = None if eligible is None else eligible[start : start + rows]
         eligible_part = part if mask is None else np.where(mask, part, np.iinfo(np.int64).min)
+        # scores relative to the last one that is chosen, held to a span in which noise is exact
         last = np.partition(eligible_part, -count, axis=1)[:, -count, None]
         noisy = np.clip((part - last) / scale, -_CLAMP, _CLAMP)
         noisy += gumbel(part.size, words).reshape(part.shape)
@@ -102,12 +103,14 @@ def gumbel(size: int, words: Words) -> np.ndarray:
         Shape (m,).
     """
     first, second = words(size), words(size)
+    # the exponent of U: zeros before the first one in a row of random bits
     zeros = leading_zeros(first)
     empty = np.flatnonzero(first == 0)
     while empty.size:
         more = words(empty.size)
         zeros[empty] += leading_zeros(more)
         empty = empty[more == 0]
+    # the mantissa of U, and one bit that says on which side of the median E is
     mantissa = 1 + ((second >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     half = np.ldexp(mantissa, -zeros - 2)  # U / 2
     is_low = (second & np.uint64(1)).astype(bool)

@@ -39,11 +39,11 @@ class Laplace(ScaledLaw):
         return self.scale
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r""":math:`-\log(2b) - |r|/b`, nats."""
+        r"""Return :math:`-\log(2b) - |r|/b`, nats."""
         return -math.log(2 * self.scale) - np.abs(number_array("residual", residual, float)) / self.scale
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Sign of the residual over b."""
+        """Return the sign of the residual over b."""
         return np.sign(number_array("residual", residual, float)) / self.scale
 
     @classmethod
@@ -81,12 +81,12 @@ class Gaussian(ScaledLaw):
         return self.scale * math.sqrt(2 / math.pi)
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r""":math:`-r^2/(2s^2) - \log(s \sqrt{2\pi})`, nats."""
+        r"""Return :math:`-r^2/(2s^2) - \log(s \sqrt{2\pi})`, nats."""
         constant = math.log(self.scale) + 0.5 * math.log(2 * math.pi)
         return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - constant
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """The residual over s squared."""
+        """Return the residual over s squared."""
         return number_array("residual", residual, float) / self.scale / self.scale
 
     @classmethod

@@ -11,13 +11,12 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import finite, generator, number_array, positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import finite, generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words, shape
 
+# Scale from which on a sum of discrete Gaussian draws is discrete Gaussian to nine digits.
 _SUMS = 1.5
-"""Scale from which on a sum of discrete Gaussian draws is discrete Gaussian to nine digits."""
 
 
 class _OpenDPLaw(ScaledLaw):
@@ -96,12 +95,12 @@ class DiscreteLaplace(_OpenDPLaw):
         return -2 * math.exp(-1 / self.scale) / math.expm1(-2 / self.scale)
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r""":math:`\log\frac{1-a}{1+a} - |r|/b`, nats; log((1-a)/(1+a)) = log tanh(1/(2b))."""
+        r"""Return :math:`\log\frac{1-a}{1+a} - |r|/b`, nats; log((1-a)/(1+a)) = log tanh(1/(2b))."""
         constant = math.log(math.tanh(0.5 / self.scale))
         return constant - np.abs(number_array("residual", residual, float)) / self.scale
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Sign of the residual over b."""
+        """Return the sign of the residual over b."""
         return np.sign(number_array("residual", residual, float)) / self.scale
 
     @classmethod
@@ -191,11 +190,11 @@ class DiscreteGaussian(_OpenDPLaw):
         return 2 * one_side * math.exp(-self._log_normaliser)
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r""":math:`-r^2/(2s^2) - \log Z(s)`, nats."""
+        r"""Return :math:`-r^2/(2s^2) - \log Z(s)`, nats."""
         return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - self._log_normaliser
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """The residual over s squared."""
+        """Return the residual over s squared."""
         return number_array("residual", residual, float) / self.scale / self.scale
 
     @classmethod
@@ -233,6 +232,7 @@ class DiscreteGaussian(_OpenDPLaw):
         rng, draws = generator(rng), np.empty(shape(size), dtype=np.int64)
         flat, filled = draws.reshape(-1), 0
         while filled < flat.size:
+            # some more than are missing, so that few rounds are needed
             proposal = DiscreteLaplace(t).draw(2 * (flat.size - filled) + 16, rng)
             accept = np.exp(-0.5 * ((np.abs(proposal) - s * s / t) / s) ** 2)
             kept = proposal[rng.random(proposal.size) < accept][: flat.size - filled]
@@ -258,8 +258,7 @@ class NoNoise(NoiseLaw):
     scale: float = field(default=0.0, repr=False)
 
     def __post_init__(self) -> None:
-        if finite("scale", self.scale) != 0:
-            raise ArgumentError(f"`scale` of no noise must be 0, got {self.scale!r}; leave it out.")
+        require(finite("scale", self.scale) == 0, "`scale` of no noise", "be 0", self.scale, "leave it out")
 
     @property
     def variance(self) -> float:
@@ -272,11 +271,11 @@ class NoNoise(NoiseLaw):
         return 0.0
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        """Zero where the residual is zero, minus infinity elsewhere."""
+        """Return zero where the residual is zero, minus infinity elsewhere."""
         return np.where(number_array("residual", residual, float) == 0, 0.0, -np.inf)
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Zero where the residual is zero, infinite with the residual's sign elsewhere."""
+        """Return zero where the residual is zero, infinity with the residual's sign elsewhere."""
         residual = number_array("residual", residual, float)
         return np.where(residual == 0, 0.0, np.copysign(np.inf, residual))
 
@@ -291,7 +290,7 @@ class NoNoise(NoiseLaw):
         return self
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
-        """Zeros; the generator stays where it is."""
+        """Return zeros; the generator stays where it is."""
         return np.zeros(shape(size), dtype=np.int64)
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:

@@ -17,6 +17,7 @@ from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
 from bayesprivmrf.noise.within import Within as Within
 
+# Group of entry points under which packages list their noise laws
 ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
 
 

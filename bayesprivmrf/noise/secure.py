@@ -8,14 +8,15 @@ from typing import final
 
 import numpy as np
 
+from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refuse_law
 from bayesprivmrf.noise.laws import noise_from_dict
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
 
+# Log of a probability below 1e-13.
 _NEVER = -30.0
-"""Log of a probability below 1e-13."""
 
 
 @final
@@ -46,8 +47,7 @@ def require_releasable(law: NoiseLaw) -> None:
     ArgumentError
         It is no noise law, a file could not hold it, or its variance or kernel are not what they say.
     """
-    if not isinstance(law, NoiseLaw):
-        raise ArgumentError(f"a mechanism's noise must be a NoiseLaw, got {type(law).__name__}.")
+    instance_of("a mechanism's noise", law, NoiseLaw, "be a NoiseLaw")
     if not law.has_exact_draw:
         raise refuse_law(law)
     if noise_from_dict(law.as_dict()) != law:

@@ -28,8 +28,8 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, shape
 from bayesprivmrf.noise.discrete import NoNoise
 
+# Standard deviations of the noise beyond which terms of the sum are nothing beside the largest.
 _FAR = 60.0
-"""Standard deviations of the noise beyond which terms of the sum are nothing beside the largest."""
 
 
 @final
@@ -141,7 +141,7 @@ class Within(NoiseLaw):
         return float(np.exp(self.base_law.log_density(noise)) @ self._mean_distance(noise))
 
     def _mean_distance(self, noise: np.ndarray) -> np.ndarray:
-        """The mean of |e + U| for given e: |e| far out, else two arithmetic series, above zero and below."""
+        """Return the mean of |e + U| for given e: |e| far out, else two arithmetic series, above zero and below."""
         total = np.zeros(noise.shape)
         for end in (noise + self.half_width, self.half_width - noise):  # the farthest above, and below
             count = np.ceil(np.maximum(end, 0.0))
@@ -149,11 +149,11 @@ class Within(NoiseLaw):
         return np.where(np.abs(noise) >= self.half_width, np.abs(noise), total / (2 * self.half_width + 1))
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
-        """Log probability that count and noise lie within the bounds, nats; residual = midpoint - count."""
+        """Return the log probability that count and noise lie within bounds, nats; residual = midpoint - count."""
         return self._summed(residual, lambda terms, _: float(np.logaddexp.reduce(terms)), -np.inf)
 
     def score(self, residual: ArrayLike) -> np.ndarray:
-        """Mean score of the noise, given that count and noise lie within the bounds."""
+        """Return the mean score of the noise, given that count and noise lie within the bounds."""
 
         def mean(terms: np.ndarray, noise: np.ndarray) -> float:
             if not np.isfinite(terms).any():
@@ -173,6 +173,7 @@ class Within(NoiseLaw):
         different, places = np.unique(given, return_inverse=True)
         values = np.full(different.size, nothing)
         for place, one in enumerate(different):
+            # the noise that leads from the count to within the bounds, without negligible terms
             low, high = math.ceil(one - self.half_width), math.floor(one + self.half_width)
             near = min(max(0, low), high)
             noise = np.arange(max(low, near - reach), min(high, near + reach) + 1)

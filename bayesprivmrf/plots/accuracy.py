@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, point_estimate, tidy
 
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
     from bayesprivmrf.model.tables import FloatArray
 
 _STEP_ASIDE = 0.15  # decades between the methods at a single epsilon
+# The same, where there are several and lines would be hidden by their marks
 _SMALL_STEP = 0.03
+# Nats around 0 within which a logarithmic axis of losses is linear; less is hardly more than the scoring's
+# noise.
 _LINEAR = 0.01
-"""Nats around 0 within which a logarithmic axis of losses is linear; less is hardly more than the scoring's noise."""
 
 
 def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]) -> Figure:
-    """Each inferred cell probability of the measured cliques against the reference's, a panel a method.
+    """Draw inferred cell probabilities of the measured cliques against the reference's, a panel a method.
 
     Parameters
     ----------
@@ -51,8 +54,7 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     Models", ICML 2017, Figure 3(a).
     """
     reference = point_estimate(reference)
-    if not isinstance(solutions, Mapping):
-        raise ArgumentError(f"`solutions` must map names to solutions, got {type(solutions).__name__}.")
+    instance_of("solutions", solutions, Mapping, "map names to solutions")
     estimated = {name: point_estimate(solution) for name, solution in solutions.items()}
     names = _checked_names(reference, estimated)
     truth = reference.marginals.flat
@@ -89,7 +91,7 @@ def draw_edges(truth: FloatArray, estimates: Mapping[str, FloatArray]) -> Figure
 
 
 def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = None) -> Figure:
-    """Held-out log-likelihood against epsilon, or what is lost of a reference's, a line a method.
+    """Draw the held-out log-likelihood, or its loss against a reference, over epsilon, a line a method.
 
     Parameters
     ----------
@@ -129,6 +131,7 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     for position, (name, points) in enumerate(lines.items()):
         colour, mark = COLOURS[position % len(COLOURS)], MARKS[position % len(MARKS)]
         means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
+        # methods stand side by side on the logarithmic axis
         aside = 10 ** (step * (position - (len(lines) - 1) / 2))
         places = [aside * epsilon for epsilon in sorted(points)]
         panel.plot(places, means, color=colour, marker=mark, markersize=6, label=name)
@@ -157,8 +160,7 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
 
 
 def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
-    if not solutions:
-        raise ArgumentError("`solutions` must hold at least one solution by name, got none.")
+    require(solutions, "solutions", "hold at least one solution by name", "none")
     cliques = reference.specification.cliques
     for name, solution in solutions.items():
         if (
@@ -173,7 +175,7 @@ def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
 
 
 def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str, list[float]]]:
-    """Finite scores by method and epsilon, and those of the methods without epsilon."""
+    """Return finite scores by method and epsilon, and those of the methods without epsilon."""
     needed = ["method", "epsilon", "holdout_log_likelihood"]
     columns = getattr(results, "columns", ())
     known = columns if isinstance(columns, Iterable) else ()
@@ -189,8 +191,5 @@ def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str
             levels.setdefault(str(name), []).append(float(score))
         else:
             lines.setdefault(str(name), {}).setdefault(float(epsilon), []).append(float(score))
-    if not lines:
-        raise ArgumentError(
-            "`results` must hold at least one row with an epsilon and a finite score, got none."
-        )
+    require(lines, "results", "hold at least one row with an epsilon and a finite score", "none")
     return lines, levels

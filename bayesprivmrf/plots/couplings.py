@@ -18,10 +18,12 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning import LearnedNetwork
 
-_MOST_NUMBERS, _MOST_NAMES = 20, 80  # variables of a matrix that carries numbers, and names
+# Variables of a matrix that carries numbers, and names.
+_MOST_NUMBERS, _MOST_NAMES = 20, 80
+# Tables of a figure, and names along the side of a table.
 _MOST_TABLES, _MOST_TICKS = 12, 24
+# Doublings from which on an entry of a table has the full colour.
 _FULL = 3
-"""Doublings from which on an entry of a table has the full colour."""
 
 
 def couplings(
@@ -30,7 +32,7 @@ def couplings(
     *,
     weight: Literal["largest", "dependence"] | None = None,
 ) -> Figure:
-    """Matrix of how strong all couplings are, or the tables of some pairs, state by state.
+    """Draw the strength of all couplings as a matrix, or the tables of some pairs, state by state.
 
     Parameters
     ----------

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import probability, require
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.evaluation import solution_of
+from bayesprivmrf.model import Domain, ModelSpecification
+from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
@@ -31,10 +34,10 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
     from bayesprivmrf.inference import Posterior, Solution
-    from bayesprivmrf.model import Domain
     from bayesprivmrf.model.domain import Variable
     from bayesprivmrf.model.tables import FloatArray
 
+# Rows of a figure that can still be read, some 60 inches high
 _MOST_ROWS = 300
 _WIDTH = 6.8  # inches
 _SHORT_LABEL = 42  # characters that let two entries of the legend stand side by side
@@ -64,7 +67,7 @@ def marginal_forest(
     prob: float = 0.9,
     is_centred: bool = False,
 ) -> Figure:
-    """Forest of the cells of one or several marginals: a point a method, an interval where it has one.
+    """Draw the cells of one or several marginals, with a point and, where there is one, an interval a method.
 
     Parameters
     ----------
@@ -139,7 +142,7 @@ def marginal_forest(
 
 
 def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> None:
-    """Intervals and points, each method a little beside the others, in its own colour and mark."""
+    """Draw intervals and points, each method a little beside the others, in its own color and mark."""
     import xarray as xr
     from arviz_plots.visuals import line_x, scatter_x
 
@@ -173,7 +176,7 @@ def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> N
 
 
 def _area(estimates: Sequence[_Estimate]) -> float:
-    """Area of the points, points squared: half as wide as the middle interval is long, within what can be seen."""
+    """Return the area of the points, points squared: half as wide as the median interval is long, within limits."""
     bounds = np.concatenate([estimate.bounds for estimate in estimates])
     lengths = np.diff(bounds[np.isfinite(bounds).all(axis=1)])
     if not lengths.size:
@@ -216,7 +219,7 @@ def _mark(label: str, *, marker: str, color: str, linestyle: Any = "none") -> An
 def _rows(
     domain: Domain, marginals: Sequence[tuple[Variable, ...]], doubts: Mapping[int, str]
 ) -> tuple[dict[int, str], list[int], list[str]]:
-    """Headings by row, the rows of the cells, and what these are called."""
+    """Return the headings by row, the rows of the cells, and the labels of the cells."""
     headings: dict[int, str] = {}
     rows: list[int] = []
     labels: list[str] = []
@@ -251,7 +254,7 @@ def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]],
 
 
 def _doubts(estimates: Mapping[str, _Estimate]) -> dict[int, str]:
-    """Words of a heading about a marginal that some method does not trust."""
+    """Return the words of headings about marginals that some method does not trust."""
     found: dict[int, list[str]] = {}
     for name, estimate in estimates.items():
         for marginal in estimate.doubtful:
@@ -287,9 +290,7 @@ def _true_marks(
 
 
 def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any) -> FloatArray:
-    """The truth's cells in the order of the methods' states, whatever the order of its own."""
-    from bayesprivmrf.evaluation import solution_of
-
+    """Return the truth's cells in the order of the methods' states, whatever the order of its own."""
     solution = solution_of(truth)
     cells = [
         aligned("`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one]).ravel()
@@ -303,15 +304,13 @@ def _frequencies(
 ) -> tuple[FloatArray, int]:
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.reading.row_counts import Counts
-    from bayesprivmrf.model import Domain, ModelSpecification
 
     cells, records = [], 0
     for marginal in marginals:  # one by one: a specification would drop a marginal inside another
         own = Domain(variables=marginal, states=tuple(domain.states_of(v) for v in marginal))
         model = ModelSpecification(domain=own, cliques=(marginal,))
         counts = count_tables(model, holdout, rows=Counts.of(count, domain.variables))
-        if counts.records == 0:
-            raise ArgumentError("`holdout` must hold at least one record, got none.")
+        require(counts.records != 0, "holdout", "hold at least one record", "none")
         records = counts.records
         cells.append(counts.flat / records)
     return np.concatenate(cells), records
@@ -321,11 +320,10 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
     if not isinstance(methods, Mapping) or not methods:
         raise ArgumentError("`methods` must map names to at least one solution or posterior, got none.")
     for name, method in methods.items():
-        if not hasattr(method, "specification"):
-            raise ArgumentError(
-                f"`methods` must map names to solutions or posteriors, got a {type(method).__name__} for {name!r}; "
-                "fit a release first."
-            )
+        instead = f"a {type(method).__name__} for {name!r}"
+        require(
+            hasattr(method, "specification"), "methods", "map names to fits", instead, "fit a release first"
+        )
     domains = {name: method.specification.domain for name, method in methods.items()}
     first, domain = next(iter(domains.items()))
     for name, other in domains.items():
@@ -338,26 +336,15 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
 
 
 def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...]]:
-    """The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
-    if variables in domain or isinstance(variables, str) or not isinstance(variables, Sequence):
-        variables = [variables]
-    if not len(variables):
-        raise ArgumentError("`variables` must name at least one variable, got none.")
-    entries = [variables] if all(entry in domain for entry in variables) else variables
-    asked = [_as_marginal(domain, entry) for entry in entries]
-    shapes = [[domain.cardinalities[domain.index(v)] for v in marginal] for marginal in asked]
-    cells = sum(int(np.prod(shape, dtype=float)) for shape in shapes)
+    """Return the marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
+    is_list = isinstance(variables, Sequence) and not isinstance(variables, str)
+    require(not is_list or len(variables), "variables", "name at least one variable", "none")
+    is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
+    asked = [asked_positions(domain, entry) for entry in ([variables] if is_one else variables)]
+    cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
     if cells > _MOST_ROWS:
         raise ArgumentError(
             f"a forest must have at most {_MOST_ROWS} rows to be read, got {cells} cells; ask for fewer or smaller "
             "marginals, or use `edge_marginals`."
         )
-    return asked
-
-
-def _as_marginal(domain: Domain, entry: Any) -> tuple[Variable, ...]:
-    is_name = entry in domain or isinstance(entry, str) or not isinstance(entry, Sequence)
-    positions = [domain.index(v) for v in ([entry] if is_name else entry)]
-    if not positions or len(set(positions)) != len(positions):
-        raise ModelError(f"a marginal must name one or more variables, each once, got {entry!r}.")
-    return tuple(domain.variables[position] for position in positions)
+    return [tuple(domain.variables[v] for v in marginal) for marginal in asked]

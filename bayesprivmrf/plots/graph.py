@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import require
 from bayesprivmrf.plots.style import COLOURS, new_figure
 
 if TYPE_CHECKING:
@@ -13,15 +13,20 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning import LearnedNetwork
 
+# Variables whose names fit around the circle
 _MOST_NAMES = 80
+# Edges whose weights can be read beside each other
 _MOST_WEIGHTS = 20
 _THINNEST, _WIDEST = 0.4, 5.0  # points
+# What the weights of a graph's edges are
 MEANING = {
     "coupling": "coupling",
     "largest": "largest entry of a coupling",
     "dependence": "dependence given all others",
 }
+# Words of the legend
 _SIGNS = {1: "positive", -1: "negative"}
+# Box behind a weight
 _LABEL = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
 _UPRIGHT = 0.2  # of the radius, within which a name is centred above or below its node
 
@@ -32,7 +37,7 @@ def learned_graph(
     threshold: float | None = None,
     weight: Literal["largest", "dependence"] | None = None,
 ) -> Figure:
-    """Graph of a learned model: the wider an edge, the stronger the coupling.
+    """Draw the graph of a learned model: the wider an edge, the stronger the coupling.
 
     Parameters
     ----------
@@ -86,11 +91,8 @@ def learned_graph(
 
 def weighted_graph(learned: Any, threshold: float | None, weight: str | None) -> tuple[nx.Graph, str]:
     """Return the graph of a learned model, and what its weights are: one of the keys of `MEANING`."""
-    if not hasattr(learned, "has_signs"):
-        raise ArgumentError(
-            "`learned` must be a learned model with its couplings, such as SelectMeasure releases, got "
-            f"{type(learned).__name__}."
-        )
+    kind = type(learned).__name__
+    require(hasattr(learned, "has_signs"), "learned", "be a learned model with its couplings", kind)
     if weight is None:
         weight = "largest" if learned.has_signs else "dependence"
     graph = learned.graph(threshold, weight=weight)
@@ -98,7 +100,7 @@ def weighted_graph(learned: Any, threshold: float | None, weight: str | None) ->
 
 
 def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
-    """Positive and negative couplings, as wide as they are strong, with a legend that says how strong that is."""
+    """Draw positive and negative couplings, as wide as they are strong, with the strength in the legend."""
     import networkx as nx
 
     edges = list(graph.edges(data="weight"))

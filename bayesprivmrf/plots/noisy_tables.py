@@ -10,7 +10,8 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.names import dimension_names
+from bayesprivmrf.inference.posterior.measured import dimension_names
+from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.plots.style import COLOURS, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
@@ -20,14 +21,21 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference import Posterior
 
+# Colors of the true counts and of the released ones.
 _LATENT, _OBSERVED = COLOURS[0], COLOURS[1]
+# A light grey, behind the other two
 _REPLICATED = "#bdbdbd"
+# Clique in a variable's name to a heading
 _HEADING = str.maketrans({",": " × ", "[": None, "]": None})
+# Cells whose labels can be read side by side
 _MOST_LABELS = 30
+# Cells of a figure that can be read
 _MOST_CELLS = 1000
 _FEW = 4  # tables whose panels are large
 _WIDEST = 14.0  # inches
+# Inches a cell
 _CELL = 0.16
+# Panels side by side
 _MOST_COLUMNS = 4
 
 
@@ -38,7 +46,7 @@ def noisy_against_posterior(
     prob: float = 0.9,
     is_centred: bool = True,
 ) -> Figure:
-    """Each released noisy count against the posterior of the true count, and against noisy counts drawn anew.
+    """Draw released noisy counts against the posterior of the true counts and against replicated noisy counts.
 
     Parameters
     ----------
@@ -104,7 +112,7 @@ def noisy_against_posterior(
 
 
 def _grid(tables: int, widest: int) -> tuple[Figure, list[Axes], float]:
-    """Panels, and the width of each: of a few tables as large as they need, of many in a grid that a screen holds."""
+    """Return panels and their width: as large as a few tables need, or a grid of many that fits a screen."""
     columns = min(math.ceil(math.sqrt(tables)), _MOST_COLUMNS)
     width, height = max(4.5, _CELL * widest + 1.2), 3.2
     if tables > _FEW:
@@ -178,7 +186,7 @@ def _handles(prob: float) -> list[Any]:
 
 
 def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
-    """Names of the tables to draw, not of other queries; a clique that was measured several times has several."""
+    """Return the names of the tables to draw; a clique that was measured several times has several."""
     observed: Any = posterior.tree["observed_data"].data_vars
     dims = dimension_names(posterior.specification.domain)
     members = {
@@ -195,8 +203,7 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
     domain = posterior.specification.domain
     chosen: list[str] = []
     for clique in cliques:
-        is_name = clique in domain or isinstance(clique, str) or not isinstance(clique, Sequence)
-        asked = frozenset(dims[domain.index(v)] for v in ([clique] if is_name else clique))
+        asked = frozenset(dims[position] for position in asked_positions(domain, clique))
         found = [name for name, own in members.items() if own == asked]
         if not found:
             raise ArgumentError(
@@ -208,7 +215,7 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
 
 
 def _true_counts(posterior: Posterior, dims: Sequence[Hashable]) -> xr.DataArray:
-    """Draws of the true counts of variables that a clique holds together, which that clique may hold with others."""
+    """Return draws of the true counts of variables that one clique holds, perhaps together with others."""
     drawn: Any = posterior.tree["posterior"]
     table = next(
         drawn[name]
@@ -220,7 +227,7 @@ def _true_counts(posterior: Posterior, dims: Sequence[Hashable]) -> xr.DataArray
 
 
 def _flat(table: xr.DataArray) -> xr.DataArray:
-    """Cells in C order along ``cell``; draws, if there are any, along ``sample``."""
+    """Return the cells in C order along ``cell``, and draws, if there are any, along ``sample``."""
     import xarray as xr
 
     over = [dim for dim in table.dims if dim in ("chain", "draw")]

@@ -16,12 +16,14 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Points of a line; arbitrary: more cannot be told apart in a panel
 _MOST_POINTS = 100
+# Simulated functions behind the band; the Monte Carlo error of its level of 95 % is 0.3 %
 _SIMULATIONS = 4000
 
 
 def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.95) -> Figure:
-    r"""Difference between the empirical and the uniform distribution of ranks, with a simultaneous band.
+    r"""Draw the difference between the empirical and the uniform distribution of ranks, with a simultaneous band.
 
     The rank of a true value among L posterior draws is uniform on 0, ..., L where the posterior is calibrated. A
     line above the band on the left means that the truth is too often below the draws: they lie too high. A line
@@ -76,6 +78,7 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
     lines: dict[str, Any] = {}
     bands: dict[str, Any] = {}
     for position, (name, table) in enumerate(tables.items()):
+        # the empirical distribution function at each place
         below = np.stack([np.searchsorted(np.sort(column), points) for column in table.T], axis=1)
         shares = below / len(table) - places[:, None]
         lower, upper = (bound - places for bound in band_of(len(table), places, prob))
@@ -92,7 +95,7 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
 
 
 def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:
-    """Bounds between which the whole empirical distribution function of uniform ranks stays with probability `prob`.
+    """Return bounds that hold the whole empirical distribution function of uniform ranks with probability `prob`.
 
     Between two neighbouring places the number of ranks is multinomial, exactly; the pointwise level is the one
     that this share of simulated functions keeps at all places together.

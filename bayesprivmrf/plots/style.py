@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.solution import Solution
 
+# Colors of Okabe and Ito (2008), which colour-blind readers tell apart
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Marks in the order of the colours
 MARKS = ("o", "s", "^", "D", "v", "P")
+# Color of reference lines
 GREY = "#666666"
+# Panels side by side, so that a figure is about as wide as a page.
 _PANELS_A_ROW = 4
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Empty figure, inches, made without pyplot so that no global list keeps it."""
+    """Return an empty figure, inches, made without pyplot so that no global list keeps it."""
     return _figure_class()(figsize=(width, height), layout="constrained")
 
 
@@ -40,7 +44,7 @@ def panels(
     columns: int = _PANELS_A_ROW,
     is_shared: bool = True,
 ) -> tuple[Figure, list[Axes]]:
-    """Figure of `number` panels of the given size, inches, so many a row; on shared axes or on their own."""
+    """Return a figure of `number` panels of the given size, inches, so many a row, on shared axes or on their own."""
     columns = min(number, columns)
     rows = math.ceil(number / columns)
     figure = new_figure(width * columns, height * rows)
@@ -52,7 +56,7 @@ def panels(
 
 @functools.cache
 def _figure_class() -> type[Figure]:
-    """Figure that a notebook shows by itself: without pyplot nothing else would tell it how."""
+    """Return the class of figures that a notebook shows by itself: without pyplot nothing else would tell it how."""
     from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
@@ -65,7 +69,7 @@ def _figure_class() -> type[Figure]:
 
 
 def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics: Any) -> PlotCollection:
-    """Collection of arviz-plots over panels that exist already: one a variable, or one for all.
+    """Return an arviz-plots collection over panels that exist already: one a variable, or one for all.
 
     Parameters
     ----------
@@ -85,6 +89,7 @@ def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics:
         return cell
 
     figure = next(iter(axes.values())).figure
+    # the tree that arviz-plots makes for a grid, with panels that exist
     leaves = {"plot": lambda _, panel: held(panel), "row_index": lambda n, _: n, "col_index": lambda *_: 0}
     children = {
         leaf: xr.DataTree(
@@ -97,7 +102,7 @@ def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics:
 
 
 def point_estimate(estimate: Any) -> Solution:
-    """The solution itself, the mean of a posterior's marginals as one, or that of a learned model."""
+    """Return a solution itself, the posterior mean of the marginals as one, or the solution of a learned model."""
     found = getattr(estimate, "solution", estimate)
     if isinstance(found, type | Released) or not hasattr(found, "specification"):
         raise ArgumentError(
@@ -115,5 +120,5 @@ def tidy(panel: Axes) -> None:
 
 
 def share(prob: float) -> str:
-    """Probability as a person writes it."""
+    """Return a probability as a person writes it."""
     return f"{100 * prob:.4g} %"

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import finite
+from bayesprivmrf.checks import finite, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 
@@ -51,10 +51,7 @@ class ExternalField:
     def __post_init__(self) -> None:
         for name, largest in (("strength", _STRONGEST), ("center", 1.0)):
             value = finite(name, getattr(self, name))
-            if abs(value) > largest:
-                raise ArgumentError(
-                    f"`{name}` of an external field must be within ±{largest:g}, got {value:g}."
-                )
+            require(abs(value) <= largest, f"`{name}` of an external field", f"be within ±{largest:g}", value)
             object.__setattr__(self, name, float(value))
 
     @classmethod
@@ -79,8 +76,7 @@ class ExternalField:
             The share is not a number in (0, 1), or so near an end that the field exceeds 10 nats.
         """
         share = finite("share", share)
-        if not 0 < share < 1:
-            raise ArgumentError(f"`share` must be in (0, 1), got {share:g}; 0.38 is 38 %.")
+        require(0 < share < 1, "share", "be in (0, 1)", f"{share:g}", "0.38 is 38 %")
         return cls(0.5 * math.log(share / (1 - share)), 2 * share - 1)
 
     @classmethod

@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from bayesprivmrf.checks import positive_finite
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import Adjacency, round_up
-from bayesprivmrf.privacy.selection import ROUNDING
+from bayesprivmrf.privacy.selection import ROUNDING, widened
 
 _ROUNDINGS = 3  # of one choice of an atom: see `bayesprivmrf.learning.frank_wolfe.atoms.choose_atoms`
-_PASSES = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +44,12 @@ class Exposure:
 
     @classmethod
     def of_logistic(cls, regressions: int) -> Exposure:
-        """One logistic regression a node, or several of one data set: each sees each record."""
+        """Return the exposure of logistic regressions of one data set, such as one a node: each sees each record."""
         return cls(squares=regressions, choices=regressions)
 
     @classmethod
     def of_pairs(cls, cardinalities: tuple[int, ...]) -> Exposure:
-        r"""One logistic regression for each pair of states of each node, seen by the records in either state.
+        r"""Return the exposure of logistic regressions for each two states of a node, on records in either state.
 
         A node of k states has k (k - 1)/2 regressions. Adding a record touches the k - 1 of its state. Replacing one
         that stays in its state replaces it in k - 1. One that goes from a to a' is replaced in the regression of
@@ -65,7 +63,7 @@ class Exposure:
 
     @classmethod
     def of_softmax(cls, cardinalities: tuple[int, ...]) -> Exposure:
-        r"""One softmax regression a node, one choice for each state.
+        r"""Return the exposure of one softmax regression a node, with one choice for each state.
 
         The residual :math:`q = \pi - e_y` has :math:`q_c \ge 0` but for c = y and adds to 0, so
         :math:`\|q\|^2 \le 2 q_y^2 \le 2 B^2`. Under add-or-remove-one :math:`\sum_c (2 |q_c|)^2 \le 8 B^2`, two
@@ -115,16 +113,7 @@ def step_scale(exposure: Exposure, rho: float, steps: int, adjacency: Adjacency)
     rho = positive_finite("rho", rho)
     slack = math.sqrt(8 * rho / steps) - _ROUNDINGS * ROUNDING * math.sqrt(exposure.choices)
     scale = _reach(adjacency) * math.sqrt(exposure.squares) / slack if slack > 0 else math.inf
-    for widening in range(_PASSES):
-        if not 0 < scale < math.inf:
-            break
-        if step_rho(exposure, scale, steps, adjacency) <= rho:
-            return scale
-        scale *= 1 + 2.0 ** (widening - 51)
-    raise ArgumentError(
-        f"`rho` must leave a noise scale that is a finite number above zero, got {rho!r} for {steps} steps; "
-        "choose a budget nearer to one."
-    )
+    return widened(scale, lambda wider: step_rho(exposure, wider, steps, adjacency), rho, f"{steps} steps")
 
 
 def _reach(adjacency: Adjacency) -> int:

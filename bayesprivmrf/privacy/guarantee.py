@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from decimal import ROUND_CEILING, Context
 from fractions import Fraction
 from typing import Any, Literal
 
 from bayesprivmrf.cards import printable
-from bayesprivmrf.checks import positive_finite, probability
+from bayesprivmrf.checks import instance_of, positive_finite, probability, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 
 type Form = Literal["pure", "zero-concentrated", "approximate"]
@@ -110,10 +110,7 @@ class PrivacyGuarantee:
             )
         if self.rho is not None:
             set_field(self, "rho", positive_finite("rho", self.rho))
-            if self.delta != 0:
-                raise ArgumentError(
-                    f"`delta` must be 0 beside `rho`, got {self.delta!r}; convert to one form first."
-                )
+            require(self.delta == 0, "delta", "be 0 beside `rho`", self.delta, "convert to one form first")
         elif not (self.delta > 0 and type(self.epsilon) in {int, float} and self.epsilon == 0):
             set_field(self, "epsilon", positive_finite("epsilon", self.epsilon))
         if not isinstance(self.unit, str) or not self.unit.strip() or printable(self.unit) != self.unit:
@@ -243,14 +240,8 @@ class PrivacyGuarantee:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values that JSON can hold; `from_dict` is its inverse."""
-        return {
-            "form": self.form,
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "rho": self.rho,
-            "adjacency": self.adjacency.value,
-            "unit": self.unit,
-        }
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {"form": self.form, **values, "adjacency": self.adjacency.value}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyGuarantee:
@@ -261,7 +252,7 @@ class PrivacyGuarantee:
         ArgumentError
             The values are not those of a guarantee, or its form is not that of its numbers.
         """
-        names = ("epsilon", "delta", "rho", "adjacency", "unit")
+        names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or not values.keys() >= {"form", *names}:
             raise ArgumentError(
                 f"`values` must map form, {', '.join(names)} to what `as_dict` gives, got {type(values).__name__}."
@@ -297,14 +288,15 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     >>> compose(one, one).rho
     0.5
     """
-    if not guarantees:
-        raise ArgumentError("`compose` must be given at least one guarantee, got none.")
+    require(guarantees, "compose", "be given at least one guarantee", "none")
     for guarantee in guarantees:
-        if not isinstance(guarantee, PrivacyGuarantee):
-            raise ArgumentError(
-                f"`compose` must be given guarantees, got {type(guarantee).__name__}; "
-                "an unprotected release has none, and nothing composes with it."
-            )
+        instance_of(
+            "compose",
+            guarantee,
+            PrivacyGuarantee,
+            "be given guarantees",
+            "nothing composes with an unprotected one",
+        )
     _alike("unit", (g.unit for g in guarantees), "state both for the same privacy unit")
     _alike(
         "neighbouring relation", (g.adjacency.value for g in guarantees), "release both under one relation"
@@ -330,6 +322,7 @@ def _shown(value: float | None) -> str:
     text = f"{value:.6g}"
     if float(text) >= value:
         return text
+    # the next decimal of six digits that is not below
     above = float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value))
     return f"{above:.6g}" if above < math.inf else repr(value)
 
@@ -358,7 +351,7 @@ def _randomised_response_epsilon(epsilon: float, delta: float) -> float:
 
 
 def _zero_concentrated_epsilon(rho: float, delta: float) -> float:
-    """Epsilon at delta of rho-zCDP, by OpenDP's map from zero-concentrated to approximate privacy."""
+    """Return epsilon at delta of rho-zCDP, by OpenDP's map from zero-concentrated to approximate privacy."""
     from opendp import combinators, domains, measurements, metrics
     from opendp.mod import OpenDPException, enable_features
 
@@ -372,8 +365,5 @@ def _zero_concentrated_epsilon(rho: float, delta: float) -> float:
         epsilon = combinators.make_zCDP_to_approxDP(measurement).map(distance).epsilon(delta)
     except OpenDPException:
         epsilon = math.inf
-    if not epsilon < math.inf:
-        raise ArgumentError(
-            f"`rho` must be small enough for its epsilon to be computed, got {rho!r}; it promises next to nothing."
-        )
+    require(epsilon < math.inf, "rho", "be small enough for its epsilon to be computed", rho)
     return epsilon

@@ -16,8 +16,8 @@ import numpy as np
 
 _LARGEST_TABLE = 2**20  # cells of a table in the elimination
 
+# Ascending variables, and one axis of states for each.
 type Table = tuple[tuple[int, ...], np.ndarray]
-"""Ascending variables, and one axis of states for each."""
 
 
 class LargestSum(NamedTuple):
@@ -56,15 +56,18 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
     value, is_exact, left = 0, True, set(range(variables))
     eliminated: list[tuple[int, list[Table]]] = []
     while left:
+        # least degree first: the variable whose tables add up to the smallest one
         v = min(left, key=lambda u: (len(neighbours[u]), u))
         left.remove(v)
         around = neighbours[v] - {v}
+        # eliminating a variable joins its neighbors
         for u in around:
             neighbours[u] |= around
             neighbours[u].discard(v)
         mine = [pair for u in {v, *around} for pair in held[u] if v in pair[0]]
         for u in {v, *around}:
             held[u] = [pair for pair in held[u] if v not in pair[0]]
+        # one group is exact; several give an upper bound
         groups = _grouped(mine)
         is_exact &= len(groups) <= 1
         eliminated.append((v, groups))
@@ -78,7 +81,7 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
 
 
 def _grouped(tables: list[Table]) -> list[Table]:
-    """Sums of the tables, of as few groups as keep to the largest size one after the other."""
+    """Return sums of the tables in groups, as few as keep to the largest size when filled one after the other."""
     groups: list[Table] = []
     for scope, table in sorted(tables, key=lambda pair: -len(pair[0])):
         for at, (known, total) in enumerate(groups):

@@ -27,30 +27,29 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, probability
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import one_of, positive_finite, probability
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy.external_field import ExternalField
 
 type Calibration = Literal["tight", "paper"]
 
+# The root of u tanh u = 1, rounded up, which is the largest slope of :math:`x \tanh(a x)` in x, for any a.
+#
+# The slope is g(t) = tanh t + t / cosh^2 t at t = a x; g'(t) = 2 (1 - t tanh t) / cosh^2 t vanishes at u
+# alone (t > 0), and there g(u) = 1/u + u (1 - 1/u^2) = u.
 TANH_SLOPE = 1.19967864025774
-r"""The root of u tanh u = 1, rounded up, which is the largest slope of :math:`x \tanh(a x)` in x, for any a.
 
-The slope is g(t) = tanh t + t / cosh^2 t at t = a x; g'(t) = 2 (1 - t tanh t) / cosh^2 t vanishes at u alone (t > 0),
-and there g(u) = 1/u + u (1 - 1/u^2) = u.
-"""
-
+# Factor by which a bound computed in floating point is widened.
 SAFETY = 1 + 1e-11
-"""Factor by which a bound computed in floating point is widened."""
 
 _LOG_ERROR = 2e-15  # relative, of a logarithm of a normal tail and of sums of such
 
+# The split of the budget looks at beta = this over the norm of J: a little above mean-field criticality.
 CRITICAL_MULTIPLE = 1.5
-"""The split of the budget looks at beta = this over the norm of J: a little above mean-field criticality."""
 
 _LARGEST = 700.0  # above, e^epsilon overflows; Delta of a smaller epsilon is enough
 
+# Shares of the budget for the slope that are tried; each is 2.3 % larger than the one before.
 _SHARES = np.geomspace(0.004, 0.9, 241)
 
 
@@ -110,11 +109,13 @@ class CouplingNorms:
         # each product is a difference of sums, so it is widened by what their rounding can hide
         products = np.maximum(pulls - squares + 1e-12 * pulls, 0.0)
         row_squares = squares
+        # with a field, h moves by sech_slope times as much, and is not odd
         if field is not None:
             stretch = field.sech_slope**2
             excess = np.maximum(size.data - _other_pulls(size, offsets), 0) ** 2
             gaps = np.bincount(size.indices, excess, minlength=squares.size)
             squares, products = stretch * squares, stretch * products + field.square_gap / 4 * gaps
+        # nodes that no other exceeds in both, by running maxima of the second
         order = np.lexsort((-products, -squares))
         running = np.maximum.accumulate(products[order])
         frontier = order[np.concatenate([[True], running[1:] > running[:-1]])]
@@ -198,6 +199,7 @@ def score_sensitivity(
     row_norms = np.asarray(size.sum(axis=1)).ravel()
     if calibration == "paper":
         return 8.0 * float(row_norms.max())
+    # min(|r|, |J_ij|) at its largest, summed over the neighbors of each node
     shares = np.maximum(np.minimum(size.data, _other_pulls(size, offsets)), 0)
     swings = np.bincount(size.indices, shares, minlength=row_norms.size)
     if field is None or offsets is None:
@@ -355,6 +357,7 @@ def split_budget(
     ArgumentError
         ``calibration`` is neither of the two.
     """
+    one_of("calibration", calibration, ("tight", "paper"))
     sensitivity = 8 * norms.row_norm if calibration == "paper" else norms.sensitivity
     beta = CRITICAL_MULTIPLE / norms.spectral
     typical = np.sqrt(norms.row_squares)
@@ -375,9 +378,8 @@ def split_budget(
     if calibration == "paper":
         multiple = paper_gaussian_multiple(epsilon, delta) if delta > 0 else 2 / epsilon
         return at(epsilon / 2, paper_curvature(norms, epsilon), multiple)
-    if calibration != "tight":
-        raise ArgumentError(f"`calibration` must be 'tight' or 'paper', got {calibration!r}.")
     splits = []
+    # the stand-in for the error is smooth in the share, and the grid is public
     for share in _SHARES:
         slope = float(share * epsilon)
         noise = epsilon - slope

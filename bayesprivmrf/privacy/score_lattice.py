@@ -33,15 +33,16 @@ from bayesprivmrf.privacy.objective_perturbation import (
 
 NOISE_BITS = 40  # the noise's scale is about 2^40 steps
 FIELD_BITS = 46  # no local field has more steps than about 2^46, so a double holds it and its products' error
+# Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
+#
+# With t = a m: the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, a library's tanh errs by
+# at most 4 units of 2^-53, the product by one more: together below |m| 2^-50. With an external field h, t = a
+# m + h: two roundings move t by at most (2|t| + |h|) 2^-53 and tanh by at most (0.9 + |h|) 2^-53, so the
+# error is at most (6 + |h|) |m| 2^-53, which is twice the one above for |h| = 10.
 TERM_ERROR = 2.0**-4
-"""Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
-
-With t = a m: the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, a library's tanh errs by at most 4
-units of 2^-53, the product by one more: together below |m| 2^-50. With an external field h, t = a m + h: two
-roundings move t by at most (2|t| + |h|) 2^-53 and tanh by at most (0.9 + |h|) 2^-53, so the error is at most
-(6 + |h|) |m| 2^-53, which is twice the one above for |h| = 10.
-"""
+# Least steps in the largest row of J: with fewer, rounding J to steps would change the model.
 _SMALLEST_FIELD = 2**16
+# Least steps in the scale of the noise, so that a step is nothing beside the noise.
 _SMALLEST_SCALE = 2.0**20
 _SPACINGS = 256  # grid spacings in one proxy error
 _USUAL_SIZES = 1e-100, 1e100  # squares and fourth powers of couplings are far from the ends of doubles
@@ -156,6 +157,7 @@ def perturbation_constants(
     split = split_budget(norms, epsilon, delta, calibration)
     scale = split.multiple * split.sensitivity
     farthest = norms.row_norm * (1 if field is None else 1 + abs(field.center))
+    # a step that resolves the noise, unless local fields would not fit
     exponent = max(math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(farthest)) - FIELD_BITS)
     step = 2.0**exponent
     lattice = lattice_coupling(coupling, step)
@@ -169,12 +171,15 @@ def perturbation_constants(
     rounding = norms.degree * (1 + 2 * TERM_ERROR * (1 if field is None else 2))
     exact = score_sensitivity(size, calibration, field=field, offsets=offsets)
     sensitivity = math.ceil(exact * SAFETY + rounding)
+    # the constants are those of the rounded couplings, which the mechanism uses
     rounded = CouplingNorms.of(lattice * step, field, offsets * step)
     if calibration == "paper":
         curvature = paper_curvature(rounded, epsilon)
     else:
         curvature = least_curvature(rounded, split.epsilon_slope)
+    # what rounding can take from the slope, in steps over one spacing
     slack = norms.nodes + rounding / math.tanh(split.epsilon_slope / 2)
+    # fine beside the error, and coarser where the slack would weigh
     grid = 2.0 ** math.floor(math.log2(split.proxy_error / _SPACINGS))
     for _ in range(4):  # to a sixteenth of the proxy error at most
         if slack * step / grid <= _SLACK * curvature:

@@ -10,18 +10,21 @@ each free to depend on those before, add up their costs.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from bayesprivmrf.checks import positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy.guarantee import round_up
 
+# What floating point adds to the range of a choice, in scales: see
+# `bayesprivmrf.noise.choices.choose_several`.
 ROUNDING = 2.0**-39
-"""What floating point adds to the range of a choice, in scales: see `bayesprivmrf.noise.choices.choose_several`."""
 
+# Standard deviation of the noise that makes such a choice the largest noisy score, in scales.
 GUMBEL_DEVIATION = math.pi / math.sqrt(6)
-"""Standard deviation of the noise that makes such a choice the largest noisy score, in scales."""
 
+# Widenings of a scale before a budget is refused; the first is by two units of rounding, the last by 2^12.
 _PASSES = 64
 
 
@@ -77,13 +80,29 @@ def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once
     rho, score_range = positive_finite("rho", rho), positive_finite("score_range", score_range)
     slack = math.sqrt(8 * rho / choices) - _rounding(choices, at_once)
     scale = score_range / slack if slack > 0 else math.inf
+    return widened(
+        scale,
+        lambda wider: selection_rho(score_range, wider, choices, at_once=at_once),
+        rho,
+        f"{choices} choices",
+    )
+
+
+def widened(scale: float, cost: Callable[[float], float], rho: float, what: str) -> float:
+    """Return a scale that costs no more than `rho`: the one given, or one that is larger by what rounding needs.
+
+    Raises
+    ------
+    ArgumentError
+        The scale is not a finite number above zero.
+    """
     for widening in range(_PASSES):
         if not 0 < scale < math.inf:
             break
-        if selection_rho(score_range, scale, choices, at_once=at_once) <= rho:
+        if cost(scale) <= rho:
             return scale
-        scale *= 1 + (widening + 1) * 2.0**-51
+        scale *= 1 + 2.0 ** (widening - 51)
     raise ArgumentError(
-        f"`rho` must leave a noise scale that is a finite number above zero, got {rho!r} for {choices} choices; "
-        "choose a budget nearer to one."
+        f"`rho` must leave a noise scale that is a finite number above zero, got {rho!r} for {what}; choose a budget "
+        "nearer to one."
     )

@@ -21,28 +21,39 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 
+# Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records.
 COUNT_SHARE = 0.02
-"""Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records."""
 
+# Least delta for convolved loss distributions: their transforms' rounding, at most some 2e-11, is in the
+# slack.
 LEAST_DELTA = 1e-8
-"""Least delta for convolved loss distributions: their transforms' rounding, at most some 2e-11, is in the slack."""
 
+# Share of epsilon for the discretisation of the noise.
 SLACK = 2.0**-12
-"""Share of epsilon for the discretisation of the noise."""
 
+# Share of delta for the tails of the discretisation and the accountant's rounding.
 DELTA_SLACK = 2.0**-7
-"""Share of delta for the tails of the discretisation and the accountant's rounding."""
 
+# Nats; the accountant's exponentials overflow not far above.
 _LARGEST_EPSILON = 1e6
-"""Nats; the accountant's exponentials overflow not far above."""
+# Range of the noise multipliers that are tried; arbitrary, wider than useful budgets need: one step without
+# sampling costs over 100 nats at the lower end.
 _LARGEST_MULTIPLIER = 2.0**20
+# Lower end of that range.
 _SMALLEST_MULTIPLIER = 2.0**-4
+# Part by which the loss of a multiplier may stay below the target: a thousandth of the budget is given
+# away.
 _PRECISION = 2.0**-10
+# Grid points of the losses over the width of the budget; arbitrary: losses are rounded up, so that fewer
+# points raise the answer, and more cost time.
 _CELLS = 4000
+# Most grid points of the losses of one step, which bound time and memory.
 _STEP_CELLS = 10_000
 _ORDERS = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]  # whole ones, whose sums are finite
+# Most multipliers that are tried; then the least one that keeps to the budget is returned.
 _TRIALS = 60
 
 
@@ -135,10 +146,7 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
     BayesPrivMRFError
         The package dp-accounting is not installed.
     """
-    if epsilon > _LARGEST_EPSILON:
-        raise ArgumentError(
-            f"`epsilon` must be at most {_LARGEST_EPSILON:.0e}, got {epsilon!r}; choose a smaller budget."
-        )
+    require(epsilon <= _LARGEST_EPSILON, "epsilon", f"be at most {_LARGEST_EPSILON:.0e}", epsilon)
     target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
     ratio = _gaussian_ratio(target, tail)
     width = max(target, ratio)
@@ -153,6 +161,7 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
 
         return _least(loss, target, _central_limit(schedule, ratio))
 
+    # what each schedule would need alone, then one factor for all together
     singly = {schedule: alone(schedule) for schedule in dict.fromkeys(schedules)}
 
     def scaled(factor: float) -> CalibratedNoise:
@@ -239,11 +248,13 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
             return high
         if low >= _LARGEST_MULTIPLIER:
             break
+        # the loss as a power of the multiplier through the last two points
         if previous is not None and excess != previous[1]:
             slope = min(max((previous[1] - excess) / math.log(point / previous[0]), 0.2), 5.0)
         previous = point, excess
         point *= math.exp((excess + _PRECISION / 2) / slope)
         if not low < point < high:
+            # outside the bracket: halve it on the log scale, or go on doubling
             point = math.sqrt(low * high) if low > 0 and high < math.inf else (2 * low or high / 2)
         point = min(max(point, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     if high < math.inf:

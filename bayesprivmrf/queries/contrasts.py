@@ -9,10 +9,9 @@ or +1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from itertools import accumulate, chain, combinations, product
+from itertools import accumulate, chain, product
 from typing import Any, final
 
 import numpy as np
@@ -21,7 +20,7 @@ from bayesprivmrf.checks import truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, Monomials
 from bayesprivmrf.model.specification import LARGEST_TABLE
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, subsets
 from bayesprivmrf.queries.query import BoundQuery, Query, Subset
 
 
@@ -103,12 +102,13 @@ class ParityQuery(Query):
                 f"the products of up to {self.order} variables would be {count:,} numbers, more than "
                 f"{LARGEST_TABLE:,}; take a smaller order."
             )
+        # each product is read off the first of the largest sets that holds it
         homes, waiting = sets.largest(), dict(zip(members, firsts, strict=True))
         scopes = tuple(tuple(model.domain.variables[v] for v in home) for home in homes)
         offsets = CliqueTables.offsets_of(model.domain, scopes)
         parts = [np.zeros((3, 0), dtype=np.int64)]
         for home, offset in zip(homes, offsets[:-1], strict=True):
-            for inside in _subsets(home):
+            for inside in subsets(home):
                 if (first := waiting.pop(inside, None)) is not None:
                     pattern = _products(tuple((cards[v], v in inside) for v in home))
                     parts.append(pattern + np.array([[first], [offset], [0]]))
@@ -139,10 +139,6 @@ class ParityQuery(Query):
     def __repr__(self) -> str:
         empty = "" if self.with_empty else ", with_empty=False"
         return f"parities({self.order}{empty}{'' if self.least == 1 else f', least={self.least}'})"
-
-
-def _subsets(members: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    return chain.from_iterable(combinations(members, k) for k in range(len(members) + 1))
 
 
 @lru_cache(maxsize=256)

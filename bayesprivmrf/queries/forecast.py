@@ -19,25 +19,26 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.effects import Effects, subsets_inside
+from bayesprivmrf.model.tables import FloatArray, subsets
 from bayesprivmrf.queries.query import Query, Sparse, Subset
 
+# Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself.
 LARGEST_EFFECTS = 500
-"""Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself."""
 
+# Subsets of all cliques together up to which they are listed.
 LARGEST_SUBSETS = 2**18
-"""Subsets of all cliques together up to which they are listed."""
 
+# Numbers in the matrices of all queries together.
 _LARGEST_MATRICES = 2**24
-"""Numbers in the matrices of all queries together."""
 
+# Relative eigenvalue below which a direction counts as told by no query; above the rounding of the
+# matrices.
 _RANK = 1e-10
 
 
@@ -65,9 +66,9 @@ def forecast(model: ModelSpecification, queries: Sequence[Query], *, knows_total
 
     Cells declared impossible are known to be empty, except where only the effects one by one are not too many.
     """
-    sets = _subsets(model)
-    if sets is None:
+    if sum(2.0 ** sum(model.cardinalities[v] > 1 for v in scope) for scope in model.scopes) > LARGEST_SUBSETS:
         return None
+    sets = subsets_inside(model.cardinalities, model.scopes)
     kept = sets[1:] if knows_total else sets
     told = [query._effect_information(model) for query in queries]
     size = sum(math.prod(model.cardinalities[v] - 1 for v in one) for one in kept)
@@ -89,6 +90,7 @@ class ByEffects(Forecast):
 
     def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         """Return the summed variance, its derivatives and the variance of each effect."""
+        # each effect's variance is its number of coordinates over its information
         each = self.counts / (self.information.T @ precisions)
         slopes = self.information @ (self.spreads * each**2 / self.counts)
         return float(self.spreads @ each), slopes, self.information @ each
@@ -112,19 +114,10 @@ class _ByMatrices(Forecast):
         except np.linalg.LinAlgError:  # precisions so far apart that the least one is rounded away
             return math.inf, np.zeros(len(precisions)), np.full(len(precisions), math.inf)
         inverse = cho_solve(factor, np.eye(size))
+        # -df/dt_q = tr(G M^-1 M_q M^-1)
         weighed = inverse @ self.spread @ inverse
         flat = self.information.reshape(len(precisions), -1)
         return float((inverse * self.spread).sum()), flat @ weighed.ravel(), flat @ inverse.ravel()
-
-
-def _subsets(model: ModelSpecification) -> list[Subset] | None:
-    """Return the sets of variables inside cliques, the empty one first; None where they are too many."""
-    free = [sorted(v for v in scope if model.cardinalities[v] > 1) for scope in model.scopes]
-    if sum(2.0 ** len(scope) for scope in free) > LARGEST_SUBSETS:
-        return None
-    sizes = ((scope, k) for scope in free for k in range(len(scope) + 1))
-    found = dict.fromkeys(chain.from_iterable(combinations(scope, k) for scope, k in sizes))
-    return sorted(found, key=lambda one: (len(one), one))
 
 
 def _by_effects(
@@ -133,6 +126,7 @@ def _by_effects(
     from scipy.sparse import csr_array
 
     at = {one: number for number, one in enumerate(sets)}
+    # the diagonal of each query's information, by set of variables
     entries = [
         (query, at[one], amount)
         for query, by in enumerate(told)
@@ -144,10 +138,11 @@ def _by_effects(
         (amounts, (rows.astype(int), columns.astype(int))), (len(told), len(sets))
     )
     is_told = np.asarray(information.sum(axis=0)).ravel() > 0
+    # G's diagonal: what a coordinate of each effect adds to the variance of all cells
     cards, spreads = model.cardinalities, np.zeros(len(sets))
     for scope in model.scopes:
         free = sorted(v for v in scope if cards[v] > 1)
-        for one in chain.from_iterable(combinations(free, k) for k in range(len(free) + 1)):
+        for one in subsets(free):
             if one in at:
                 spreads[at[one]] += 1 / math.prod(cards[v] for v in free if v not in one)
     counts = np.array([math.prod(cards[v] - 1 for v in one) for one in sets], dtype=float)
@@ -163,9 +158,11 @@ def by_matrices(model: ModelSpecification, queries: Sequence[Query], knows_total
         basis = np.vstack([np.repeat(1 / sizes, sizes), basis])
     if model.possible is not None:
         basis = _null_space(basis[:, ~model.possible].T).T @ basis
+    # M_q = J'A_q'A_qJ in the coordinates of consistent tables
     matrices = [query.bind(model).in_cliques.astype(float) for query in queries]
     grams: list[Any] = [matrix.T @ matrix for matrix in matrices]
     information = np.array([basis @ (gram @ basis.T) for gram in grams])
+    # directions that no query tells have eigenvalue 0 whatever the precisions; traces make queries comparable
     largest = np.array([max(float(np.trace(one)), 1e-300) for one in information])
     values, vectors = np.linalg.eigh(np.tensordot(1 / largest, information, 1))
     told = vectors[:, values > _RANK * max(values.max(initial=0.0), 1e-300)]

@@ -6,17 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, combinations
 from typing import Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key, listed
+from bayesprivmrf.model.cliques import refuse_other_states
+from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.model.labels import encoded, labels, positions
-from bayesprivmrf.model.tables import Clique, FloatArray
+from bayesprivmrf.model.tables import Clique, FloatArray, subsets
 from bayesprivmrf.queries.query import (
     BoundQuery,
     Query,
@@ -28,14 +28,14 @@ from bayesprivmrf.queries.query import (
     one_per_column,
 )
 
+# Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits.
 LARGEST_SQUARES = 2**50
-"""Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits."""
 
+# Limit on the columns of a matrix that a file describes, before memory is taken for it.
 _LARGEST_SIDE = 2**31
-"""Limit on the columns of a matrix that a file describes, before memory is taken for it."""
 
+# How far each record may be from counting once in a sum of rows that is the number of records.
 _TELLS = 1e-9
-"""How far each record may be from counting once in a sum of rows that is the number of records."""
 
 type _Groups = tuple[tuple[Variable, tuple[tuple[Label, tuple[Label, ...]], ...]], ...]
 
@@ -87,10 +87,8 @@ def coarsened(
         raise ArgumentError(f"`groups` must map variables to groups, got a {type(groups).__name__}.")
     variables, merged = checked_scope("coarsened", scope), {**(groups or {}), **named}
     for variable in merged:
-        if variable not in set(variables):
-            raise ArgumentError(
-                f"`coarsened` must have the variables that it groups in its scope {variables!r}, got {variable!r}."
-            )
+        is_inside = variable in set(variables)
+        require(is_inside, "coarsened", f"group variables in its scope {variables!r}", repr(variable))
     if len(merged) < len(groups or {}) + len(named):
         raise ArgumentError("`coarsened` must be given the groups of each variable once.")
     return TableQuery(scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items()))
@@ -141,8 +139,7 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
     """
     scopes = listed("`scopes`", scopes, error=ArgumentError)
     given = [listed("a pooled scope", scope, "write a tuple", ArgumentError) for scope in scopes]
-    if not given:
-        raise ArgumentError("`scopes` must hold at least one scope, got none.")
+    require(given, "scopes", "hold at least one scope", "none")
     tied = tuple(checked_scope("table", scope) for scope in given)
     if len(set(tied)) != len(tied):
         raise ArgumentError("`scopes` must hold each scope once; a scope pooled with itself counts double.")
@@ -222,8 +219,9 @@ class TableQuery(Query):
         kept = {v: k for v, k in zip(scope, given, strict=True) if k > 1}
         if any(k < cards[v] for v, k in kept.items()):
             return None
-        subsets = chain.from_iterable(combinations(sorted(kept), count) for count in range(len(kept) + 1))
-        return {one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in subsets}
+        return {
+            one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in subsets(sorted(kept))
+        }
 
     def __repr__(self) -> str:
         name, names = "coarsened" if self.groups else "table", ", ".join(map(repr, self.scope))
@@ -318,14 +316,9 @@ class PooledQuery(Query):
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scopes = tuple(declared_scope(model, scope) for scope in self.scopes)
-        shared, *others = [_states(model, scope) for scope in scopes]
-        for scope, states in zip(scopes[1:], others, strict=True):
-            if states != shared:
-                raise ModelError(
-                    f"pooled scopes must have the same states axis by axis, but {scopes[0]!r} and {scope!r} do not; "
-                    "pool those that do."
-                )
-        cells = math.prod(map(len, shared))
+        for scope in scopes[1:]:
+            refuse_other_states(model.domain, scopes[0], scope, "pooled scopes")
+        cells = math.prod(len(model.domain.states_of(v)) for v in scopes[0])
         rows = np.tile(np.arange(cells), len(scopes))
         return BoundQuery(query=self, model=model, scopes=scopes, matrix=one_per_column(rows, cells))
 
@@ -347,11 +340,6 @@ def _written_scope(written: Any, domain: Domain) -> Clique:
     return tuple(domain.variables[v] for v in positions(written, len(domain.variables)))
 
 
-def _states(model: ModelSpecification, scope: Clique) -> list[list[tuple[bool, Any]]]:
-    """Return the states of each axis, comparable."""
-    return [[label_key(label) for label in model.domain.states_of(v)] for v in scope]
-
-
 def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[Label, ...]], ...]:
     """Return the groups of a variable's states, in the order given."""
     if not isinstance(merged, Mapping) or not merged:
@@ -362,8 +350,7 @@ def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[
     listing = []
     for label, states in merged.items():
         held = tuple(listed(f"the group {label!r} of {variable!r}", states))
-        if not held:
-            raise ArgumentError(f"the group {label!r} of {variable!r} must hold one state or more, got none.")
+        require(held, f"the group {label!r} of {variable!r}", "hold one state or more", "none")
         listing.append((label, held))
     return tuple(listing)
 

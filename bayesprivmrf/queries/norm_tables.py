@@ -15,15 +15,15 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy.largest_sum import Table
 from bayesprivmrf.queries.query import BoundQuery, Sparse
 
+# Pairs of cells, or cells times scopes of a pooled query, up to which they are enumerated.
 LARGEST_PAIRS = 2**20
-"""Pairs of cells, or cells times scopes of a pooled query, up to which they are enumerated."""
 
+# Variables of a scope, the columns of its cells, and the factor of their p-th powers.
 type Part = tuple[tuple[int, ...], Sparse, float]
-"""Variables of a scope, the columns of its cells, and the factor of their p-th powers."""
 
 
 def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], bool]:
-    r"""Parts of a query on one scope each whose powers add up to its own, or bound it; and which of the two.
+    r"""Return parts of a query on one scope each, and whether their powers add up to the query's, or bound it.
 
     The powers of rows that read one scope each add up. Rows that read several scopes, as a pooled query's do, are
     taken over all their variables at once where that is small. Otherwise :math:`|\sum_s a_s| \le \sum_s |a_s|`, and
@@ -62,7 +62,7 @@ def norm_tables(
 
 
 def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
-    r"""p-th power of the distance of each two columns, exact: whole numbers.
+    r"""Return the p-th power of the distance of each two columns, exact: whole numbers.
 
     .. math:: |u - v| = |u| + |v| - 2 \min(|u|, |v|) \, 1[uv > 0], \qquad (u - v)^2 = u^2 + v^2 - 2uv
     """
@@ -73,6 +73,7 @@ def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
         rows = columns.tocsr()
         for row in np.flatnonzero(np.diff(rows.indptr)):
             held = slice(*rows.indptr[row : row + 2])
+            # weights of one sign overlap by the smaller of the two
             for sign in (1, -1):
                 mine = rows.data[held] * sign > 0
                 at, size = rows.indices[held][mine], np.abs(rows.data[held][mine])

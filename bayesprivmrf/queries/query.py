@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array
+from bayesprivmrf.checks import bare_array, require
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
@@ -28,11 +28,11 @@ from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# A sparse array of SciPy, which is imported where one is made.
 type Sparse = Any
-"""A sparse array of SciPy, which is imported where one is made."""
 
+# Positions of variables, ascending.
 type Subset = tuple[int, ...]
-"""Positions of variables, ascending."""
 
 
 class Query(ABC):
@@ -185,6 +185,7 @@ class BoundQuery:
                 own = self.matrix.tocsr()
                 columns = own.indices.astype(np.int64) + model.offsets[home]
                 return csr_array((own.data, columns, own.indptr), (len(self), model.size))
+        # each column of the query becomes a column of the clique that holds its scope
         matrix, parts = self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
         begins = CliqueTables.offsets_of(model.domain, self.scopes)[:-1]
         for scope, begin in zip(self.positions, begins, strict=True):
@@ -260,8 +261,7 @@ def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
         There is none, one is no name, or one is repeated.
     """
     example = f"write {name}('a', 'b')"
-    if not scope:
-        raise ArgumentError(f"`{name}` must name at least one variable, got none; {example}.")
+    require(scope, name, "name at least one variable", "none", example)
     for variable in scope:
         try:
             hash(variable)
@@ -269,8 +269,7 @@ def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
             raise ArgumentError(
                 f"`{name}` must be given names of variables, got a {type(variable).__name__}; {example}."
             ) from None
-    if len(set(scope)) != len(scope):
-        raise ArgumentError(f"`{name}` must name each variable once, got {tuple(scope)!r}.")
+    require(len(set(scope)) == len(scope), name, "name each variable once", tuple(scope))
     return tuple(scope)
 
 

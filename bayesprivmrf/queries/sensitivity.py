@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import positive_finite, whole_number
+from bayesprivmrf.checks import instance_of, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
@@ -38,8 +38,8 @@ from bayesprivmrf.queries.query import BoundQuery, Query
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Least scale of noise, and one over the largest: their squares are then floats.
 LEAST_SCALE = 1e-100
-"""Least scale of noise, and one over the largest: their squares are then floats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,9 @@ class _Stacked:
     def sensitivity(self, *, is_integer: bool) -> Sensitivity:
         constant, tables, is_exact = self._all_tables()
         if self.copies == 2:
+            # a variable whose states can be moved round without a change is fixed in the first record
             tables = with_one_fixed(tables, self.model.cardinalities)
+        # the worst record, or pair of records, by elimination
         found = largest_sum(tables, self.copies * len(self.model.cardinalities))
         power = constant + found.value
         rounding = (len(tables) + len(self.queries) + 16) * 2.0**-52
@@ -205,7 +207,7 @@ class _Stacked:
         )
 
     def _equal_codes(self) -> Iterator[list[int]]:
-        """Records whose variables share one code: they show one cell in all pooled scopes."""
+        """Yield records whose variables share one code: they fall into one cell of all pooled scopes."""
         largest = max(self.model.cardinalities, default=1) - 1
         codes = [[min(code, states - 1) for states in self.model.cardinalities] for code in {0, 1, largest}]
         if self.copies == 1:
@@ -260,12 +262,8 @@ def checked_queries(queries: Any) -> list[Query]:
     """
     given = [queries] if isinstance(queries, Query) else listed("`queries`", queries, error=ArgumentError)
     for query in given:
-        if not isinstance(query, Query):
-            raise ArgumentError(
-                f"`queries` must hold queries, got a {type(query).__name__}; see bayesprivmrf.queries."
-            )
-    if not given:
-        raise ArgumentError("`queries` must hold at least one query, got none.")
+        instance_of("queries", query, Query, "hold queries", "see bayesprivmrf.queries")
+    require(given, "queries", "hold at least one query", "none")
     return given
 
 
@@ -274,8 +272,7 @@ def _checked_scales(scales: Any, count: int) -> list[float]:
     if scales is None:
         return [1.0] * count
     given = listed("`scales`", scales, error=ArgumentError)
-    if len(given) != count:
-        raise ArgumentError(f"`scales` must hold one number for each of {count} queries, got {len(given)}.")
+    require(len(given) == count, "scales", f"hold one number for each of {count} queries", len(given))
     checked = [positive_finite(f"scales[{at}]", scale) for at, scale in enumerate(given)]
     if not LEAST_SCALE <= min(checked) <= max(checked) <= 1 / LEAST_SCALE:
         raise ArgumentError(

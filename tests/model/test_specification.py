@@ -141,7 +141,7 @@ def test_structural_zeros_of_a_nested_scope_reach_the_clique_that_holds_it():
         ({"a": [0, 1]}, "a", "must be a sequence"),
         ({"a": [0, 1]}, [()], "at least one variable"),
         ({"a": [0, 1]}, [("a", "a")], "each variable once"),
-        ({"a": [0, 1]}, [("a", "z")], "'z', which is not declared"),
+        ({"a": [0, 1]}, [("a", "z")], "'z' is not declared"),
         ({"a": [0, 1], "b": [0, 1]}, [("a",)], r"add the clique \('b',\)"),
     ],
 )

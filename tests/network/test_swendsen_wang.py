@@ -10,7 +10,7 @@ import pytest
 from scipy import sparse
 from scipy.stats import chi2
 
-from bayesprivmrf.chains.swendsen_wang import ClusterMoves
+from bayesprivmrf.chains.heat_bath import ClusterMoves
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.network import IsingNetwork, political_blogs
 

@@ -196,7 +196,7 @@ def test_a_pure_promise_composes_with_an_approximate_one_and_neither_with_a_conc
 
 
 def test_composition_refuses_an_unprotected_release():
-    with pytest.raises(ArgumentError, match="nothing composes with it"):
+    with pytest.raises(ArgumentError, match="nothing composes with an unprotected one"):
         compose(pure(1.0), None)
     with pytest.raises(ArgumentError, match="at least one"):
         compose()

@@ -360,7 +360,7 @@ BAD_MODELS = [
     (lambda: q.coarsened("b", b={"x": [0, 1], 1: [2], "1": []}).bind(NARROW), "one state or more"),
     (lambda: q.coarsened("b", b={"1": [0, 1], 1: [2]}).bind(NARROW), "both print"),
     (lambda: q.weighted("b", matrix=[[1, 2]]).bind(NARROW), "each of the 3 cells"),
-    (lambda: q.pooled([("a",), ("b",)]).bind(NARROW), "same states axis by axis"),
+    (lambda: q.pooled([("a",), ("b",)]).bind(NARROW), "same states in the same order"),
     (lambda: q.sensitivity(q.table("nobody"), NARROW, norm=1), "not declared"),
 ]
 

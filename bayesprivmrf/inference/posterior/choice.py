@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
-from bayesprivmrf.inference.posterior.effort import WORK
+from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_room
 from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.records.chains import MOVES, RecordSampler
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
-from bayesprivmrf.inference.posterior.room import require_records, require_room
 
 if TYPE_CHECKING:
     from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
@@ -75,7 +75,7 @@ class Choice:
         """Return the requested formulation, or the one with the least work, after a forecast of its memory."""
         chosen = self._fitting()
         if isinstance(chosen, RecordSampler):
-            require_records(chosen, self.chains)
+            _require_records(chosen, self.chains)
         return chosen
 
     def other(self, chosen: Formulation) -> str | None:
@@ -247,3 +247,11 @@ def _tells_statistics(evidence: Evidence, formulation: str, concentration: float
             "NoiseAwareMAP."
         )
     return means.tells_all
+
+
+def _require_records(sampler: RecordSampler, chains: int) -> None:
+    """Raise an error that names another formulation if the whole records of all chains would not fit in memory."""
+    needed = chains * sampler.first_total * sampler.bytes_a_record
+    other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
+    remedy = f"take {other}, whose memory does not depend on the number of records"
+    require_memory(f"{chains} chains of {sampler.first_total:,} whole records", needed, remedy, MEMORY)

@@ -30,7 +30,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects
 
-compiled.build("prepare", "collect", "distribute", "tangent")
 _collect, _distribute, _prepare, _tangent = (
     compiled.collect,
     compiled.distribute,
@@ -93,6 +92,8 @@ class Plan:
     @cached_property
     def tape(self) -> Tape:
         """The plan's arrays."""
+        # before any compiled function that calls the sweeps is loaded, and each of these takes a tape
+        compiled.build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
         if not isinstance(engine, CompiledEngine):
             raise ModelError(

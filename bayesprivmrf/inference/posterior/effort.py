@@ -1,4 +1,6 @@
-r"""Work per effective draw of each engine, which `auto` compares, counted in operations instead of seconds.
+r"""Work per effective draw of each engine, which `auto` compares, and the memory that a posterior needs.
+
+Work is counted in operations instead of seconds.
 
 An operation takes about a nanosecond on a core of 2026; only ratios matter. The work per effective draw is the work
 of one draw times the number of draws per effective draw, those of tuning included.
@@ -41,9 +43,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from bayesprivmrf.checks import require_memory
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.marginals import forecast
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
+
+MEMORY = 4 * 2**30
+"""Bytes that the draws may take."""
+_TABLES_A_DRAW = 10
+"""Numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler."""
+LARGEST_DIMENSION = 5000
+"""Largest number of effects of a log-linear model: its preconditioner is dense, 200 MB at this limit."""
 
 WORK = 1.2e11
 """Operations of all chains beyond which sampling is not continued: about a minute on two cores of 2026."""
@@ -174,3 +187,29 @@ def relaxed_work(numbers: int, scale: float) -> float:
     """Return the operations per effective draw of latent numbers, given the smallest Laplace scale."""
     gradients = _GRADIENTS * (1.0 + _KINK * numbers / max(scale, _NARROWEST))
     return gradients * gradient_operations(numbers)
+
+
+def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
+    """Raise an error that names a remedy if draws, effects or exact inference would not fit in memory."""
+    model = evidence.specification
+    cells = max(model.size, evidence.offsets[-1])
+    needed = 8 * _TABLES_A_DRAW * cells * draws
+    remedy = "take fewer `draws` or `chains`, or NoiseAwareMAP, which keeps none"
+    require_memory(f"{draws:,} draws of {cells:,} cells", needed, remedy, MEMORY)
+    states = max(model.cardinalities, default=1)
+    effects = f"the effects of a variable of {states:,} states"
+    require_memory(effects, 8 * states**2, "declare fewer states, or merge the rare ones", MEMORY)
+    if needs_marginals and cells:
+        cost = forecast(model.cardinalities, model.scopes)
+        if not cost.memory_bytes <= MEMORY:
+            raise ModelTooLargeError(
+                f"the log-linear formulation needs exact inference in every step, here with a table of "
+                f"{cost.largest_table:,} cells; use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or "
+                "NaiveMLE(inference='loopy'), or fewer or smaller cliques."
+            )
+        size = Effects.of(model.cardinalities, model.scopes).size
+        if not size <= LARGEST_DIMENSION:
+            raise ModelTooLargeError(
+                f"the log-linear formulation has {size:,} effects here, more than {LARGEST_DIMENSION:,}; use "
+                "NoiseAwareMAP, or fewer or smaller cliques."
+            )

@@ -1,33 +1,26 @@
-r"""Junction forest of a model's own cliques, and its tables cut into rows.
+r"""Rows of a junction forest: its tables cut into conditional distributions, and draws along them.
 
-Cliques are the bags of a junction forest where their maximum spanning forest, edges weighted by the number of
-shared variables, has the running-intersection property: the shared variables of every pair lie in each clique
-between them. That holds if and only if
+`bayesprivmrf.marginals.junction` decides which cliques are joined and which of them is the root. A *row* is one
+distribution of the root's table and the conditional tables of the other cliques: the cells of a clique that share one
+state of its separator. A root is one row, whose separator is empty.
 
-.. math:: \sum_{C} |C| - \sum_{S} |S| = |V|
-
-with S the separators along the forest (Jensen and Jensen 1994, Theorem 1; each variable then induces a tree).
-The joint law is then the root's table times the conditional tables of the others,
-
-.. math:: p(x) = \prod_{C} p(x_{C \setminus S(C)} \mid x_{S(C)}),
-
-and a *row* is one of those distributions: the cells of a clique that share one state of its separator. A root
-is one row, whose separator is empty.
-
-A table of two variables u and v that have the same states, a panel's two visits say, may be cut in two steps
-instead, v given u being drawn as
+A table of two variables u and v with the same states, such as two visits of a panel, may be cut in two steps
+instead. Then v given u is drawn as
 
 .. math:: p(v \mid u) = p(v = u \mid u) \quad\text{or}\quad p(v \ne u \mid u)\, p(v \mid u, v \ne u),
 
-whether it stays, and where it goes to: each a row of its own, whose *inner* cells, stay and go, are sums of cells of
-the model. That is the forest of a larger model, which has "v = u" as a variable beside them, so that all that is done
-along rows is done along these too. (Dirichlet rows of rows are a Dirichlet tree: Dennis 1991.)
+The first step decides whether it stays, the second where it moves. Each is a row of its own, and the *inner* cells
+"stay" and "move" are sums of cells of the model. This is the forest of a larger model that has "v = u" as another
+variable, so that everything that is done along rows is done along these steps too. Dirichlet rows of rows are a
+Dirichlet tree (Dennis 1991).
+
+Arrays of draws are over the forest's cells, in the order of ``forest.cells``, times draws.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -35,11 +28,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.clique_trees import rooted, spanning_forest
+from bayesprivmrf.marginals.junction import junction_trees
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
+# States from which staying and going are two steps: of two states the second step has nothing to choose.
 _FEWEST_STATES = 3
-"""States from which staying and going are two steps: of two states the second step has nothing to choose."""
 
 
 class RowTable(NamedTuple):
@@ -125,45 +119,45 @@ class JunctionForest:
 
     @cached_property
     def places(self) -> IntArray:
-        """Where each possible cell of the model, by its flat position, is in `cells`; shape (possible cells,)."""
+        """Place in `cells` of each possible cell of the model, by its flat position; shape (possible cells,)."""
         return np.argsort(self.cells)[: np.count_nonzero(~self.is_inner)]
 
     @cached_property
     def is_inner(self) -> np.ndarray:
-        """Which cells are sums of others; shape (cells,)."""
+        """Mask of the cells that are sums of others; shape (cells,)."""
         return self.cells >= self.offsets[-1]
 
     @cached_property
     def row_starts(self) -> IntArray:
-        """Where each row begins in `cells`, and the number of cells last; shape (rows + 1,)."""
+        """Start of each row in `cells`, and the number of cells last; shape (rows + 1,)."""
         return self._rows[1]
 
     @cached_property
     def source_starts(self) -> IntArray:
-        """Where each row begins in `sources`, and the length of that last; shape (rows + 1,)."""
+        """Start of each row in `sources`, and the length of that last; shape (rows + 1,)."""
         return self._rows[2]
 
     @cached_property
     def sources(self) -> IntArray:
-        """The cells above that sum to each row's total, as positions in `cells`; none for a root's row."""
+        """Cells of the parent that sum to each row's total, as positions in `cells`; none for a root's row."""
         return self._rows[3]
 
     @cached_property
     def tables(self) -> tuple[RowTable, ...]:
-        """The tables of rows, parents first; every record is in one cell of each."""
+        """Tables of rows, parents first; every record is in one cell of each."""
         return self._cut[0]
 
     @property
     def row_sizes(self) -> IntArray:
-        """R, the number of cells of each row."""
+        """Number R of cells of each row."""
         return np.diff(self.row_starts)
 
     def separator_states(self, clique: int, separator: Sequence[int]) -> IntArray:
-        """State of the separator at each cell of a clique, as one number (C order), shape (cells,)."""
+        """Return the state of a separator at each cell of a clique, as one number (C order), shape (cells,)."""
         return cells_within(self.cardinalities, separator, self.scopes[clique])
 
     def with_inner(self, flat: FloatArray) -> FloatArray:
-        """Numbers of `cells`, inner ones as sums, from the model's: shape (..., offsets[-1]) to (..., cells)."""
+        """Return numbers of `cells`, inner ones as sums, from the model's, shape (..., offsets[-1])."""
         whole = np.zeros((*flat.shape[:-1], self.cells.size))
         whole[..., ~self.is_inner] = flat[..., self.cells[~self.is_inner]]
         for row, inner in reversed(self._inner_rows):
@@ -171,7 +165,7 @@ class JunctionForest:
         return whole
 
     def along_steps(self, log_rows: FloatArray) -> FloatArray:
-        """Log-probabilities of a clique's cells given its separator, from those of the rows: (cells, ...) both."""
+        """Return log-probabilities of cells given their separators, from those of rows, shape (cells, ...)."""
         if not self._inner_rows:
             return log_rows
         whole = log_rows.copy()
@@ -230,7 +224,7 @@ class JunctionForest:
         return tuple(tables), (_concatenated(cells), starts, _starts(sources), _concatenated(sources))
 
     def _steps(self, clique: int, flat: IntArray) -> list[_Step]:
-        """The steps by which a clique's cells at flat positions are drawn, given its separator.
+        """Return the steps by which a clique's cells at flat positions are drawn, given its separator.
 
         Variables come in the order of declaration, so that the law is the same however the clique is written.
         """
@@ -257,13 +251,13 @@ class JunctionForest:
         return states is not None and self.cardinalities[v] >= _FEWEST_STATES and states[u] == states[v]
 
     def _possible(self, clique: int) -> IntArray:
-        """Flat positions of a clique's possible cells, ascending."""
+        """Return the flat positions of a clique's possible cells, ascending."""
         start, stop = self.offsets[clique : clique + 2]
         flat = np.arange(start, stop)
         return flat if self.supported is None else flat[self.supported[start:stop]]
 
     def _above(self, clique: int, place: IntArray) -> dict[int, IntArray]:
-        """The parent's cells at each state of a clique's separator, as positions in `cells`."""
+        """Return the parent's cells at each state of a clique's separator, as positions in `cells`."""
         parent = self.parents[clique]
         flat = self._possible(parent)
         states = self.separator_states(parent, self.separators[clique])[flat - self.offsets[parent]]
@@ -279,10 +273,7 @@ def junction_forest(
     supported: np.ndarray | None = None,
     states: Sequence[Hashable] | None = None,
 ) -> JunctionForest | None:
-    """Junction forest whose bags are the given cliques, or None where the model is not decomposable.
-
-    Each part of the graph is rooted at its clique of most cells; among equals at the one from which the
-    farthest clique is nearest, then at the first. The rule sees the declared model alone.
+    """Return the junction forest whose bags are the given cliques, or None where the model is not decomposable.
 
     Parameters
     ----------
@@ -303,25 +294,13 @@ def junction_forest(
     >>> junction_forest((2, 2, 2), ((0, 1), (1, 2), (0, 2))) is None
     True
     """
-    edges = spanning_forest(scopes)
-    covered = len({v for scope in scopes for v in scope})
-    shared = sum(len(set(scopes[a]) & set(scopes[b])) for a, b in edges)
-    if sum(map(len, scopes)) - shared != covered:
+    trees = junction_trees(cardinalities, scopes)
+    if trees is None:
         return None
-    neighbours: list[list[int]] = [[] for _ in scopes]
-    for a, b in edges:
-        neighbours[a].append(b)
-        neighbours[b].append(a)
-    order, parents = rooted(cardinalities, scopes, neighbours)
-    separators = tuple(
-        tuple(sorted(set(scopes[c]) & set(scopes[p]))) if p >= 0 else () for c, p in enumerate(parents)
-    )
     return JunctionForest(
         cardinalities=tuple(cardinalities),
         scopes=tuple(scopes),
-        order=order,
-        parents=parents,
-        separators=separators,
+        **trees._asdict(),
         supported=supported,
         states=None if states is None else tuple(states),
     )
@@ -333,3 +312,82 @@ def _concatenated(parts: list[np.ndarray]) -> IntArray:
 
 def _starts(parts: list[np.ndarray]) -> IntArray:
     return np.concatenate([[0], np.cumsum([part.size for part in parts], dtype=np.int64)]).astype(np.int64)
+
+
+def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """Draw the logarithms of Dirichlet rows with the given parameters, shape (cells, draws).
+
+    A Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite at any a > 0.
+
+    Raises
+    ------
+    FloatingPointError
+        A parameter is not positive: there is no such law, and going on would favour the emptiest state.
+    """
+    if not (shapes > 0).all():
+        raise FloatingPointError(
+            "a row's Dirichlet parameters must be positive; the relaxed counts are wrong."
+        )
+    logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
+    for start, stop in pairwise(forest.row_starts):
+        row = logs[start:stop]
+        row -= row.max(axis=0)
+        row -= np.log(np.exp(row).sum(axis=0))
+    return logs
+
+
+def draw_tables(
+    forest: JunctionForest, log_rows: FloatArray, total: IntArray, rng: np.random.Generator
+) -> IntArray:
+    """Draw tables of `total` records from each column's distribution, shape (cells, draws)."""
+    tables = np.zeros(log_rows.shape, dtype=np.int64)
+    for start, stop, sources in _rows(forest):
+        margin = tables[sources].sum(axis=0) if sources.size else total
+        row = np.exp(log_rows[start:stop])
+        tables[start:stop] = rng.multinomial(margin, (row / row.sum(axis=0)).T).T
+    return tables
+
+
+def marginals_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
+    """Return probabilities of the cliques' cells, products along the forest, shape (cells, draws)."""
+    margins = np.exp(log_rows)
+    for start, stop, sources in _rows(forest):
+        if sources.size:
+            margins[start:stop] *= margins[sources].sum(axis=0)
+    return margins
+
+
+def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
+    """Return the zero-sum coordinates (`Effects`) of each draw's distribution, shape (draws, d), nats.
+
+    The sum of all rows' log-probabilities is log p(x), so they are potentials already. An effect on variables of
+    a clique with structural zeros does not exist and is NaN.
+    """
+    effects = Effects.of(forest.cardinalities, forest.scopes)
+    flat = np.zeros((log_rows.shape[1], forest.offsets[-1]))
+    own = ~forest.is_inner
+    flat[:, forest.cells[own]] = forest.along_steps(log_rows)[own].T
+    result = effects.coordinates(flat)
+    for scope in _limited_scopes(forest):
+        for position, subset in enumerate(effects.subsets):
+            if set(subset) <= scope:
+                result[:, effects.offsets[position] : effects.offsets[position + 1]] = np.nan
+    return result
+
+
+def _rows(forest: JunctionForest) -> Iterator[tuple[int, int, IntArray]]:
+    """Yield the first and last cell of each row, and the cells of its parent that sum to its total."""
+    bounds = zip(pairwise(forest.row_starts), pairwise(forest.source_starts), strict=True)
+    for (start, stop), (first, last) in bounds:
+        yield int(start), int(stop), forest.sources[first:last]
+
+
+def _limited_scopes(forest: JunctionForest) -> list[set[int]]:
+    """Return the cliques with cells that cannot occur."""
+    if forest.supported is None:
+        return []
+    return [
+        set(scope)
+        for scope, (start, stop) in zip(forest.scopes, pairwise(forest.offsets), strict=True)
+        if not forest.supported[start:stop].all()
+    ]

@@ -1,19 +1,79 @@
-"""The measured tables of an evidence: their latent counts, names, and replicates under the same noise."""
+"""The measured tables of an evidence: names, densities, and replicates under the same noise.
+
+Names are those of variables and tables in trees and PyMC models: text, one dimension a variable, no two alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
+# names that trees and PyMC models use for something else
+_TAKEN = frozenset(
+    {"chain", "draw", "sample", "cell", "noisy_cell", "effect", "order", "table", "total", "scale"}
+)
+# names such as ``marginal[a,b]`` are made of these characters, and files cannot hold a slash
+_REPLACED = str.maketrans({",": ";", "/": "|", "[": "(", "]": ")"})
+
+
+def dimension_names(domain: Domain) -> tuple[str, ...]:
+    """Return the name of each variable's dimension: ``str(variable)``, changed only where that would not work.
+
+    Commas, slashes and brackets are replaced. A name that is empty or in use gets an underscore.
+
+    Examples
+    --------
+    >>> dimension_names(Domain.from_states({"smokes": [0, 1], 7: [0, 1], "draw": [0, 1], "a/b": [0, 1]}))
+    ('smokes', '7', 'draw_', 'a|b')
+    """
+    declared = {str(variable) for variable in domain.variables}
+    names: list[str] = []
+    for own in map(str, domain.variables):
+        name = own.translate(_REPLACED)
+        while not name or name in _TAKEN or name in names or (name != own and name in declared):
+            name += "_"
+        names.append(name)
+    return tuple(names)
+
+
+def state_labels(domain: Domain, position: int) -> np.ndarray:
+    """Return the states of a variable as text, in declared order."""
+    return np.array([str(state) for state in domain.states[position]], dtype=object)
+
+
+def table_name(kind: str, names: Sequence[str], scope: Sequence[int]) -> str:
+    """Return the name of a table in a tree.
+
+    Examples
+    --------
+    >>> table_name("marginal", ("a", "b", "c"), (2, 0))
+    'marginal[c,a]'
+    """
+    return f"{kind}[{','.join(names[v] for v in scope)}]"
+
+
+def scaled_effects(prior: EffectsPrior, names: Sequence[str]) -> list[str]:
+    """Return labels of the learned scales, no two alike: an effect such as ``a,b``, a part of one, or an order."""
+    found: list[str] = []
+    for order, scope in zip(prior.orders, prior.scopes, strict=True):
+        _, _, part = str(order).partition(", ")
+        effect = ",".join(names[v] for v in scope)
+        label = (effect + (f" ({part})" if part else "")) if scope else f"order {order}"
+        while label in found:
+            label += "_"
+        found.append(label)
+    return found
+
 
 def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
-    """Name of each measured table or query; one that was measured several times gets a number from the second on."""
+    """Return the name of each measured table or query, with a number from its second measurement on."""
     names = dimension_names(evidence.specification.domain)
     labels: list[str] = []
     seen: dict[object, int] = {}
@@ -27,7 +87,7 @@ def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
 
 
 def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
-    """Noisy tables that the same mechanisms might have released instead; cells that cannot occur are 0.
+    """Return noisy tables that the same mechanisms might have released instead; cells that cannot occur are 0.
 
     Under an integer law the counts are rounded first, and the noise is of whole numbers.
     """
@@ -40,7 +100,7 @@ def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Gen
 
 
 def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatArray]:
-    """Log density of each noisy table given its latent counts, nats, shape (chain, draw).
+    """Return the log density of each noisy table given its latent counts, nats, shape (chain, draw).
 
     Under an integer law the counts are rounded first.
     """
@@ -53,7 +113,7 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
 
 
 def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> FloatArray:
-    """Answers as an integer law's noise was added to them; a continuous law's as they are."""
+    """Return the answers to which noise was added: whole numbers under an integer law, else as they are."""
     if not evidence.noise[position].is_discrete:
         return counts
     least = -np.inf if evidence.measured_scopes[position] is None else 0.0
@@ -61,7 +121,7 @@ def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> Float
 
 
 def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Noise of that shape, one part of the first axis after the other: a law may use several arrays to draw one."""
+    """Draw noise of a shape, one entry of the first axis after the other: a law may need several arrays for one."""
     drawn = np.empty(shape)
     for first in range(shape[0]):
         drawn[first] = law.draw(shape[1:], rng)
@@ -69,25 +129,25 @@ def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator)
 
 
 def possible_cells(evidence: Evidence, position: int) -> np.ndarray:
-    """Mask of a measured table's cells that may occur, in its own shape."""
+    """Return the mask of a measured table's cells that may occur, in its own shape."""
     start, stop = evidence.offsets[position : position + 2]
     return evidence.possible[start:stop].reshape(evidence.shapes[position])
 
 
 def is_noisy(evidence: Evidence, position: int) -> bool:
-    """Whether a measurement is of counts with noise of mean zero: not exact, nor known within bounds."""
+    """Return True if a measurement has noise of mean zero, and is neither exact nor known within bounds."""
     law = evidence.noise[position]
     return law.variance > 0 and law.kernel != "within"
 
 
 def noisy_table(evidence: Evidence, position: int) -> FloatArray:
-    """One measured table as it was released."""
+    """Return one measured table as it was released."""
     start, stop = evidence.offsets[position : position + 2]
     return evidence.noisy_counts[start:stop].reshape(evidence.shapes[position])
 
 
 def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:
-    """Whether some clique that holds these variables has cells that cannot occur.
+    """Return True if some clique that holds these variables has cells that cannot occur.
 
     The zero-sum effects are then not determined by the distribution: only the possible cells are.
     """

@@ -1,4 +1,4 @@
-"""Which cells of the model's cliques the measured numbers are sums of, and how often they count."""
+"""Cells of the model's cliques that each measured number is a sum of, and rough counts of these cells."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.least_squares import least_squares
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 
@@ -33,7 +35,7 @@ class MeasuredCells:
 
     @classmethod
     def of(cls, evidence: Evidence) -> MeasuredCells:
-        """The cells of one evidence; each measured table is summed from the first clique that holds it."""
+        """Return the cells of one evidence; each measured table is summed from the first clique that holds it."""
         from scipy.sparse import eye_array
 
         cells, targets = evidence.supported, np.flatnonzero(evidence.possible)
@@ -49,3 +51,36 @@ class MeasuredCells:
         """The sums as a sparse matrix by rows: where each measured number begins, the model's cells, and entries."""
         starts = np.searchsorted(self.sums, np.arange(self.targets.size + 1))
         return starts, self.sources, self.entries
+
+
+def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tuple[FloatArray, FloatArray]:
+    """Return the mean noisy count of each cell and its precision, in the order of ``forest.cells``.
+
+    Only tables of whole cliques are used. Where there is none, the total is spread evenly, with precision 0. Answers
+    to other queries are replaced by the tables that fit them best.
+    """
+    if evidence.queries is not None:
+        found = least_squares(evidence)
+        known = np.divide(1, found.variances, out=np.zeros_like(found.counts), where=~found.undetermined)
+        return _of_cells(forest, found.counts, known)
+    precision, weighted = np.zeros((2, forest.offsets[-1]))
+    for position, scope in enumerate(evidence.scopes):
+        home = evidence.specification.parent(scope)
+        if len(scope) == len(forest.scopes[home]):
+            noisy = evidence.offsets[position] + forest.separator_states(home, scope)
+            own = slice(*forest.offsets[home : home + 2])
+            information = 1 / evidence.noise[position].scale ** 2
+            precision[own] += information
+            weighted[own] += information * evidence.noisy_counts[noisy]
+    sizes = np.diff(forest.offsets)
+    even = np.repeat(total / np.maximum(sizes, 1), sizes)
+    counts = np.divide(weighted, precision, out=even, where=precision > 0)
+    return _of_cells(forest, counts, precision)
+
+
+def _of_cells(
+    forest: JunctionForest, counts: FloatArray, precision: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return counts and precisions of the forest's cells, from those of the model's cells; variances add up."""
+    variance = np.divide(1, precision, out=np.full_like(precision, np.inf), where=precision > 0)
+    return forest.with_inner(counts), 1 / forest.with_inner(variance)

@@ -11,7 +11,7 @@ import numpy as np
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.fields import FittedFields, FrankWolfeFit, fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.settings import STEPS_OF_LOGISTIC, default_steps
-from bayesprivmrf.learning.models.saved_map import SavedMap
+from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.select_measure.fit import Fixed
 from bayesprivmrf.learning.select_measure.measurement import select_and_measure
 from bayesprivmrf.model.tables import FloatArray, IntArray

@@ -42,14 +42,14 @@ import numpy as np
 from bayesprivmrf.learning.frank_wolfe.expected_path import ExpectedPath, expected_path
 from bayesprivmrf.learning.frank_wolfe.fields import fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.rare_states import curved_limits
-from bayesprivmrf.learning.intervals.replicates import replicates_of
+from bayesprivmrf.learning.intervals.calibrated import replicates_of
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs
-    from bayesprivmrf.learning.models.ising import LearnedIsing
+    from bayesprivmrf.learning.models.pairwise import LearnedIsing
 
 FEWEST_STEPS, MOST_VARIABLES = 50, 50
 

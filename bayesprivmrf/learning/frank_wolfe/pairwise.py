@@ -19,7 +19,7 @@ from bayesprivmrf.learning.frank_wolfe.settings import (
     written_singles,
 )
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
-from bayesprivmrf.learning.models.saved_map import require_states, written_pairs
+from bayesprivmrf.learning.models.saved import require_states, written_pairs
 from bayesprivmrf.learning.select_measure.fit import Fixed
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource

@@ -29,29 +29,32 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian
 
+#: Bits of the marginals, Q = 2^17: squared lengths of gradients stay below 2^53 for fewer than 2^18 cliques.
 MARGINAL_BITS = 17
+#: Bits of a clipping factor: rounding it down loses a share of at most 2^-13 times the gradient's length.
 WEIGHT_BITS = 13
+#: Bits of the sampling rate, those of a float.
 RATE_BITS = 53
+#: Smallest clip, records: below it all gradients are clipped, and a smaller one would only change the rate.
 SMALLEST_CLIP = 2.0**-8
+#: Potentials are held to this size, nats: exp(-1000) is far below one over any number of records.
 LARGEST_POTENTIAL = 1e3
-"""Potentials are held to this size, far beyond what a record could tell from infinity."""
-
+#: Lattice steps to which an entry of a sum of gradients is held: those of 2^31 records that all point one way.
 LARGEST_SUM = 2**62
-"""Lattice steps to which an entry of a sum of gradients is held: those of 2^31 records that all point one way."""
-
+#: Standard deviation, nats, that the noise may give a potential over all steps by the default learning rate.
 SPREAD = 0.5
-"""Standard deviation, nats, that the noise may give a potential over all steps by the default learning rate."""
-
+#: Largest default learning rate times the largest curvature where the ascent is; ascent is stable below 2.
 STABLE = 1.3
-"""Largest default learning rate times the largest curvature where the ascent is; ascent is stable below 2."""
 
-_CHUNK = 1 << 15
+_CHUNK = 1 << 15  # rows that are summed at a time; the exact sum does not depend on it
 _COUNT_BITS = 16  # of a row's count that are summed at a time: 2^31 records in a chunk at most
-_DRAWN = 1 << 24  # records for which it is drawn at a time whether they are in a sample
-_LOW = (1 << 32) - 1
+_DRAWN = 1 << 24  # records whose coins are drawn at a time: a generator's words depend on it
+_LOW = (1 << 32) - 1  # mask of the lower limb
+# power iterations for the first curvature, and for each later one, which starts at the vector of the one before
 _ITERATIONS, _MORE_ITERATIONS = 50, 3
-_FIRST, _REFRESHED = 50, 5  # the curvature is looked at in each of the first steps, then in one of five
-_SAFETY = 1 - 2.0**-50
+# the curvature is computed in each of the first steps, then in one of five
+_FIRST, _REFRESHED = 50, 5
+_SAFETY = 1 - 2.0**-50  # lessens a quotient by more than its rounding error, see `GradientLattice.factors`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-from .replicates import replicates_of
+from .calibrated import replicates_of
 
 __all__ = [
     "replicates_of",

@@ -31,19 +31,27 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.learning.intervals.replicates import replicates_of
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.checks import positive_finite
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.source import SimulatedNoise
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
 
-_ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4  # shares of the replicates
+# rounds of the search, and the shares of the replicates that each round, the unmoved and the moved models take
+_ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
+# Fewest replicates in a round of the search; arbitrary, enough for a mean answer.
 _FEWEST = 8
+# Least share of a step that a map is taken to answer with, because a search divides by it. Where a map answers with
+# less, the limits are marked, because they may be too narrow.
 _LEAST_SLOPE = 0.2
-"""Least share of a step that a map is taken to answer with: a search divides by it. Where it answers with less, the
-limits are marked, because they may be too narrow."""
+# Quantile of the map's own errors beyond which a parameter counts as found: one in fifty errors does.
 _QUANTILE_OF_ERRORS = 0.98
-_BIN_OF_MEAN, _BIN = 10, 40  # probes
+# probes in a bin of the mean answer and of its quantiles: quantiles at 5 % need some dozens
+_BIN_OF_MEAN, _BIN = 10, 40
+# Share of distinct rows below which equal rows are merged: rows that stand for several take longer each.
+_DISTINCT_SHARE = 0.3
 
 
 def limits(
@@ -241,3 +249,65 @@ class _Reach:
         inner = np.interp(answer, self.y, self.x)
         beyond = np.maximum(answer - self.y[-1], 0.0) + np.minimum(answer - self.y[0], 0.0)
         return inner + beyond / slope
+
+
+def size_of(learned: LearnedParameters, total: float | None) -> float:
+    """Return how many records to simulate: what is given, else the release's number.
+
+    Raises
+    ------
+    ModelError
+        The release does not know its map, or no number of records.
+    """
+    total = learned.total if total is None else positive_finite("total", total)
+    if learned.map is None:
+        raise ModelError(learned._without_map)
+    if total is None:
+        raise ModelError(
+            "`total` must be given where the release knows no number of records; state about how many there were."
+        )
+    return total
+
+
+def replicates_of[Learned: LearnedParameters](
+    learned: Learned, replicates: int, generator: np.random.Generator, total: float | None = None
+) -> list[Learned]:
+    """Return releases learned from simulated records, each of the class of the given one.
+
+    Parameters
+    ----------
+    learned
+        The release.
+    replicates
+        Number of simulated releases.
+    generator
+        Generator that draws the records and the noise.
+    total
+        Number of records to simulate; by default that of the release.
+
+    Raises
+    ------
+    ModelError
+        The release does not know its map, or no number of records.
+    """
+    size = max(round(size_of(learned, total)), 1)
+    assert learned.map is not None
+    result = []
+    for stream in generator.spawn(replicates):
+        codes, _ = learned.solution.codes(size, stream)
+        source, law = SimulatedNoise(stream), learned.total_noise
+        seen = size if law is None else max(int(source.add(np.array([size]), law)[0]), 1)
+        parts = learned.map.learn(*_merged(codes), float(seen), source)
+        result.append(learned.with_parameters(parts))
+    return result
+
+
+def _merged(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
+    """Return the different rows and how often each occurs, where these are few; sums over them are the same."""
+    rows = np.ascontiguousarray(codes)
+    if rows.dtype == np.uint8:
+        keys = rows.view([("", f"V{rows.shape[1]}")]).ravel()
+        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        if len(first) < _DISTINCT_SHARE * len(rows):
+            return rows[first], counts.astype(np.int64)
+    return rows, np.ones(len(rows), dtype=np.int64)

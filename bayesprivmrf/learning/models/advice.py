@@ -8,22 +8,22 @@ from typing import Any
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 
+#: The detail of a release whose fit failed, with the model that stands in for it.
 FALLEN_BACK = "fallen_back"
-"""The detail of a release whose fit failed, with the model that stands in for it."""
 
+#: Line on the support of a model where no released number tells which states have records.
 NO_COUNTS = (
     "not known: no released number counts states, and effects of a state without records are arbitrary"
 )
-"""Line on the support of a model where no released number tells which states have records."""
 
 _SHOWN = 5  # variables whose merged states are named in print
 
+# the remedy for each status that is not a good one
 _ADVICE = {
     Status.NOT_TRUSTED: "do not use its numbers; spend more, or take more records or fewer variables",
     Status.DIVERGED: "do not use its numbers; spend more, or take a smaller model",
     Status.ITERATION_LIMIT: "the fit had not settled; take a smaller model, or more time",
 }
-_FAILED = "the last fit failed, and what was measured last is not in it; spend more, or take a smaller model"
 
 
 def told_status(status: Status, details: Mapping[str, Any]) -> str:
@@ -42,7 +42,9 @@ def told_status(status: Status, details: Mapping[str, Any]) -> str:
     if (stands_in := details.get(FALLEN_BACK)) is not None:
         return f"{status.value}: the fit of all pairs failed, and the model is a smaller one ({stands_in})"
     has_failed = status is Status.STOPPED_EARLY and "refits_that_failed" in details
-    advice = _FAILED if has_failed else _ADVICE.get(status)
+    advice = _ADVICE.get(status)
+    if has_failed:
+        advice = "the last fit failed, and what was measured last is not in it; spend more, or take a smaller model"
     return status.value if advice is None else f"{status.value}: {advice}"
 
 

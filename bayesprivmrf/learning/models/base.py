@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from bayesprivmrf.cards import marked
-from bayesprivmrf.checks import generator, one_of
-from bayesprivmrf.errors import ArgumentError, ReleaseFileError
+from bayesprivmrf.checks import at_least, generator, one_of
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import NO_COUNTS, told_status
 from bayesprivmrf.learning.models.dependence import Dependence
@@ -27,7 +24,6 @@ from bayesprivmrf.model.tables import FloatArray, labelled
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
-from bayesprivmrf.release.codec import Fields, positions
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -129,10 +125,7 @@ class LearnedNetwork(Released, LearnedParameters):
         import networkx as nx
 
         least = 0.0 if threshold is None else threshold
-        if isinstance(least, bool) or not isinstance(least, Real) or not 0 <= least < math.inf:
-            raise ArgumentError(
-                f"`threshold` must be a finite size of at least 0, got {threshold!r}; 0 keeps all that is not zero."
-            )
+        least = at_least("threshold", least, 0)
         one_of("weight", weight, ("largest", "dependence"))
         names = self.domain.variables
         weights = {
@@ -188,7 +181,7 @@ class LearnedNetwork(Released, LearnedParameters):
 
         return Dependence.of(model.cardinalities, model.scopes, self.potentials, draw)
 
-    def _pair_errors(self) -> Mapping[tuple[int, int], float]:
+    def _pair_errors(self) -> Mapping[tuple[int, int], float | None]:
         """Return standard deviations of what `_weighted_pairs` yields, where they cost nothing to know."""
         return {}
 
@@ -287,7 +280,7 @@ class LearnedNetwork(Released, LearnedParameters):
     def sample(
         self,
         size: int,
-        *old: Any,
+        *,
         rng: int | np.random.Generator | None = None,
         method: Literal["independent", "balanced"] = "independent",
     ) -> pd.DataFrame:
@@ -297,8 +290,6 @@ class LearnedNetwork(Released, LearnedParameters):
         ----------
         size
             Number of records, at least 0.
-        *old
-            The seed by position, as in earlier versions; deprecated.
         rng
             Seed or generator.
         method
@@ -310,12 +301,6 @@ class LearnedNetwork(Released, LearnedParameters):
         pandas.DataFrame
             One column a variable, in declared order; declared labels. A `SamplingWarning` says if chains did not mix.
         """
-        if old:
-            (rng,) = old
-            message = (
-                "give the seed by name, `sample(size, rng=...)`; the next version refuses it by position."
-            )
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
         return self.solution.sample(size, rng=generator(rng), method=method)
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -338,15 +323,3 @@ class LearnedNetwork(Released, LearnedParameters):
                 ("support", f"none for {'; '.join(named[:_SHOWN])}{more}: their effects are not determined")
             )
         return [*found, ("privacy", self.privacy_statement())]
-
-
-def restored_support(content: Fields, domain: Domain) -> tuple[tuple[int, ...], ...] | None:
-    """Return the states without support that a file names; ``None`` of files that name none, as older ones do."""
-    if "unsupported" not in content:
-        return None
-    written = content.items("unsupported")
-    if len(written) != len(domain.variables):
-        raise ReleaseFileError(
-            f"`unsupported` must hold one list for each of {len(domain.variables)} variables, got {len(written)}"
-        )
-    return tuple(positions(own, states) for own, states in zip(written, domain.cardinalities, strict=True))

@@ -38,9 +38,10 @@ from scipy.special import xlogy
 from bayesprivmrf.model import CliqueTables
 from bayesprivmrf.model.tables import FloatArray, IntArray, parent
 
+# joint states up to which means are exact, and records where there are more; arbitrary, a second of work
 _MOST_CONFIGURATIONS, _DRAWS = 1 << 12, 1_000
-_SEED = 19570901  # the records of equal models are the same records
-_BLOCK = 1 << 21  # numbers held at once
+_SEED = 19570901  # arbitrary, and fixed: equal models have equal records and numbers
+_BLOCK = 1 << 21  # numbers held at once, 16 MiB
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.base import LearnedNetwork, restored_support
-from bayesprivmrf.learning.models.ising import LearnedIsing
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.pairwise import LearnedIsing
 from bayesprivmrf.learning.models.parameters import Coordinates
-from bayesprivmrf.learning.models.saved_map import map_content, restored_map
-from bayesprivmrf.learning.models.saved_statistics import (
-    restored_statistics,
+from bayesprivmrf.learning.models.saved import (
+    map_content,
+    restored_fields,
     statistics_content,
     statistics_size,
 )
@@ -70,12 +71,16 @@ class LearnedMonomials(LearnedNetwork):
             raise ModelError(
                 "a model of monomials must have two states a variable; use a pairwise model for more."
             )
-        if self.sets.variables != len(self.domain.variables) or h.shape != (len(self.sets),):
-            raise ModelError(
-                f"`coefficients` must hold one number for each of {len(self.sets)} sets, got {h.shape}."
-            )
-        if not np.isfinite(h).all():
-            raise ModelError("`coefficients` must be finite, got NaN or infinity in some entry.")
+        fits = self.sets.variables == len(self.domain.variables) and h.shape == (len(self.sets),)
+        must = f"hold one number for each of {len(self.sets)} sets"
+        require(fits, "coefficients", must, h.shape, error=ModelError)
+        require(
+            np.isfinite(h).all(),
+            "coefficients",
+            "be finite",
+            "NaN or infinity in some entry",
+            error=ModelError,
+        )
         h[0] = 0.0
         h.flags.writeable = False
         object.__setattr__(self, "coefficients", h)
@@ -240,18 +245,8 @@ class LearnedMonomials(LearnedNetwork):
         sets = restored_sets(content, len(domain.variables))
         held = len(sets) + statistics_size(content, domain)
         coefficients, measured = np.split(numbers(array, (held,)), [len(sets)])
-        return cls(
-            domain=domain,
-            sets=sets,
-            coefficients=coefficients,
-            statistics=restored_statistics(content, measured, **stamp),
-            total=content.number("total", optional=True),
-            total_noise=content.law("total_noise", optional=True),
-            map=restored_map(content["map"], cls.parameters, sets),
-            details=content.mapping("details"),
-            unsupported=restored_support(content, domain),
-            **stamp,
-        )
+        known = restored_fields(content, domain, measured, cls.parameters, sets, stamp)
+        return cls(sets=sets, coefficients=coefficients, **known)
 
 
 def sets_content(sets: Monomials, details: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,14 +33,14 @@ import numpy as np
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
+#: The detail of a release that tells of noise alone, with what the noise hides.
 NOISE_HIDES = "noise_hides"
-"""The detail of a release that tells of noise alone, with what the noise hides."""
 
 LEAST_RECORDS, KNOWN = 2.0, 10.0
 """Records, and standard errors of their number, that the estimate of it has at least."""
 
+#: Deviations of its noise from which on a count tells of records.
 CLEAR = 3.0
-"""Deviations of its noise from which on a count tells of records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

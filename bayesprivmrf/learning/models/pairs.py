@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bayesprivmrf.errors import ReleaseFileError
-from bayesprivmrf.learning.models.base import LearnedNetwork, restored_support
+from bayesprivmrf.errors import ModelError, ReleaseFileError
+from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
-from bayesprivmrf.learning.models.saved_map import map_content, restored_map
-from bayesprivmrf.learning.models.saved_statistics import (
-    restored_statistics,
+from bayesprivmrf.learning.models.saved import (
+    map_content,
+    restored_fields,
     statistics_content,
     statistics_size,
 )
@@ -51,6 +51,24 @@ class LearnedPairs(LearnedNetwork):
 
     parameters = ("coupling_matrix", "field_vector")
 
+    def __post_init__(self) -> None:
+        rows, owner = int(self.starts[-1]), self._owner
+        matrix, fields = np.array(self.coupling_matrix, dtype=float), np.array(self.field_vector, dtype=float)
+        if matrix.shape != (rows, rows) or fields.shape != (rows,):
+            what = "variables" if rows == len(self.domain.variables) else "states"
+            raise ModelError(
+                f"`coupling_matrix` and `field_vector` must fit {rows} {what}, got {matrix.shape}."
+            )
+        is_finite = np.isfinite(matrix).all() and np.isfinite(fields).all()
+        if not (is_finite and (matrix == matrix.T).all()) or matrix[owner[:, None] == owner].any():
+            raise ModelError(
+                "`coupling_matrix` must be finite and symmetric with a zero diagonal, where a variable of several "
+                "rows has a block of zeros, and `field_vector` finite."
+            )
+        for name, array in (("coupling_matrix", matrix), ("field_vector", fields)):
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
     @cached_property
     @abstractmethod
     def starts(self) -> IntArray:
@@ -68,11 +86,6 @@ class LearnedPairs(LearnedNetwork):
     @abstractmethod
     def field_tables(self) -> list[FloatArray]:
         """Return the field of each variable as a table of its states."""
-
-    def _keep(self, **arrays: FloatArray) -> None:
-        for name, array in arrays.items():
-            array.flags.writeable = False
-            object.__setattr__(self, name, array)
 
     @cached_property
     def strengths(self) -> FloatArray:
@@ -223,18 +236,8 @@ class LearnedPairs(LearnedNetwork):
         parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
         matrix = np.zeros((width, width))
         matrix[tuple(upper_places(parts[1:3], width))] = parts[3]
-        return cls(
-            domain=domain,
-            total=content.number("total", optional=True),
-            total_noise=content.law("total_noise", optional=True),
-            details=content.mapping("details"),
-            unsupported=restored_support(content, domain),
-            map=restored_map(content["map"], cls.parameters, domain.cardinalities),
-            statistics=restored_statistics(content, parts[4], **stamp),
-            coupling_matrix=matrix + matrix.T,
-            field_vector=parts[0],
-            **stamp,
-        )
+        known = restored_fields(content, domain, parts[4], cls.parameters, domain.cardinalities, stamp)
+        return cls(coupling_matrix=matrix + matrix.T, field_vector=parts[0], **known)
 
 
 def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,4 +1,4 @@
-"""A learned pairwise model: tables of couplings between variables of any number of states."""
+"""Learned models of pairs: an Ising model of two-state variables, and tables for any number of states."""
 
 from __future__ import annotations
 
@@ -14,12 +14,88 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.pairs import LearnedPairs
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Variable
-from bayesprivmrf.model.tables import FloatArray, IntArray, labelled
+from bayesprivmrf.model.tables import FloatArray, IntArray, labelled, plain_array
 
 if TYPE_CHECKING:
     import xarray as xr
 
-_TOLERANCE = 1e-9  # of row sums, relative to the largest entry
+_TOLERANCE = 1e-9  # of row sums of centered tables, relative to the largest entry: rounding is below 1e-12
+_SPINS = np.array([-1.0, 1.0])  # of the first and the second state
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class LearnedIsing(LearnedPairs):
+    r"""A learned Ising model, :math:`P(x) \propto \exp(\tfrac12 x^\top A x + h^\top x)`.
+
+    A variable's first declared state is -1, its second +1.
+
+    Parameters
+    ----------
+    coupling_matrix
+        A, shape (p, p), symmetric with zero diagonal.
+    field_vector
+        h, shape (p,).
+
+    Raises
+    ------
+    ModelError
+        A variable does not have two states, or the arrays do not fit them, are not finite, or A is not symmetric with
+        zero diagonal.
+    """
+
+    kind = "learned-ising"
+    graph_heading = "Largest couplings"
+    has_signs = True
+
+    def __post_init__(self) -> None:
+        if any(states != 2 for states in self.domain.cardinalities):
+            raise ModelError("an Ising model must have two states a variable; use a pairwise model for more.")
+        super().__post_init__()
+
+    @cached_property
+    def starts(self) -> IntArray:
+        """Positions of the variables, and their number: a variable has one row."""
+        return np.arange(len(self.domain.variables) + 1)
+
+    @property
+    def own_states(self) -> IntArray:
+        """The second state of each variable: +1."""
+        return 2 * self.starts[:-1] + 1
+
+    def block(self, first: int, second: int) -> FloatArray:
+        """Return the table of two variables by their positions, shape (2, 2)."""
+        return self.coupling_matrix[first, second] * np.outer(_SPINS, _SPINS)
+
+    def field_tables(self) -> list[FloatArray]:
+        """Return the field of each variable as a table of its two states."""
+        return list(np.multiply.outer(self.field_vector, _SPINS))
+
+    @cached_property
+    def couplings(self) -> xr.DataArray:
+        """A with the variables' names, dimensions ``variable`` and ``other``."""
+        import xarray as xr
+
+        names = plain_array(self.domain.variables)
+        table = xr.DataArray(
+            self.coupling_matrix,
+            dims=("variable", "other"),
+            coords={"variable": names, "other": names},
+            name="couplings",
+        )
+        return marked(table, self.provenance.simulated)
+
+    @cached_property
+    def fields(self) -> xr.DataArray:
+        """Fields h with the variables' names, dimension ``variable``."""
+        import xarray as xr
+
+        names = plain_array(self.domain.variables)
+        table = xr.DataArray(self.field_vector, dims=("variable",), coords={"variable": names}, name="fields")
+        return marked(table, self.provenance.simulated)
+
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of coupled variables, and their coupling."""
+        return ((int(i), int(j), float(self.coupling_matrix[i, j])) for i, j in self._pairs)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -45,20 +121,14 @@ class LearnedPairwise(LearnedPairs):
     kind = "learned-pairwise"
 
     def __post_init__(self) -> None:
-        K = int(self.starts[-1])
-        W, theta = np.array(self.coupling_matrix, dtype=float), np.array(self.field_vector, dtype=float)
-        if W.shape != (K, K) or theta.shape != (K,):
-            raise ModelError(f"`coupling_matrix` and `field_vector` must fit {K} states, got {W.shape}.")
-        if not (np.isfinite(W).all() and np.isfinite(theta).all() and (W == W.T).all()):
-            raise ModelError("`coupling_matrix` must be finite and symmetric, and `field_vector` finite.")
-        owner = self._owner
+        super().__post_init__()
+        W, theta = self.coupling_matrix, self.field_vector
         sums = np.add.reduceat(np.column_stack([W, theta]), self.starts[:-1], axis=0)
         scale = max(np.abs(W).max(initial=0.0), np.abs(theta).max(initial=0.0))
-        if W[owner[:, None] == owner].any() or np.abs(sums).max(initial=0.0) > _TOLERANCE * K * scale:
+        if np.abs(sums).max(initial=0.0) > _TOLERANCE * theta.size * scale:
             raise ModelError(
-                "`coupling_matrix` must be centred and have zero blocks on its diagonal, and `field_vector` centred."
+                "`coupling_matrix` and `field_vector` must be centred: each row of a table sums to 0."
             )
-        self._keep(coupling_matrix=W, field_vector=theta)
 
     @cached_property
     def starts(self) -> IntArray:

@@ -30,12 +30,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, probability, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
-from bayesprivmrf.learning.intervals.replicates import size_of
-from bayesprivmrf.learning.models.saved_map import SavedMap
+from bayesprivmrf.learning.intervals.calibrated import size_of
+from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.solution import LearnedSolution
     from bayesprivmrf.release.base import Provenance
 
+# errors of `interval`
 _NOT_VARIABLES = (
     "`interval` of a learned model is for all its couplings, and takes no variables or `given`; probabilities of "
     "some variables are had from `solution.interval(variables)` after SelectMeasure(rho), and with `given` from "
@@ -57,17 +58,10 @@ _NOT_LINEAR = (
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
 
-_NO_RECORDS = "of a state that may have no record"
-_MOVES = "moves with effects of a state that may have no record"
-_DEAF = "the learner hardly answers to its size, so limits may be too narrow"
-_AT_BOUND = "held by the declared width, which shrinks larger ones"
+# Share of the declared width from which it may hold a variable's parameters. On chains of 5 and 12 variables (1,000
+# to 20,000 records, rho 0.2 and 2), at least half of the variables were at 0.76 of the width or more where it was the
+# true one or less. All were at 0.67 or less where it was twice the true one.
 _HELD = 0.85
-"""Share of the declared width from which it may hold a variable's parameters.
-
-On chains of 5 and 12 variables (1,000 to 20,000 records, rho 0.2 and 2), at least half of the variables were at 0.76
-of the width or more where it was the true one or less. All were at 0.67 or less where it was twice the true one.
-"""
-_UNCOUNTED = "not known whether each state has records"
 
 
 class LearningMap(Protocol):
@@ -145,14 +139,10 @@ class LearnedParameters(ABC):
         """Return the same release with the parameters that a vector holds."""
 
     def labels(self, of: str) -> pd.Index:
-        """Return what the couplings, or the fields, belong to: variables, and states where they have tables.
+        """Return what the couplings, or the fields, belong to; by default the place of each entry of the vector."""
+        import pandas as pd
 
-        Raises
-        ------
-        ModelError
-            The model has no intervals of couplings.
-        """
-        raise ModelError(self._without_map)
+        return pd.RangeIndex(self.vector().size)
 
     def places(self, of: str) -> IntArray:
         """Return where in the vector the entries of `labels` are."""
@@ -259,8 +249,8 @@ class LearnedParameters(ABC):
         one_of("of", of, ("couplings", "fields"))
         if method is not None:
             one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
-        index, places = self.labels(of), self.places(of)
         size, random = size_of(self, total), generator(rng)
+        index, places = self.labels(of), self.places(of)
         limits = None if method == "calibrated" else self._linearised(prob, size, random)
         if method == "linearised" and limits is None:
             raise ArgumentError(_NOT_LINEAR)
@@ -273,13 +263,19 @@ class LearnedParameters(ABC):
         is_absent &= low < high  # entries declared to be 0 stay 0
         marks = [
             Mark(RowStatus.OK, f"{taken} limits"),
-            Mark(RowStatus.PRIOR, _NO_RECORDS, is_absent[places]),
-            Mark(RowStatus.PRIOR, _MOVES, moves[places]),
-            Mark(RowStatus.DOUBTFUL, _DEAF, is_deaf[places]),
-            Mark(RowStatus.MODEL, _AT_BOUND, self._held()[places]),
+            Mark(RowStatus.PRIOR, "of a state that may have no record", is_absent[places]),
+            Mark(RowStatus.PRIOR, "moves with effects of a state that may have no record", moves[places]),
+            Mark(
+                RowStatus.DOUBTFUL,
+                "the learner hardly answers to its size, so limits may be too narrow",
+                is_deaf[places],
+            ),
+            Mark(
+                RowStatus.MODEL, "held by the declared width, which shrinks larger ones", self._held()[places]
+            ),
         ]
         if self.unsupported is None:
-            marks.append(Mark(RowStatus.DOUBTFUL, _UNCOUNTED))
+            marks.append(Mark(RowStatus.DOUBTFUL, "not known whether each state has records"))
         return interval_frame(
             self.vector()[places],
             np.where(is_absent, -np.inf, low)[places],

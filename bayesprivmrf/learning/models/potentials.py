@@ -12,17 +12,12 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
 from bayesprivmrf.learning.models.advice import told_merging
-from bayesprivmrf.learning.models.base import LearnedNetwork, Weight, restored_support
-from bayesprivmrf.learning.models.ising import LearnedIsing
+from bayesprivmrf.learning.models.base import LearnedNetwork, Weight
 from bayesprivmrf.learning.models.pairs import pair_arrays
-from bayesprivmrf.learning.models.pairwise import LearnedPairwise
-from bayesprivmrf.learning.models.saved_statistics import (
-    restored_statistics,
-    statistics_content,
-    statistics_size,
-)
+from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
+from bayesprivmrf.learning.models.saved import restored_fields, statistics_content, statistics_size
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.solution import RoundsSolution, with_intervals
+from bayesprivmrf.learning.rounds.solution import with_intervals
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import Effects
@@ -99,7 +94,7 @@ class LearnedPotentials(LearnedNetwork):
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
         """Declared states that are merged in the fit, by variable; such states have the same dependence on others."""
-        return self.solution.merged_states if isinstance(self.solution, RoundsSolution) else {}
+        return self.solution.merged_states
 
     def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:
         """Return the graph of `LearnedNetwork.graph`; a variable with merged states names them as ``merged``."""
@@ -109,9 +104,7 @@ class LearnedPotentials(LearnedNetwork):
         return graph
 
     def _stands_out(self, first: int, second: int) -> bool:
-        solution = self.solution
-        is_measured = not isinstance(solution, RoundsSolution) or solution.stands_out(first, second)
-        return is_measured and super()._stands_out(first, second)
+        return self.solution.stands_out(first, second) and super()._stands_out(first, second)
 
     def _facts(self) -> list[tuple[str, str]]:
         found = super()._facts()
@@ -189,14 +182,9 @@ class LearnedPotentials(LearnedNetwork):
         """
         return ((i, j, size) for (i, j), (size, _, _) in self._largest_entries.items())
 
-    def _pair_errors(self) -> Mapping[tuple[int, int], float]:
-        solution = self.solution
-        if not isinstance(solution, RoundsSolution):
-            return {}
-        return {
-            pair: solution.effect_error(scope, states)
-            for pair, (_, scope, states) in self._largest_entries.items()
-        }
+    def _pair_errors(self) -> Mapping[tuple[int, int], float | None]:
+        entries, error = self._largest_entries.items(), self.solution.effect_error
+        return {pair: error(scope, states) for pair, (_, scope, states) in entries}
 
     @cached_property
     def _largest_entries(self) -> Mapping[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]]:
@@ -236,17 +224,9 @@ class LearnedPotentials(LearnedNetwork):
         model = restored_model(content, domain)
         held = model.size + statistics_size(content, domain)
         tables, measured = np.split(numbers(array, (held,)), [model.size])
-        return cls(
-            domain=domain,
-            total=content.number("total", optional=True),
-            details=content.mapping("details"),
-            unsupported=restored_support(content, domain),
-            groups=_restored_groups(content, domain),
-            model=model,
-            tables=model.tables(tables),
-            statistics=restored_statistics(content, measured, **stamp),
-            **stamp,
-        )
+        known = restored_fields(content, domain, measured, cls.parameters, None, stamp)
+        groups = _restored_groups(content, domain)
+        return cls(groups=groups, model=model, tables=model.tables(tables), **known)
 
 
 def _restored_groups(content: Fields, domain: Domain) -> tuple[tuple[int, ...], ...] | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import instance_of, require
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.advice import NO_COUNTS
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable
@@ -76,13 +77,10 @@ class LearnedRegression(Released):
     def __post_init__(self) -> None:
         self.domain.index(self.target)
         effects = np.array(self.effects, dtype=float)
-        if (
-            effects.shape != (sum(self.domain.cardinalities),)
-            or not np.isfinite([*effects, self.intercept]).all()
-        ):
-            raise ModelError(
-                f"`effects` must be one finite number a state, got an array of shape {effects.shape}."
-            )
+        fits = effects.shape == (sum(self.domain.cardinalities),)
+        fits = fits and np.isfinite([*effects, self.intercept]).all()
+        seen = f"an array of shape {effects.shape}"
+        require(fits, "effects", "be one finite number a state", seen, error=ModelError)
         effects.flags.writeable = False
         object.__setattr__(self, "effects", effects)
 
@@ -110,16 +108,11 @@ class LearnedRegression(Released):
         ModelError
             A variable or a state is not declared.
         """
-        if not isinstance(states, Mapping):
-            raise ArgumentError(
-                f"`states` must map each variable to one state, got a {type(states).__name__}; "
-                "call it for one row after another, as a dict."
-            )
-        missing = [v for v in self.domain.variables if v != self.target and v not in states]
-        if missing:
-            raise ArgumentError(
-                f"`states` must name every variable but the target, got none for {missing[0]!r}."
-            )
+        remedy = "call it for one row after another, as a dict"
+        states = instance_of("states", states, Mapping, "map each variable to one state", remedy)
+        for variable in self.domain.variables:
+            is_given = variable == self.target or variable in states
+            require(is_given, "states", "name every variable but the target", f"none for {variable!r}")
         starts = np.concatenate([[0], np.cumsum(self.domain.cardinalities)])
         log_odds = self.intercept
         for variable, label in states.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -16,12 +16,13 @@ from bayesprivmrf.inference.criticism import contradictions, learned_contradicti
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, sample
+from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.release import NoisyStatistics
 
 _MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
 _JUDGED = 1 << 24  # bytes of a model up to which it is compared with its measurements, within a second
-_LIBRARY = str(Path(__file__).parents[2])
+_LIBRARY = str(Path(__file__).parents[2])  # the folder of the package, whose lines a warning skips
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -43,6 +44,19 @@ class LearnedSolution(Solution):
         "the learned model's `interval()` is for its couplings; those of tables are had by SelectMeasure(rho), or by "
         "NoiseAwareMAP() from what a mechanism measured, `statistics`, where it kept that"
     )
+
+    @property
+    def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
+        """Declared states that are merged in the fit, by variable; none unless the model was learned in rounds."""
+        return {}
+
+    def stands_out(self, first: int, second: int) -> bool:
+        """Return False if noise and sampling could explain the dependence of two variables, where that is known."""
+        return True
+
+    def effect_error(self, scope: tuple[int, ...], states: Sequence[int]) -> float | None:
+        """Return the standard deviation of an entry of an effect's table, None where it is not known."""
+        return None
 
     @property
     def assumptions(self) -> tuple[str, ...]:

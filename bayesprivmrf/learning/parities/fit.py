@@ -18,7 +18,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.inference.optimize import minimize
-from bayesprivmrf.learning.models.saved_map import SavedMap
+from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.parities.mode import posterior_mode
 from bayesprivmrf.learning.parities.moments import ParityMoments, Point, parity_moments
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums

@@ -65,7 +65,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.models.saved_map import SavedMap
+from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
 from bayesprivmrf.learning.select_measure.fall_back import require_own_fit

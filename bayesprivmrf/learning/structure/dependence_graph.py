@@ -70,8 +70,8 @@ from bayesprivmrf.learning.structure.stability import LARGEST, StableAnswer
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
 
+#: Thresholds to choose from, in steps, about a factor of 2^(1/3) apart: from 0.031 to 0.157.
 THRESHOLDS = (32, 40, 51, 64, 81, 102, 128, 161)
-"""Thresholds to choose from, in steps, about a factor of 2^(1/3) apart: from 0.031 to 0.157."""
 
 
 def excess_range(steps: int, adjacency: Adjacency) -> int:

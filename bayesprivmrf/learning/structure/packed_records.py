@@ -15,12 +15,14 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
+from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.model.tables import IntArray
 
 UNIT = 1024
-"""Steps of a score that are one record."""
+"""Steps of a score that are one record: a power of two, by which scores are rounded to a thousandth of a record."""
 
-_KEPT = 1 << 29  # bytes of counts of single states that are kept
+_KEPT = 1 << 29
+"""Bytes of counts of single states that are kept; arbitrary, as the counts are only computed again beyond it."""
 
 
 def _count_ones(_: Any, word: Any) -> Any:
@@ -31,40 +33,47 @@ def _count_ones(_: Any, word: Any) -> Any:
 _ones: Any = intrinsic(_count_ones)
 
 
-@njit(nogil=True, cache=True)
+@kept()
 def _joint(bits: Any, planes: Any, mask: Any, rows: int) -> Any:
     """Count the masked records in which two bits are set, shape (rows, all)."""
     found = np.zeros((rows, len(bits)), dtype=np.int32)
+    # a record that occurs 5 = 101b times is in planes 0 and 2, with weights 1 and 4
     for plane in range(len(planes)):
         kept = mask & planes[plane]
         for u in range(rows):
             one = bits[u] & kept
+            # the number of ones in the intersection of three bit rows
             for v in range(u, len(bits)):
                 other, count = bits[v], 0
                 for word in range(one.size):
                     count += _ones(one[word] & other[word])
                 found[u, v] += count << plane
+    # the other half by symmetry
     for v in range(rows):
         found[v, :v] = found[:v, v]
     return found
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, **INNER)
 def _stratum(joint: Any, k: Any, m: Any, c: int, d: int, table: Any) -> None:
     """Write the counts of a pair's states, index 0 being any, where two variables have states c and d.
 
     The rows of a variable's later states follow its first, and its number of states: k and m are (first, states).
     """
+    # the rows of the two states; the first state has none, and its counts are those of any less the others
     u, v = k[0] + c if c else 0, m[0] + d if d else 0
     for a in range(table.shape[0]):
         for b in range(table.shape[1]):
             count = np.int64(joint[a, b, u, v])
+            # first state of the one: subtract its other states
             if not c:
                 for other in range(1, k[1]):
                     count -= joint[a, b, k[0] + other, v]
+            # first state of the other
             if not d:
                 for other in range(1, m[1]):
                     count -= joint[a, b, u, m[0] + other]
+            # first states of both: what was subtracted twice is added
             if not c and not d:
                 for one in range(1, k[1]):
                     for other in range(1, m[1]):
@@ -72,12 +81,13 @@ def _stratum(joint: Any, k: Any, m: Any, c: int, d: int, table: Any) -> None:
             table[a, b] = count
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, **INNER)
 def _departure(table: Any) -> int:
     """Return the L1 norm of n n_ab - n_a n_b over all cells, from counts whose index 0 is any.
 
     Each row and column of it adds up to zero, which gives those of the first states.
     """
+    # formula: Σ_ab |n n_ab - n_a n_b|, where cells of first states are minus the sums of their rows and columns
     A, B, total, corner = table.shape[0], table.shape[1], 0, 0
     for a in range(1, A):
         row = 0
@@ -85,6 +95,7 @@ def _departure(table: Any) -> int:
             cell = table[0, 0] * table[a, b] - table[a, 0] * table[0, b]
             total += abs(cell)
             row += cell
+        # the cell of the first state in this row is minus the others' sum
         total += abs(row)
         corner += row
     for b in range(1, B):
@@ -95,7 +106,7 @@ def _departure(table: Any) -> int:
     return total + abs(corner)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, **INNER)
 def _score(departure: int, records: int) -> int:
     """Return the departure over the records, in steps, rounded down; no product leaves 64 bits."""
     if records == 0:
@@ -103,7 +114,7 @@ def _score(departure: int, records: int) -> int:
     return departure // records * UNIT + departure % records * UNIT // records
 
 
-@njit(nogil=True, cache=True)
+@kept()
 def _marginal(joint: Any, first: Any, states: Any) -> Any:
     """Return the scores of all pairs, nothing given, shape (p, p), above the diagonal."""
     p = len(states)
@@ -118,7 +129,7 @@ def _marginal(joint: Any, first: Any, states: Any) -> Any:
     return found
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, **INNER)
 def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
     """Return the score of a pair given two variables, in steps; arguments as for `_stratum`."""
     score = 0
@@ -129,13 +140,13 @@ def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
     return score
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _norm(records: int, one: int, other: int, both: int) -> float:
     """Return the L1 norm of a two by two table from independence, records."""
     return 4.0 * abs(both - np.float64(one) * other / max(records, 1))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy", **INNER)
 def _nearly(joint: Any, u: int, found: Any) -> None:
     """Write the scores of a pair given bit u and each later bit, two states each, but for 2^-10 steps of rounding."""
     for v in range(u + 1, joint.shape[3]):
@@ -155,7 +166,7 @@ def _nearly(joint: Any, u: int, found: Any) -> None:
         found[v] = UNIT * score
 
 
-@njit(nogil=True, cache=True)
+@kept()
 def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> int:
     """Return the least score of a pair given one variable, or given two where all rows are there, if above `stop`.
 
@@ -166,11 +177,13 @@ def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> i
     nearly = np.zeros(p + 1)
     is_binary = states.min() == 2 and states.max() == 2
     best = 1 << 62
+    # all pairs of a variable or none, and a later variable
     for k in range(-1, p if joint.shape[2] > 1 else 0):
         if k in (i, j):
             continue
         if is_binary:
             _nearly(joint, k + 1, nearly)
+        # place and number of states of the first variable; none has one state
         one = (0, 1) if k < 0 else (first[k], states[k])
         for m in range(k + 1, p):
             # rounding down takes less than a step from each of four strata
@@ -182,7 +195,7 @@ def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> i
     return best
 
 
-@njit(nogil=True, cache=True)
+@kept()
 def _raise(joints: Any, first: Any, states: Any, i: int, j: int, top: int, found: Any) -> None:
     """Raise the entries below `top` to the scores of a pair given one or two variables, strata of others added up.
 
@@ -191,13 +204,16 @@ def _raise(joints: Any, first: Any, states: Any, i: int, j: int, top: int, found
     """
     p = len(states)
     table = np.zeros((states[i], states[j]), dtype=np.int64)
+    # all pairs of a variable or none, and a later variable
     for k in range(-1, p if joints.shape[3] > 1 else 0):
         if k in (i, j):
             continue
         one = (0, 1) if k < 0 else (first[k], states[k])
         for m in range(k + 1, p):
+            # a score that reached `top` decides nothing any more
             if m in (i, j) or found[k + 1, m + 1] >= top:
                 continue
+            # sum over the strata of the other variables
             score = 0
             for stratum in range(len(joints)):
                 score += _given(joints[stratum], one, (first[m], states[m]), table)

@@ -19,8 +19,8 @@ from bayesprivmrf.release.file import CLIQUES_VERSION
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Edges of a graph that are printed.
 _SHOWN = 10
-"""Edges of a graph that are printed."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

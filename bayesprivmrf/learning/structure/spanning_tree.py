@@ -35,8 +35,8 @@ from bayesprivmrf.learning.structure.stability import LARGEST
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
 
+# Largest distance stated; it keeps a noisy one inside the integers.
 _MOST = 10**9
-"""Largest distance stated; it keeps a noisy one inside the integers."""
 
 
 def gap_range(adjacency: Adjacency) -> int:

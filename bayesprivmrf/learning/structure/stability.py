@@ -1,6 +1,6 @@
-r"""Letting an answer out where it is stable: propose, test, release.
+r"""Release of an answer where it is stable: propose, test, release.
 
-Let every data set have an answer and a **distance** k, a whole number, so that for neighbours
+Let every data set have an answer and a **distance** k, a whole number, so that for neighbors
 
 1. the distances differ by at most 1;
 2. where the answers differ, both distances are at most 1.
@@ -11,7 +11,7 @@ the answer with it if it reaches :math:`\tau \ge 1`. For :math:`a = e^{-1/b}`,
 .. math:: P(Z \ge \tau) = \frac{a^\tau}{1 + a},
 
 and the smallest :math:`\tau` at which this is at most :math:`\delta` gives :math:`(\epsilon, \delta)`: by the first
-condition the noisy distance is :math:`\epsilon`-private. The answer adds nothing to it where neighbours have the
+condition the noisy distance is :math:`\epsilon`-private. The answer adds nothing to it where neighbors have the
 same. Where they have not, k - 1 is at most 0 on both by the second condition, so that either answer is let out with
 probability at most :math:`\delta`, and any event that lets none out is one of the noisy distance.
 
@@ -27,8 +27,8 @@ import math
 
 from bayesprivmrf.noise import DiscreteLaplace
 
+#: Records from which on no answer is let out: twice the square of the number, a scaled score, fits in 64 bits.
 LARGEST = 2**31 - 1
-"""Records from which on no answer is let out."""
 
 type StableAnswer = tuple[tuple[tuple[int, int], ...], int]
 """Edges of a graph, ascending, and its distance."""

@@ -13,7 +13,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.forest_draws import draw_log_rows, draw_tables
+from bayesprivmrf.inference.posterior.forest import draw_log_rows, draw_tables
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.records.exact_transitions import ExactTransitions
 from bayesprivmrf.model import ModelSpecification

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, specification
 
-from bayesprivmrf.inference.posterior.forest import junction_forest
-from bayesprivmrf.inference.posterior.forest_draws import draw_log_rows, marginals_of
+from bayesprivmrf.inference.posterior.forest import draw_log_rows, junction_forest, marginals_of
 from bayesprivmrf.model import project
 
 DECOMPOSABLE = [name for name in AWKWARD if name not in ("cycle", "three-way")]

@@ -7,7 +7,7 @@ from inference.posterior.drawn import finished_of, formulation_of, release_of
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior import room
+from bayesprivmrf.inference.posterior import effort
 from bayesprivmrf.inference.posterior.latent_counts import refuse_total_outside
 from bayesprivmrf.mechanisms import ExactStatistics
 from bayesprivmrf.privacy import Laplace
@@ -124,7 +124,7 @@ def test_what_would_not_fit_is_refused_before_anything_is_made(monkeypatch):
     edges += [((i, j), (i, j + 1)) for i in range(16) for j in range(15)]
     with pytest.raises(ModelTooLargeError, match=r"NoiseAwareMAP\(inference='loopy'\)"):
         LatentCounts().fit(flat_release(specification(grid, edges)), draws=10)
-    monkeypatch.setattr(room, "LARGEST_DIMENSION", 3)
+    monkeypatch.setattr(effort, "LARGEST_DIMENSION", 3)
     with pytest.raises(ModelTooLargeError, match="effects"):
         LatentCounts().fit(release_of(specification(*AWKWARD["cycle"])), draws=10)
 

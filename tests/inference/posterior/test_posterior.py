@@ -13,7 +13,7 @@ from notebook import html_of
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Posterior, gather, limits_of_draws
-from bayesprivmrf.inference.posterior.names import dimension_names
+from bayesprivmrf.inference.posterior.measured import dimension_names
 from bayesprivmrf.model import Domain
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 from bayesprivmrf.release import NoisyStatistics

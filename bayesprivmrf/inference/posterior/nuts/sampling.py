@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.effort import WORK
+from bayesprivmrf.inference.posterior.effort import MEMORY, WORK
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.nuts.clock import Clock
 from bayesprivmrf.inference.posterior.records.chains import RecordSampler
@@ -24,7 +24,6 @@ from bayesprivmrf.inference.posterior.results.diagnostics import (
     mixing_of,
     saturates,
 )
-from bayesprivmrf.inference.posterior.room import MEMORY
 from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
 
 _OWN = (

@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.posterior.forest import JunctionForest
-from bayesprivmrf.inference.posterior.forest_draws import draw_log_rows, draw_tables, effects_of
-from bayesprivmrf.inference.posterior.forest_measurements import rough_counts
+from bayesprivmrf.inference.posterior.forest import (
+    JunctionForest,
+    draw_log_rows,
+    draw_tables,
+    effects_of,
+)
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
-from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
+from bayesprivmrf.inference.posterior.measured_cells import rough_counts
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.engine import ExactRecords
 from bayesprivmrf.inference.posterior.records.tape import ChainState, RecordTape, record_tape

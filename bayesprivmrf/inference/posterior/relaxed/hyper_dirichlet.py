@@ -32,18 +32,18 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
 from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
-from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
-from bayesprivmrf.inference.posterior.forest_draws import (
+from bayesprivmrf.inference.posterior.forest import (
+    JunctionForest,
     draw_log_rows,
     draw_tables,
     effects_of,
+    junction_forest,
     marginals_of,
 )
-from bayesprivmrf.inference.posterior.forest_measurements import rough_counts
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
-from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
+from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells, rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, RowData, visit_forest
 from bayesprivmrf.inference.posterior.relaxed.noisy_tables import (

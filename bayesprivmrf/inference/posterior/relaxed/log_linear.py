@@ -26,10 +26,9 @@ from bayesprivmrf.inference.posterior.effort import gradient_operations
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
+from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.inference.posterior.names import dimension_names, scaled_effects, table_name
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
-from bayesprivmrf.inference.posterior.record_tables import draw_tables
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.relaxed.noisy_tables import (
@@ -38,6 +37,7 @@ from bayesprivmrf.inference.posterior.relaxed.noisy_tables import (
     target_acceptance,
 )
 from bayesprivmrf.marginals import forecast
+from bayesprivmrf.marginals.sampling import draw_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 

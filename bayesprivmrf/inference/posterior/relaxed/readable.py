@@ -7,7 +7,7 @@ from typing import Any
 
 import pymc as pm
 
-from bayesprivmrf.inference.posterior.names import dimension_names, state_labels, table_name
+from bayesprivmrf.inference.posterior.measured import dimension_names, state_labels, table_name
 from bayesprivmrf.model import ModelSpecification
 
 

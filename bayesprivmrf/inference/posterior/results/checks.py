@@ -21,9 +21,9 @@ from bayesprivmrf.inference.posterior.measured import (
     table_labels,
     whole_counts,
 )
-from bayesprivmrf.inference.posterior.record_tables import draw_tables
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import interval_of_draws
+from bayesprivmrf.marginals.sampling import draw_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, project
 

@@ -15,7 +15,7 @@ from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormat
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
-from bayesprivmrf.inference.posterior.names import dimension_names, table_name
+from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.posterior.results.saving import (

@@ -15,13 +15,16 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.measured import (
+    dimension_names,
     has_zeros,
     log_likelihoods,
     noisy_table,
     replicated_tables,
+    scaled_effects,
+    state_labels,
     table_labels,
+    table_name,
 )
-from bayesprivmrf.inference.posterior.names import dimension_names, scaled_effects, state_labels, table_name
 from bayesprivmrf.inference.posterior.results.checks import effect_cells
 from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.model.effects import Effects

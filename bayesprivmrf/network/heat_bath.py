@@ -1,5 +1,0 @@
-"""The old path of `bayesprivmrf.network.Simulation`."""
-
-from bayesprivmrf.deprecation import moved
-
-__getattr__ = moved(__name__, "bayesprivmrf.network")
