@@ -19,7 +19,6 @@ from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, 
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.choice import Choice
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
 from bayesprivmrf.inference.posterior.nuts.sampling import (
     check_settings,
     draw_posterior,
@@ -30,7 +29,7 @@ from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.posterior.results.tree import build_tree
-from bayesprivmrf.inference.posterior.sampled import Sampler
+from bayesprivmrf.inference.posterior.sampled import Clock, Sampler
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics

@@ -13,8 +13,7 @@ from typing import Any
 from bayesprivmrf.compiled_cache import is_watched
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Clock, Sampled
 
 _SETTINGS = (
     *(

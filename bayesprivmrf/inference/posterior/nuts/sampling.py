@@ -14,7 +14,6 @@ from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
 from bayesprivmrf.inference.posterior.records.chains import RecordSampler
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
@@ -25,7 +24,7 @@ from bayesprivmrf.inference.posterior.results.diagnostics import (
     saturates,
 )
 from bayesprivmrf.inference.posterior.room import MEMORY
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Clock, Sampled, Sampler
 
 _OWN = (
     "draws",

@@ -18,12 +18,10 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import WORK, CellSpread, sweeps_of_records
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
-from bayesprivmrf.inference.posterior.nuts.step_progress import StepProgress, step_progress
 from bayesprivmrf.inference.posterior.records.table_moves import TableState
 from bayesprivmrf.inference.posterior.records.tape import ChainState, RecordTape
 from bayesprivmrf.inference.posterior.results.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
-from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.inference.posterior.sampled import Clock, Sampled, StepProgress, step_progress
 from bayesprivmrf.model.tables import FloatArray
 
 MOVES = 2000

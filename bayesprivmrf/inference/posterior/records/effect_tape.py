@@ -15,9 +15,8 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence, supported_cells
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
-from bayesprivmrf.inference.posterior.preliminary import Preliminary
+from bayesprivmrf.inference.posterior.preliminary import Preliminary, Whitening
 from bayesprivmrf.inference.posterior.records.tape import grouped
-from bayesprivmrf.inference.posterior.whitening import Whitening
 from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, FloatArray, IntArray

@@ -169,8 +169,7 @@ class HyperDirichlet:
         import pymc as pm
         import pytensor.tensor as pt
 
-        from bayesprivmrf.inference.posterior.relaxed.latent_op import declare_latent
-        from bayesprivmrf.inference.posterior.relaxed.readable import declare_tables
+        from bayesprivmrf.inference.posterior.relaxed.latent_op import declare_latent, declare_tables
 
         cells = self._measured
         sizes = {"cell": cells.cells.size, "noisy_cell": cells.targets.size}

@@ -187,8 +187,7 @@ class LogLinear:
         import pymc as pm
         import pytensor.tensor as pt
 
-        from bayesprivmrf.inference.posterior.relaxed.latent_op import declare_latent
-        from bayesprivmrf.inference.posterior.relaxed.readable import declare_tables
+        from bayesprivmrf.inference.posterior.relaxed.latent_op import declare_latent, declare_tables
 
         cells = self._measured
         coords = {"cell": np.arange(cells.cells.size), "noisy_cell": np.arange(cells.targets.size)}
