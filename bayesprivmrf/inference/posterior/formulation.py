@@ -64,6 +64,17 @@ class Finished:
     least: FloatArray | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of `LatentCounts`, which has their meaning, as the engines read them."""
+
+    formulation: str
+    concentration: float | None
+    scale: float | None
+    total_range: tuple[float, float]
+    smoothing: float
+
+
 class Formulation(Protocol):
     """The posterior of one evidence: its density, a PyMC model of it, and how its draws become marginals.
 

@@ -6,10 +6,9 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -98,26 +97,17 @@ class Clock:
         return self.seconds > self.limit
 
 
-class StepProgress(Protocol):
-    """The progress that a sampler reports."""
+class StepProgress:
+    """A progress bar of rich on standard error, which disappears when the sampling ends; or nothing."""
 
-    def reach(self, steps: int) -> None:
-        """The slowest chain has made so many steps."""
-        ...
-
-    def aim(self, steps: int, reason: str) -> None:
-        """The chains now go to so many steps each, for a reason that is shown."""
-        ...
-
-
-class _Bar:
-    """A bar of rich, on standard error, that is gone when the sampling ends."""
-
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, *, is_shown: bool) -> None:
+        self._bar: Any = None
+        if not is_shown:
+            return
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._progress = Progress(
+        self._bar = Progress(
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TextColumn("steps"),
@@ -126,40 +116,36 @@ class _Bar:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._progress.add_task("sampling", total=steps)
+        self._bar.add_task("sampling", total=steps)
 
-    def __enter__(self) -> _Bar:
-        self._progress.start()
+    def __enter__(self) -> StepProgress:
+        if self._bar:
+            self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._bar:
+            self._bar.stop()
 
     def reach(self, steps: int) -> None:
-        self._progress.update(self._task, completed=steps)
+        """Report the steps that the slowest chain has made."""
+        self._update(completed=steps)
 
     def aim(self, steps: int, reason: str) -> None:
-        self._progress.update(self._task, total=steps, description=reason)
+        """Report the steps that each chain will now make, and the reason, which is shown."""
+        self._update(total=steps, description=reason)
+
+    def _update(self, **changes: Any) -> None:
+        if self._bar:
+            self._bar.update(self._bar.task_ids[0], **changes)
 
 
-class _Silent:
-    """Nobody looks."""
-
-    def reach(self, steps: int) -> None:
-        pass
-
-    def aim(self, steps: int, reason: str) -> None:
-        pass
-
-
-def step_progress(steps: int, *, is_shown: bool | None = None) -> AbstractContextManager[StepProgress]:
-    """A bar of so many steps; None shows it where somebody could see it, and where a notebook can draw it."""
-    if is_shown is None:
-        is_shown = is_watched()
-    shown: Any = _Bar(steps) if is_shown and _can_draw() else nullcontext(_Silent())
-    return shown
+def step_progress(steps: int, *, is_shown: bool | None = None) -> StepProgress:
+    """Return a progress bar for a number of steps; None shows it in a terminal or a notebook that can draw it."""
+    is_shown = is_watched() if is_shown is None else is_shown
+    return StepProgress(steps, is_shown=is_shown and _can_draw())
 
 
 def _can_draw() -> bool:
-    """Whether rich draws here without a warning: in a notebook it needs ipywidgets."""
+    """Return True if rich draws here without a warning: in a notebook it needs ipywidgets."""
     return "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None

@@ -12,7 +12,7 @@ from inference.conftest import (
     specification,
     tables_of,
 )
-from inference.posterior.drawn import finished_of
+from inference.posterior.drawn import finished_of, formulation_of
 from scipy.special import gammaln
 from scipy.stats import chisquare, ks_2samp
 
@@ -257,3 +257,14 @@ def test_settings_of_other_priors_and_samplers_are_refused():
             LatentCounts(formulation="exact", **settings).fit(release)
     with pytest.raises(ArgumentError, match="`sampler`"):
         LatentCounts(formulation="exact").fit(release, sampler="pymc")
+
+
+@pytest.mark.parametrize("total", [True, False])
+def test_an_exact_posterior_on_a_cycle_has_the_pymc_model_of_its_relaxed_counts(total):
+    made = release_of(SQUARE, 30, DiscreteLaplace(2.0), 1, total=total)
+    exact, relaxed = (formulation_of(made, formulation=name) for name in ("exact", "log-linear"))
+    assert isinstance(exact, ExactEffects)
+    model, other = exact.model(), relaxed.model()
+    assert set(model.named_vars) == set(other.named_vars)
+    point = other.initial_point()
+    assert model.compile_logp()(point) == other.compile_logp()(point)

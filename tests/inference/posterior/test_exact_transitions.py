@@ -190,5 +190,5 @@ def test_what_a_chain_with_shared_transitions_cannot_take_is_refused():
     for name, value in (("scale", 1.0), ("smoothing", 0.5)):
         with pytest.raises(ArgumentError, match=f"`{name}`"):
             bpm.LatentCounts(**{name: value}).fit(release)
-    with pytest.raises(ArgumentError, match="sampler of its own"):
+    with pytest.raises(ArgumentError, match="does not use NUTS"):
         bpm.LatentCounts().fit(release, target_accept=0.9)

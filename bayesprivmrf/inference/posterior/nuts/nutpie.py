@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numba import cfunc, types
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.formulation import Formulation
@@ -39,22 +40,21 @@ def sample_with_nutpie(
     clock: Clock,
     most: float = math.inf,
 ) -> Sampled | None:
-    """Draw with nutpie until the draws may stop; the other arguments are those of `draw_posterior`.
+    """Draw with nutpie until the chains may stop; the other arguments are those of `draw_posterior`.
 
-    The chains are one sampling: they are tuned once, and wait where they are while their draws are judged. So what is
-    drawn depends on the seed and on the length alone.
+    The chains are tuned once, and wait while their draws are judged. The draws therefore depend on the seed and on
+    the length alone.
 
     Parameters
     ----------
     lengths
-        Steps after tuning at which the chains are looked at, in order. From each length `draws` are kept, evenly
-        spaced.
+        Steps after tuning at which the draws are judged, in order. From each length `draws` are kept, evenly spaced.
     judge, may_stop
-        Add to draws how they have mixed; and tell whether that is enough.
+        Add to draws how they have mixed; and return True if that is enough.
     clock
         When its limit has passed, the draws of the last length that was completed are returned.
     most
-        Operations that the first length may take; infinite where it must be completed, whatever the time.
+        Operations that the first length may take; infinite where it must be completed, however long it takes.
 
     Returns
     -------
@@ -66,10 +66,7 @@ def sample_with_nutpie(
     ArgumentError
         nutpie refuses a setting, or `tune` is 0.
     """
-    if tune < 1:
-        raise ArgumentError(
-            "`tune` must be 1 or more for nutpie, got 0: its step has to be found; 500 is usual."
-        )
+    require(tune >= 1, "tune", "be 1 or more for nutpie", tune, "its step has to be found, and 500 is usual")
     compiling = Clock()
     model = _nutpie_model(formulation.density)
     compile_seconds = compiling.seconds
@@ -124,13 +121,13 @@ def _sampled(
     is_stopped: bool,
     stats: Mapping[str, Any],
 ) -> Sampled:
-    """So many draws, evenly spaced among the steps after tuning."""
+    """Return a number of draws, evenly spaced among the steps after tuning, with all that follows from them."""
     import nutpie
 
     density = formulation.density
     positions, statistics, is_short = steps_made(chains, draws, steps, density.size)
     made = positions.shape[1]
-    if made > draws:  # what follows from a position takes ten times its room
+    if made > draws:  # the numbers that follow from a position take ten times its memory
         kept = np.arange(1, draws + 1) * made // draws - 1
         positions = positions[:, kept]
         statistics = {name: told[:, kept] for name, told in statistics.items()}
@@ -147,7 +144,7 @@ def _sampled(
 
 
 def reason_to_go_on(sampled: Sampled, chains: int) -> str:
-    """Why a sampling goes on, in some words."""
+    """Describe in a few words why a sampling goes on."""
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.r_hat):
         return "the chains have not mixed"
@@ -158,7 +155,7 @@ def reason_to_go_on(sampled: Sampled, chains: int) -> str:
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
-    """Raise at a setting that nutpie does not have, before anything is made for it."""
+    """Raise at a setting that nutpie does not have, before anything is sampled."""
     import nutpie
 
     arguments = set(inspect.signature(nutpie.sample).parameters)
@@ -178,7 +175,7 @@ def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
 
 
 def _nutpie_model(density: Density) -> Any:
-    """The density for nutpie, as one that nutpie compiled itself; chains start around position zero."""
+    """Return the density in the form of one that nutpie compiled; chains start around position zero."""
     from nutpie.compile_pymc import CompiledPyMCModel
 
     def start(seed: int) -> np.ndarray:
@@ -204,7 +201,7 @@ def _nutpie_model(density: Density) -> Any:
 
 @cache
 def _copy() -> Any:
-    """The C function by which nutpie is told what to store: positions as they are."""
+    """Return the C function that computes what nutpie stores: positions as they are."""
     real = types.CPointer(types.double)
 
     @cfunc(types.int64(types.uint64, types.uint64, real, real, types.voidptr), cache=True)
@@ -216,6 +213,7 @@ def _copy() -> Any:
     return copy
 
 
+# nutpie's names of the statistics that both samplers report, and the names that ArviZ and PyMC use
 _NAMES = {
     "diverging": "diverging",
     "depth": "tree_depth",
@@ -226,23 +224,22 @@ _NAMES = {
     "mean_tree_accept": "acceptance_rate",
     "step_size": "step_size",
 }
-"""nutpie's names of what both samplers report, and the names that ArviZ and PyMC use."""
+# milliseconds between two reports of nutpie: often enough for a progress bar, and for Ctrl-C
 _RATE = 50
-"""Milliseconds between two reports of nutpie."""
 
 type Chains = list[tuple[Any, Any]]
 """Record batches of each chain: its draws, and nutpie's statistics."""
 
 
 class NutpieRun:
-    """A sampling in nutpie's threads, which can be stopped, looked at and let go on.
+    """A sampling in nutpie's threads that can be paused, read and continued.
 
     Parameters
     ----------
     model, settings
         The density, and settings of nutpie.
     draws, tune, chains, seed
-        Those of the longest sampling that may become of it.
+        Those of the longest sampling that it may become.
     """
 
     def __init__(
@@ -273,15 +270,15 @@ class NutpieRun:
             ) from error
 
     def _hear(self, progress: Sequence[Any]) -> None:
-        """What a thread of nutpie calls."""
+        """Note how far the chains are; a thread of nutpie calls this."""
         self._steps = min(chain.finished_draws for chain in progress)
         self._gradients = sum(chain.total_num_steps for chain in progress)
 
     def goes_to(self, steps: int, clock: Clock, bar: StepProgress, *, most: float, must_end: bool) -> bool:
-        """Go on until every chain has made so many steps, tuning among them.
+        """Go on until every chain has made a number of steps, those of tuning included.
 
-        False where the time came first, or more gradients than `most` were taken; where the length must end all the
-        same, the bar says so.
+        Return False if the time limit passed first, or more gradients than `most` were taken. Where the length must
+        be completed all the same, the bar says so.
         """
         if self._trace is None:
             self._handle.resume()
@@ -298,21 +295,21 @@ class NutpieRun:
         return True
 
     def look(self) -> Chains:
-        """Return the draws so far; the chains wait."""
+        """Pause the chains, and return the draws so far."""
         if self._trace is not None:
             return self._trace
         self._handle.pause()
         return _batches(self._handle.inspect())
 
     def end(self) -> Chains:
-        """Return the draws; the chains are gone."""
+        """End the chains, and return the draws."""
         if self._trace is None:
             self._trace = _batches(self._handle.abort())
         return self._trace
 
 
 def _batches(trace: Any) -> Chains:
-    """What a trace of nutpie holds, which it gives once."""
+    """Return the record batches of a trace of nutpie, which can be read once."""
     return list(zip(*trace.get_arrow_trace(), strict=True))
 
 
@@ -324,10 +321,10 @@ def gradients_of(chains: Chains, rows: int) -> int:
 def steps_made(
     chains: Chains, draws: int, length: int | None, size: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
-    """Positions and statistics after tuning, of so many steps, or of those that all chains have made.
+    """Return positions and statistics of some steps after tuning, or of those that all chains have made.
 
-    A chain that was stopped before half of the longest one's, or of `draws`, is left out, so that one late chain does
-    not cost the others theirs.
+    A chain with less than half the steps of the longest one, or of `draws`, is left out, so that one slow chain does
+    not cost the draws of the others. Also return True where chains were stopped before `draws` steps.
     """
     warm = [int(np.sum(statistic.column("tuning").to_numpy())) for _, statistic in chains]
     steps = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
@@ -344,7 +341,7 @@ def steps_made(
 
 
 def _column(batch: Any, name: str, start: int, length: int) -> np.ndarray:
-    """Rows of one column of a record batch, one after the other."""
+    """Return some rows of one column of a record batch, flat."""
     import pyarrow as pa
 
     array = pa.array(batch.column(name).slice(start, length))
