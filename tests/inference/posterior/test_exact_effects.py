@@ -259,12 +259,10 @@ def test_settings_of_other_priors_and_samplers_are_refused():
         LatentCounts(formulation="exact").fit(release, sampler="pymc")
 
 
-@pytest.mark.parametrize("total", [True, False])
-def test_an_exact_posterior_on_a_cycle_has_the_pymc_model_of_its_relaxed_counts(total):
-    made = release_of(SQUARE, 30, DiscreteLaplace(2.0), 1, total=total)
-    exact, relaxed = (formulation_of(made, formulation=name) for name in ("exact", "log-linear"))
-    assert isinstance(exact, ExactEffects)
-    model, other = exact.model(), relaxed.model()
-    assert set(model.named_vars) == set(other.named_vars)
-    point = other.initial_point()
-    assert model.compile_logp()(point) == other.compile_logp()(point)
+def test_an_exact_posterior_on_a_cycle_has_the_pymc_model_of_its_relaxed_counts():
+    made = release_of(SQUARE, 30, DiscreteLaplace(2.0), 1, total=False)
+    exact, relaxed = (formulation_of(made, formulation=name).model() for name in ("exact", "log-linear"))
+    assert set(exact.named_vars) == set(relaxed.named_vars)
+    start = relaxed.initial_point()
+    densities = [model.compile_logp(mode="FAST_COMPILE")(start) for model in (exact, relaxed)]
+    assert densities[0] == densities[1]

@@ -670,7 +670,7 @@ def test_an_interruption_of_smaller_steps_keeps_what_was_drawn_before(monkeypatc
         nothing = {name: told[:, :0] for name, told in found.statistics.items()}
         return replace(found, statistics=nothing, is_interrupted=True)
 
-    monkeypatch.setattr(nutpie_sampler, "sample_with_nutpie", sample)
+    monkeypatch.setattr(sampling, "sample_with_nutpie", sample)
     with pytest.warns(SamplingWarning, match="stopped early"):
         posterior = LatentCounts().fit(steep[0], rng=0, chains=2, draws=50, tune=300)
     assert made == [0.65, 0.8]
