@@ -78,9 +78,11 @@ class Choice:
             All engines that were asked for refuse the model, what was measured, or a setting.
         """
         accepted, reasons = [], []
+        # whole records alone satisfy counts without noise, or within bounds
+        asked = "exact" if self.asked.formulation == "auto" and self.is_held else self.asked.formulation
         priors = {"rows": self._of_rows, "effects": self._of_effects, "transitions": self._of_transitions}
         for engine in priors[self._prior]():  # in order of preference
-            if self.asked.formulation not in ("auto", engine.name):
+            if asked not in ("auto", engine.name):
                 continue
             reason = engine.refuses(self.evidence, self.asked)
             if reason is None and engine.name == "exact" and self.asked.smoothing > 0:

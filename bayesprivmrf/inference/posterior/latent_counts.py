@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -40,10 +40,9 @@ from bayesprivmrf.threads import one_blas_thread
 FEW_RECORDS = 0.04
 
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
-# standard errors from the range of a private number of records beyond which an estimate contradicts it: noise alone
-# is as far in two of a billion releases
+# standard errors from the range of a private number of records beyond which an estimate contradicts it:
+# normal noise alone is as far in two of a billion releases, Laplace noise of one number in two of ten thousand
 _CONTRADICTION = 6.0
-_FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear", "exact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +101,7 @@ class LatentCounts:
     has_intervals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        one_of("formulation", self.formulation, _FORMULATIONS)
+        one_of("formulation", self.formulation, get_args(FormulationName.__value__))
         nothing = "a prior without variance leaves nothing to infer"
         if self.concentration is not None:
             positive_finite("concentration", self.concentration, nothing)

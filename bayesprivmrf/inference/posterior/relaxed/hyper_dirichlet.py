@@ -61,6 +61,7 @@ def _refusal(why: str, remedy: str = "formulation='log-linear', 'exact' or 'auto
     return ModelError(f"the hyper-dirichlet formulation {why}; use {remedy}.")
 
 
+# a reason that `_refusal` gives in two places
 _NOT_DECOMPOSABLE = "needs a decomposable model, whose cliques are the bags of a junction forest"
 
 
