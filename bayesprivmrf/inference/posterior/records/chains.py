@@ -17,6 +17,7 @@ from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import WORK, CellSpread, sweeps_of_records
 from bayesprivmrf.inference.posterior.forest import JunctionForest
+from bayesprivmrf.inference.posterior.measured import log_likelihoods
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.nuts.clock import Clock
 from bayesprivmrf.inference.posterior.nuts.step_progress import StepProgress, step_progress
@@ -245,7 +246,7 @@ class RecordSampler:
         values["counts"] = self.in_order(values["counts"])
         return Sampled(
             draws=values,
-            statistics={"lp": self._log_kernel(values["counts"])},
+            statistics={"lp": self._log_density(values["counts"])},
             is_interrupted=shortest < draws,
             is_late=is_late,
             stats={
@@ -255,11 +256,11 @@ class RecordSampler:
             },
         )
 
-    def _log_kernel(self, counts: FloatArray) -> FloatArray:
-        """Log kernel of the noise, shape (chain, draw), nats."""
-        tape = self._tape
-        ratio = np.abs(tape.noisy - self._answers(counts)) / tape.widths
-        return -np.where(tape.absolute, ratio, 0.5 * ratio * ratio).sum(axis=-1)
+    def _log_density(self, counts: FloatArray) -> FloatArray:
+        """Return the log density of the noise, shape (chain, draw), nats."""
+        full = np.zeros((*counts.shape[:-1], self.evidence.specification.size))
+        full[..., self._measured.cells] = counts
+        return sum(log_likelihoods(self.evidence, full).values(), np.zeros(counts.shape[:-1]))
 
     def _answers(self, counts: FloatArray) -> FloatArray:
         """The measured numbers of tables, shape (..., measured numbers)."""

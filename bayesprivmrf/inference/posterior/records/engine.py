@@ -17,7 +17,7 @@ import numpy as np
 
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.records.chains import MOVES, Kept, RecordChain, RecordSampler
-from bayesprivmrf.inference.posterior.records.moves import advance
+from bayesprivmrf.inference.posterior.records.shape_moves import advance
 from bayesprivmrf.inference.posterior.records.tape import ChainState, RecordTape, record_tape
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.model.tables import FloatArray

@@ -23,15 +23,16 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.records.chains import MOVES, Kept, RecordChain, RecordSampler
-from bayesprivmrf.inference.posterior.records.effect_moves import advance_effects
-from bayesprivmrf.inference.posterior.records.effect_tape import (
+from bayesprivmrf.inference.posterior.records.effect_moves import FAR, advance_effects
+from bayesprivmrf.inference.posterior.records.tape import (
+    ChainState,
     EffectTape,
+    RecordTape,
     bag_evidence,
     bag_forest,
     effect_tape,
+    record_tape,
 )
-from bayesprivmrf.inference.posterior.records.followed_moves import FAR
-from bayesprivmrf.inference.posterior.records.tape import ChainState, RecordTape, record_tape
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.model.tables import FloatArray
 

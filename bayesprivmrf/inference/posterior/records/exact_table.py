@@ -17,16 +17,20 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_table
+from bayesprivmrf.inference.posterior.records.bounds import (
+    CONTRADICTION,
+    CrossingError,
+    NestedSums,
+    bounded_sums,
+    half_widths,
+)
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.engine import ExactRecords
-from bayesprivmrf.inference.posterior.records.hard_bounds import bounded_sums, half_widths
-from bayesprivmrf.inference.posterior.records.nested_sums import CONTRADICTION, CrossingError, NestedSums
 from bayesprivmrf.inference.posterior.records.shape_moves import MANY
 from bayesprivmrf.inference.posterior.records.table_moves import (
     TableState,
     TableTape,
     advance_table,
-    log_within,
     rounds_of,
 )
 from bayesprivmrf.inference.posterior.records.tape import grouped
@@ -196,16 +200,3 @@ class ExactTable(ExactRecords):
         return np.moveaxis(rows @ np.moveaxis(counts, -1, 0).reshape(measured.cells.size, -1), 0, -1).reshape(
             *np.shape(counts)[:-1], measured.targets.size
         )
-
-    def _log_kernel(self, counts: FloatArray) -> FloatArray:
-        """Log kernel of the noise, shape (chain, draw), nats."""
-        noisy = self.evidence.noisy_counts[self._measured.targets]
-        gaps, tape = noisy - self._sums(counts), self._table_tape
-        is_open = tape.halves < 0
-        ratio = np.abs(gaps[..., is_open]) / tape.widths[is_open]
-        value = -np.where(tape.absolute[is_open], ratio, 0.5 * ratio * ratio).sum(axis=-1)
-        for m in np.flatnonzero(~is_open):
-            given = tape.halves[m], tape.widths[m], tape.absolute[m]
-            different, places = np.unique(gaps[..., m], return_inverse=True)
-            value += np.array([log_within(one, *given) for one in different])[places].reshape(value.shape)
-        return value

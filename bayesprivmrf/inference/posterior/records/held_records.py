@@ -17,20 +17,23 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
-from bayesprivmrf.inference.posterior.measured import log_likelihoods
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
+from bayesprivmrf.inference.posterior.records.births import move_held
+from bayesprivmrf.inference.posterior.records.bounds import CONTRADICTION
 from bayesprivmrf.inference.posterior.records.chains import MOVES, Kept, RecordChain, RecordSampler
 from bayesprivmrf.inference.posterior.records.effect_moves import advance_effects
-from bayesprivmrf.inference.posterior.records.effect_tape import EffectTape
 from bayesprivmrf.inference.posterior.records.engine import ExactRecords
 from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
 from bayesprivmrf.inference.posterior.records.exact_transitions import ExactTransitions
-from bayesprivmrf.inference.posterior.records.held_moves import HeldTape, move_held
-from bayesprivmrf.inference.posterior.records.held_sums import HeldSums
-from bayesprivmrf.inference.posterior.records.held_tape import held_tape, noisy_tape
-from bayesprivmrf.inference.posterior.records.moves import advance
-from bayesprivmrf.inference.posterior.records.nested_sums import CONTRADICTION
-from bayesprivmrf.inference.posterior.records.tape import RecordTape
+from bayesprivmrf.inference.posterior.records.held import HeldSums
+from bayesprivmrf.inference.posterior.records.shape_moves import advance
+from bayesprivmrf.inference.posterior.records.tape import (
+    EffectTape,
+    HeldTape,
+    RecordTape,
+    held_tape,
+    noisy_tape,
+)
 from bayesprivmrf.inference.posterior.records.transition_moves import advance_transitions
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
@@ -91,8 +94,8 @@ class _Held(RecordSampler):
     def _started(self, chain: RecordChain) -> RecordChain:
         """The chain with records to come that are within all bounds."""
         wanted = self._held.start(chain.total, self._near, chain.rng)
-        inside = np.zeros(self._held_tape.lowest.size, np.int64)
-        chain.parts = {**chain.parts, "wanted": wanted, "inside": inside}
+        chain.parts = {**chain.parts, "wanted": wanted}
+        chain.state = chain.state._replace(inside=np.zeros(self._held_tape.lowest.size, np.int64))
         chain.latent, chain.births = np.zeros((chain.total, chain.latent.shape[1]), np.int64), self.births
         return chain
 
@@ -103,7 +106,7 @@ class _Held(RecordSampler):
             for _ in range(thin):
                 chain.total = move_held(
                     chain.total, MOVES, self.births, self.total_bounds, chain.latent, parts["wanted"], chain.state,
-                    parts["inside"], self._tape, self._held_tape, chain.rng,
+                    self._tape, self._held_tape, chain.rng,
                 )  # fmt: skip
                 chain.parts = parts = {**parts, "wanted": parts["wanted"][:0]}
                 self._move_others(chain, nothing, one)
@@ -116,12 +119,6 @@ class _Held(RecordSampler):
     def _move_others(self, chain: RecordChain, records: np.ndarray, out: Kept) -> None:
         """Move what is not records, given them, and keep a draw."""
         raise NotImplementedError
-
-    def _log_kernel(self, counts: FloatArray) -> FloatArray:
-        """Log density of the noise, shape (chain, draw), nats."""
-        full = np.zeros((*counts.shape[:-1], self.evidence.specification.size))
-        full[..., self._measured.cells] = counts
-        return sum(log_likelihoods(self.evidence, full).values(), np.zeros(counts.shape[:-1]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
