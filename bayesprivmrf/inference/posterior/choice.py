@@ -13,7 +13,8 @@ from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.records.chains import MOVES, RecordSampler
+from bayesprivmrf.inference.posterior.records.chains import MOVES
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 from bayesprivmrf.inference.posterior.room import require_records, require_room
 
@@ -74,13 +75,13 @@ class Choice:
     def formulation(self) -> Formulation:
         """Return the requested formulation, or the one with the least work, after a forecast of its memory."""
         chosen = self._fitting()
-        if isinstance(chosen, RecordSampler):
+        if isinstance(chosen, RecordEngine):
             require_records(chosen, self.chains)
         return chosen
 
     def other(self, chosen: Formulation) -> str | None:
         """Name a formulation to take where the chosen one does not mix; None if none would do within `WORK`."""
-        if isinstance(chosen, RecordSampler):
+        if isinstance(chosen, RecordEngine):
             return chosen.other
         try:
             exact = replace(
@@ -88,7 +89,7 @@ class Choice:
             ).formulation()
         except (ArgumentError, ModelError):
             return None
-        assert isinstance(exact, RecordSampler)
+        assert isinstance(exact, RecordEngine)
         is_many = exact.bytes_a_record > 0 and exact.first_total > _MOST_SWEEPS * MOVES
         return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
 
@@ -139,17 +140,16 @@ class Choice:
             raise ArgumentError(_NO_NUTS.format(other="hyper-dirichlet' or 'log-linear"))
         require_room(self.evidence, self.draws, needs_marginals=is_effects)
         if not is_effects:
-            from bayesprivmrf.inference.posterior.records.engine import ExactRecords
-            from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+            from bayesprivmrf.inference.posterior.records.rows import Rows
+            from bayesprivmrf.inference.posterior.records.table import TableEngine
             from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 
             given: dict[str, Any] = self._common | {"concentration": self.asked.concentration}
             has_one_clique = len(model.scopes) == 1
-            exact = (ExactTable if has_one_clique else ExactRecords)(**given)
-            if self.is_held and not exact.reaches_all:
-                from bayesprivmrf.inference.posterior.records.held_records import HeldRecords
-
-                return HeldRecords(**given)
+            prior = Rows(**given)
+            exact: RecordEngine = RecordEngine(prior=prior)
+            if has_one_clique and (table := TableEngine(prior=prior)).reaches_all:
+                exact = table
             relaxed = HyperDirichlet(**given, smoothing=float(self.asked.smoothing))
             may_be = self.asked.formulation == "auto" and self.asked.smoothing == 0
             may_be = may_be and (has_one_clique or self.evidence.queries is None)
@@ -173,8 +173,7 @@ class Choice:
 
     def _transitions(self) -> Formulation:
         """The exact formulation of a chain of one matrix of transitions."""
-        from bayesprivmrf.inference.posterior.records.exact_transitions import ExactTransitions
-        from bayesprivmrf.inference.posterior.records.held_records import HeldTransitions
+        from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 
         if self.asked.formulation not in ("auto", "exact"):
             raise ModelError(
@@ -193,9 +192,8 @@ class Choice:
                 "`cores`."
             )
         require_room(self.evidence, self.draws, needs_marginals=False)
-        return (HeldTransitions if self.is_held else ExactTransitions)(
-            **self._common, concentration=self.asked.concentration
-        )
+        prior = SharedTransitions(**self._common, concentration=self.asked.concentration)
+        return RecordEngine(prior=prior)
 
     def _tied(self) -> Formulation:
         """The formulation of a model with ties: log-linear where its statistics are measured, else exact."""
@@ -217,14 +215,13 @@ class Choice:
         return self._effects(is_exact=is_exact)
 
     def _effects(self, *, is_exact: bool) -> Formulation:
-        """The formulation with normal effects: of whole records, with or without sums that are held, or relaxed."""
-        from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
-        from bayesprivmrf.inference.posterior.records.held_records import HeldEffects
+        """Return the formulation with normal effects, of whole records or of relaxed counts."""
+        from bayesprivmrf.inference.posterior.records.effects import NormalEffects
         from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
         given: dict[str, Any] = self._common | {"scale": self.asked.scale}
         if is_exact:
-            return (HeldEffects if self.is_held else ExactEffects)(**given)
+            return RecordEngine(prior=NormalEffects(**given))
         return LogLinear(**given, smoothing=float(self.asked.smoothing))
 
 

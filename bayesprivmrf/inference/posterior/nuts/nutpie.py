@@ -18,7 +18,7 @@ from numba import cfunc, types
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.formulation import RelaxedFormulation
 from bayesprivmrf.inference.posterior.nuts.clock import Clock
 from bayesprivmrf.inference.posterior.nuts.nutpie_run import Chains, NutpieRun, gradients_of, steps_made
 from bayesprivmrf.inference.posterior.nuts.step_progress import step_progress
@@ -28,7 +28,7 @@ from bayesprivmrf.inference.posterior.sampled import Sampled
 
 
 def sample_with_nutpie(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     *,
     draws: int,
     tune: int,
@@ -118,7 +118,7 @@ def sample_with_nutpie(
 
 
 def _sampled(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     chains: Chains,
     draws: int,
     steps: int | None,

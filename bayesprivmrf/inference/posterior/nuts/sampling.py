@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.formulation import Finished, Formulation, RelaxedFormulation
 from bayesprivmrf.inference.posterior.nuts.clock import Clock
-from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
     SMALLEST_ESS,
@@ -82,15 +82,12 @@ def draw_posterior(
         The sampling was interrupted before any draw was kept.
     """
     how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
-    if isinstance(formulation, RecordSampler):
+    if isinstance(formulation, RecordEngine):
         sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
     else:
-        sampled = _with_steps_that_hold(
-            partial(_by_nuts, formulation, sampler, how, clock := Clock(time_limit)),
-            formulation,
-            settings,
-            clock,
-        )
+        relaxed, clock = cast("RelaxedFormulation", formulation), Clock(time_limit)
+        sample = partial(_by_nuts, relaxed, sampler, how, clock)
+        sampled = _with_steps_that_hold(sample, relaxed, settings, clock)
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"
@@ -99,7 +96,10 @@ def draw_posterior(
 
 
 def _with_steps_that_hold(
-    sample: Callable[..., Sampled | None], formulation: Formulation, settings: Mapping[str, Any], clock: Clock
+    sample: Callable[..., Sampled | None],
+    formulation: RelaxedFormulation,
+    settings: Mapping[str, Any],
+    clock: Clock,
 ) -> Sampled:
     """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
 
@@ -147,7 +147,7 @@ def _with_steps_that_hold(
 
 
 def _by_nuts(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     sampler: Sampler,
     how: Mapping[str, Any],
     clock: Clock,
@@ -177,7 +177,7 @@ def _by_nuts(
     )
 
 
-def _lengths(formulation: Formulation, draws: int, chains: int) -> list[int]:
+def _lengths(formulation: RelaxedFormulation, draws: int, chains: int) -> list[int]:
     """Steps a chain at which a sampling may end: one length where few draws were asked for, and what memory holds."""
     most = MEMORY / (8 * chains * draws * max(formulation.density.size, 1))
     times = _TIMES if draws >= SMALLEST_ESS else _TIMES[:1]

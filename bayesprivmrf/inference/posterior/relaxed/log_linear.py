@@ -126,11 +126,6 @@ class LogLinear:
         marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
         return marginals + products + gradient_operations(size + model.size)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether counts and N are whole numbers all along."""
-        return False
-
     @cached_property
     def latent(self) -> LatentPrior:
         """The prior of the latent tables."""
@@ -226,7 +221,7 @@ class LogLinear:
             excess=latent.excess,
             information=self._information,
         )
-        finished = self._finished(
+        finished = self.finished(
             effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
         )
         return replace(finished, least=-latent.excess * latent.uniform)
@@ -240,7 +235,7 @@ class LogLinear:
         own = np.diag(self.preliminary.curvature()) - prior.precision(mode.log_scales)
         return np.maximum(own, 0.0) / math.exp(mode.log_total)
 
-    def _finished(
+    def finished(
         self,
         effects: FloatArray,
         marginals: FloatArray,
@@ -263,10 +258,13 @@ class LogLinear:
             prior_fit=self._prior_fit(effects, log_scales),
         )
 
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
+    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each.
+
+        `is_whole` draws a private N in proportion to 1/N on the whole numbers, as whole records have it.
+        """
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
         if self.scale is not None:
             log_scales = np.full((size, prior.count), math.log(self.scale))
         else:
@@ -277,7 +275,7 @@ class LogLinear:
         for k, potentials in enumerate(self._potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
             counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
-        return self._finished(
+        return self.finished(
             effects[np.newaxis],
             marginals[np.newaxis],
             counts[np.newaxis],
