@@ -18,9 +18,10 @@ from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
-from bayesprivmrf.inference.posterior.records.chains import MOVES, RecordSampler
-from bayesprivmrf.inference.posterior.records.engine import ExactRecords
-from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.chains import MOVES
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 from bayesprivmrf.inference.posterior.room import require_records, require_room
@@ -99,27 +100,27 @@ class Choice:
         made: list[Formulation] = [engine.make() for engine in accepted]
         costs = [engine.cost(one) for engine, one in zip(accepted, made, strict=True)] if made[1:] else [0.0]
         chosen: Formulation = made[costs.index(min(costs))]
-        if isinstance(chosen, RecordSampler):
+        if isinstance(chosen, RecordEngine):
             self._require_no_nuts(chosen)
             require_records(chosen, self.chains)
         return chosen
 
     def other(self, chosen: Formulation) -> str | None:
         """Name a formulation to take where the chosen one does not mix; None if none would do within `WORK`."""
-        if isinstance(chosen, RecordSampler):
-            return None if self.is_held else chosen.other
+        if isinstance(chosen, RecordEngine):
+            return chosen.other
         try:
             asked = replace(self.asked, formulation="exact", smoothing=0.0)
             exact = replace(self, asked=asked, is_plain=True).formulation()
         except (ArgumentError, ModelError):
             return None
-        assert isinstance(exact, RecordSampler)
+        assert isinstance(exact, RecordEngine)
         is_many = exact.bytes_a_record > 0 and exact.first_total > _MOST_SWEEPS * MOVES
         return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
 
-    def _require_no_nuts(self, chosen: RecordSampler) -> None:
+    def _require_no_nuts(self, chosen: RecordEngine) -> None:
         if not self.is_plain:
-            other = self.other(chosen)  # pyright: ignore[reportArgumentType]
+            other = self.other(chosen)
             remedy = f", or ask for formulation={other!r}" if other else ""
             raise ArgumentError(
                 "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave "
@@ -159,12 +160,9 @@ class Choice:
         is_forecast = is_table or self.evidence.queries is None
 
         def make_whole() -> Formulation:
-            made = (ExactTable if is_table else ExactRecords)(**given)
-            if not self.is_held or made.reaches_all:
-                return made
-            from bayesprivmrf.inference.posterior.records.held_records import HeldRecords
-
-            return HeldRecords(**given)
+            prior = Rows(**given)
+            table = TableEngine(prior=prior) if is_table else None
+            return table if table is not None and table.reaches_all else RecordEngine(prior=prior)
 
         return (
             _Engine(
@@ -183,26 +181,22 @@ class Choice:
 
     def _of_effects(self) -> tuple[_Engine, ...]:
         # loading these compiles marginal inference, which Dirichlet rows do not need
-        from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
-        from bayesprivmrf.inference.posterior.records.held_records import HeldEffects
+        from bayesprivmrf.inference.posterior.records.effects import NormalEffects
         from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
         given: dict[str, Any] = self._given | {"scale": self.asked.scale}
-        whole = HeldEffects if self.is_held else ExactEffects
         return (
             _Engine(
                 "log-linear", LogLinear.refuses, partial(LogLinear, **given, smoothing=self.asked.smoothing)
             ),
-            _Engine("exact", LogLinear.refuses_prior, partial(whole, **given)),
+            _Engine("exact", LogLinear.refuses_prior, lambda: RecordEngine(prior=NormalEffects(**given))),
         )
 
     def _of_transitions(self) -> tuple[_Engine, ...]:
-        from bayesprivmrf.inference.posterior.records.exact_transitions import ExactTransitions
-        from bayesprivmrf.inference.posterior.records.held_records import HeldTransitions
+        from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 
-        whole = HeldTransitions if self.is_held else ExactTransitions
-        make = partial(whole, **self._given, concentration=self.asked.concentration)
-        return (_Engine("exact", _of_shared_rows, make),)
+        given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
+        return (_Engine("exact", _of_shared_rows, lambda: RecordEngine(prior=SharedTransitions(**given))),)
 
 
 def _of_shared_rows(evidence: Evidence, settings: Settings) -> ArgumentError | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 
@@ -49,7 +49,7 @@ def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> No
             )
 
 
-def require_records(sampler: RecordSampler, chains: int) -> None:
+def require_records(sampler: RecordEngine, chains: int) -> None:
     """Refuse whole records that would not fit in memory, and name a formulation that would."""
     needed = chains * sampler.first_total * sampler.bytes_a_record
     if not needed <= MEMORY:

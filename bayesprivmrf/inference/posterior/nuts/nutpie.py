@@ -20,14 +20,14 @@ from numba import cfunc, types
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.formulation import RelaxedFormulation
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_BFMI
 from bayesprivmrf.inference.posterior.sampled import Clock, Sampled, StepProgress, step_progress
 
 
 def sample_with_nutpie(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     *,
     draws: int,
     tune: int,
@@ -113,7 +113,7 @@ def sample_with_nutpie(
 
 
 def _sampled(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     chains: Chains,
     draws: int,
     steps: int | None,

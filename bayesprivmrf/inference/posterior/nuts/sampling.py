@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.formulation import Finished, Formulation, RelaxedFormulation
 from bayesprivmrf.inference.posterior.nuts.nutpie import refuse_unknown_of_nutpie, sample_with_nutpie
 from bayesprivmrf.inference.posterior.nuts.pymc import refuse_unknown_of_pymc, sample_with_pymc
-from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
     SMALLEST_ESS,
@@ -69,15 +69,12 @@ def draw_posterior(
         The sampling was interrupted before any draw was kept.
     """
     how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
-    if isinstance(formulation, RecordSampler):
+    if isinstance(formulation, RecordEngine):
         sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
     else:
-        sampled = _with_steps_that_hold(
-            partial(_by_nuts, formulation, sampler, how, clock := Clock(time_limit)),
-            formulation,
-            settings,
-            clock,
-        )
+        relaxed, clock = cast("RelaxedFormulation", formulation), Clock(time_limit)
+        sample = partial(_by_nuts, relaxed, sampler, how, clock)
+        sampled = _with_steps_that_hold(sample, relaxed, settings, clock)
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"
@@ -86,7 +83,10 @@ def draw_posterior(
 
 
 def _with_steps_that_hold(
-    sample: Callable[..., Sampled | None], formulation: Formulation, settings: Mapping[str, Any], clock: Clock
+    sample: Callable[..., Sampled | None],
+    formulation: RelaxedFormulation,
+    settings: Mapping[str, Any],
+    clock: Clock,
 ) -> Sampled:
     """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
 
@@ -134,7 +134,7 @@ def _with_steps_that_hold(
 
 
 def _by_nuts(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     sampler: Sampler,
     how: Mapping[str, Any],
     clock: Clock,
@@ -160,7 +160,7 @@ def _by_nuts(
     )
 
 
-def _lengths(formulation: Formulation, draws: int, chains: int) -> list[int]:
+def _lengths(formulation: RelaxedFormulation, draws: int, chains: int) -> list[int]:
     """Return the steps per chain at which a sampling may end: one for few draws, and as many as memory holds."""
     most = MEMORY / (8 * chains * draws * max(formulation.density.size, 1))
     times = _TIMES if draws >= SMALLEST_ESS else _TIMES[:1]

@@ -101,11 +101,6 @@ class RelaxedCounts:
         """Mean acceptance probability for which the sampler's step is tuned."""
         return target_acceptance(self.evidence, self.smoothing)
 
-    @property
-    def is_whole(self) -> bool:
-        """Return True if counts and N are whole numbers in every draw."""
-        return False
-
     @cached_property
     def _measured(self) -> MeasuredCells:
         return MeasuredCells.of(self.evidence)

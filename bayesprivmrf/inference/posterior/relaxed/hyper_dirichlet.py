@@ -76,6 +76,8 @@ class HyperDirichlet(RelaxedCounts):
     ----------
     concentration
         α > 0, prior counts per cell; 1 is uniform on each row's simplex. None learns them.
+    is_cut
+        Whether rows of learned shapes may be cut into steps (`forest`); moves that keep exact sums take whole rows.
     evidence, total, total_range, smoothing
         Those of `RelaxedCounts`.
 
@@ -86,6 +88,7 @@ class HyperDirichlet(RelaxedCounts):
     """
 
     concentration: float | None = None
+    is_cut: bool = True
 
     _of_whole_numbers: ClassVar[bool] = True
 
@@ -189,19 +192,22 @@ class HyperDirichlet(RelaxedCounts):
         order = np.argsort(np.argsort(self.forest.cells))
         flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (latent, shapes))
         whole = np.maximum(np.rint(flat), 0.0)
-        return self._finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
+        return self.finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
 
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
+    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each.
+
+        `is_whole` draws a private N in proportion to 1/N on the whole numbers, as whole records have it.
+        """
         forest = self.forest
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))
         counts[0][:, np.sort(forest.cells)[: forest.places.size]] = draw_tables(forest, log_rows, total, rng)[
             forest.places
         ].T
-        return self._finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
+        return self.finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     @property
     def forest(self) -> JunctionForest:
@@ -212,7 +218,7 @@ class HyperDirichlet(RelaxedCounts):
     @cached_property
     def _forest(self) -> JunctionForest | None:
         model = self.evidence.specification
-        in_steps = self.concentration is None and len(model.scopes) > 1
+        in_steps = self.is_cut and self.concentration is None and len(model.scopes) > 1
         return junction_forest(
             model.cardinalities,
             model.scopes,
@@ -274,7 +280,7 @@ class HyperDirichlet(RelaxedCounts):
         places = (rng.logistic(size=(size, 1)) - data.total[2]) / data.total[3]
         return np.concatenate([rows, places, shape_positions], axis=1)
 
-    def _finished(
+    def finished(
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
         """What follows from the rows' log-probabilities and shapes, (possible cells, draws) both."""

@@ -204,7 +204,7 @@ class LogLinear(RelaxedCounts):
             excess=latent.excess,
             information=self._information,
         )
-        finished = self._finished(
+        finished = self.finished(
             effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
         )
         return replace(finished, least=-latent.excess * latent.uniform)
@@ -218,7 +218,7 @@ class LogLinear(RelaxedCounts):
         own = np.diag(self.preliminary.curvature()) - prior.precision(mode.log_scales)
         return np.maximum(own, 0.0) / math.exp(mode.log_total)
 
-    def _finished(
+    def finished(
         self,
         effects: FloatArray,
         marginals: FloatArray,
@@ -250,10 +250,13 @@ class LogLinear(RelaxedCounts):
             prior_fit=(1 - squares).sum(axis=-1) / math.sqrt(2 * max(squares.shape[-1], 1)),
         )
 
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
+    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each.
+
+        `is_whole` draws a private N in proportion to 1/N on the whole numbers, as whole records have it.
+        """
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
         if self.scale is not None:
             log_scales = np.full((size, prior.count), math.log(self.scale))
         else:
@@ -264,7 +267,7 @@ class LogLinear(RelaxedCounts):
         for k, potentials in enumerate(self._potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
             counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
-        return self._finished(
+        return self.finished(
             effects[np.newaxis],
             marginals[np.newaxis],
             counts[np.newaxis],
