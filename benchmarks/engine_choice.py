@@ -25,9 +25,9 @@ from arviz_stats.base import array_stats
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.posterior.nuts.sampling import draw_posterior
-from bayesprivmrf.inference.posterior.records.chains import RecordSampler
-from bayesprivmrf.inference.posterior.records.engine import ExactRecords
-from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import Laplace
@@ -79,7 +79,7 @@ def evidence(model: str, records: int, scale: float, seed: int) -> Evidence:
     return gather(NoisyStatistics.from_tables(network, noisy, noise=Laplace(scale)))
 
 
-def effort_of(formulation: ExactRecords | HyperDirichlet) -> tuple[float, float]:
+def effort_of(formulation: RecordEngine | HyperDirichlet) -> tuple[float, float]:
     """Return processor seconds, and operations in units of 10^9, per `EFFECTIVE` effective draws."""
     begin = time.process_time()
     sampled = draw_posterior(
@@ -87,7 +87,7 @@ def effort_of(formulation: ExactRecords | HyperDirichlet) -> tuple[float, float]
     )
     spent = time.process_time() - begin
     work = sampled.work
-    if isinstance(formulation, RecordSampler):
+    if isinstance(formulation, RecordEngine):
         work = 2 * (200 + 300) * formulation.operations_a_sweep
     numbers = np.concatenate(
         [np.reshape(sampled.draws[name], (2, 300, -1)) for name in formulation.judged], axis=-1
@@ -114,15 +114,22 @@ def main() -> None:
     parser.add_argument("--scales", type=float, nargs="+", default=SCALES)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    for engine in (ExactRecords, HyperDirichlet):  # load what is compiled
-        effort_of(engine(evidence=evidence("pairs", 100, 1.0, 0)))
-    effort_of(ExactTable(evidence=evidence("table", 100, 1.0, 0)))
+    pairs, table = evidence("pairs", 100, 1.0, 0), evidence("table", 100, 1.0, 0)
+    for engine in (  # load what is compiled
+        RecordEngine(prior=Rows(evidence=pairs)),
+        HyperDirichlet(evidence=pairs),
+        TableEngine(prior=Rows(evidence=table)),
+    ):
+        effort_of(engine)
     for model in options.models:
-        whole = ExactTable if len(MODELS[model][1]) == 1 else ExactRecords
+        whole = TableEngine if len(MODELS[model][1]) == 1 else RecordEngine
         for records in map(int, options.records):
             for scale in options.scales:
                 found = evidence(model, records, scale, options.seed)
-                engines = {"exact": whole(evidence=found), "hyper-Dirichlet": HyperDirichlet(evidence=found)}
+                engines = {
+                    "exact": whole(prior=Rows(evidence=found)),
+                    "hyper-Dirichlet": HyperDirichlet(evidence=found),
+                }
                 least = min(engine.work for engine in engines.values())
                 efforts = {
                     name: effort_of(engine) if engine.work <= FAR * least else (math.inf, math.inf)

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/table_rounds.py
 
-Tables of whole counts (`ExactTable`) of 4, 9, 36 cells, 200 or 500 records of a Dirichlet law, N private; seed 0.
+Tables of whole counts (`TableEngine`) of 4, 9, 36 cells, 200 or 500 records of a Dirichlet law, N private; seed 0.
 Two chains of 1,000 draws after 300 of tuning, each sweep as installed (`thin` 1) and four sweeps a draw; the fewest
 effective draws are over counts, N and the logarithms of the population's probabilities. Seconds of one processor.
 """
@@ -16,7 +16,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.records.table_moves import rounds_of
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteLaplace
@@ -28,13 +29,15 @@ CASES = ((2, 200, 1.0, 1.0), (2, 200, 1.0, 20.0), (3, 500, 0.5, 5.0), (6, 500, 0
 
 def formulation(
     states: int, records: int, concentration: float, scale: float, rng: np.random.Generator
-) -> ExactTable:
+) -> TableEngine:
     """The posterior of a release of one table."""
     network = declare(states={"a": list(range(states)), "b": list(range(states))}, cliques=[("a", "b")])
     law = DiscreteLaplace(scale)
     counts = rng.multinomial(records, rng.dirichlet(np.full(states * states, concentration)))
     noisy = (counts + law.draw(counts.shape, rng)).reshape(states, states)
-    return ExactTable(evidence=gather(NoisyStatistics.from_tables(network, {("a", "b"): noisy}, noise=law)))
+    return TableEngine(
+        prior=Rows(evidence=gather(NoisyStatistics.from_tables(network, {("a", "b"): noisy}, noise=law)))
+    )
 
 
 def main() -> None:

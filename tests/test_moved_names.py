@@ -1,33 +1,10 @@
-"""Paths that the documentation once named go on working for one version, and say where the name is now."""
+"""Names that the documentation once gave are still where they were."""
 
 from __future__ import annotations
 
 import importlib
 import re
 import warnings
-
-import pytest
-
-MOVED = [
-    ("bayesprivmrf.mechanisms.randomness", "noise_source", "bayesprivmrf.noise"),
-]
-
-
-@pytest.mark.parametrize(("old", "name", "new"), MOVED)
-def test_a_name_at_its_old_path_is_the_name_at_its_new_one_and_warns(old, name, new):
-    module = importlib.import_module(old)
-    with pytest.warns(DeprecationWarning, match=f"{old}.{name} is now {new}.{name}") as caught:
-        found = getattr(module, name)
-    assert found is getattr(importlib.import_module(new), name)
-    assert caught[0].filename == __file__
-
-
-@pytest.mark.parametrize("old", sorted({old for old, _, _ in MOVED}))
-def test_an_old_path_has_no_other_names_and_no_other_dunders(old):
-    module = importlib.import_module(old)
-    for name in ("nothing", "__wrapped__"):
-        assert not hasattr(module, name)
-
 
 DOCUMENTED = """
 -: Adjacency CGM CliqueTables Domain LatentCounts ModelSpecification NaiveMLE NoiseAwareMAP NoisyStatistics
@@ -49,7 +26,6 @@ mechanisms: DPSGD ExactStatistics GaussianStatistics LaplaceStatistics Ledger Me
   ObjectivePerturbation ParityQueries PrivateFrankWolfe PrivateLogisticRegression SelectMeasure Stamp
   StatisticsMechanism available_mechanisms
 mechanisms.calibration: discrete_laplace_laws
-mechanisms.randomness: noise_source
 model: CliqueTables Domain ModelSpecification declare
 model.declaration_file: Declaration RecodingRule read_declaration
 network: EstimateLaw IsingNetwork NetworkData NetworkEstimate PseudoLikelihood icpsr_22140

@@ -12,8 +12,8 @@ from scipy.special import gammaln
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
-from bayesprivmrf.inference.posterior.records.held_records import HeldEffects
+from bayesprivmrf.inference.posterior.records.effects import NormalEffects
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.model import markov_chain
 from bayesprivmrf.privacy import Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -82,7 +82,9 @@ def test_the_posterior_of_waves_is_the_sum_over_all_tables_of_each_wave():
     total, model = 5, specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
     values, law = [np.array([3.0, 0.0, 0.5, -1.0]), np.array([0.5, 1.0, -0.5, 2.0])], Laplace(1.0)
     waves = [NoisyStatistics.from_tables(model, {("a", "b"): v.reshape(2, 2)}, noise=law) for v in values]
-    formulation = ExactEffects(evidence=gather(waves, population="waves"), scale=1.0, total=total)
+    formulation = RecordEngine(
+        prior=NormalEffects(evidence=gather(waves, population="waves"), scale=1.0, total=total)
+    )
     prior = populations(formulation, 8000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     assert prior == pytest.approx(share[:, :, np.newaxis] * p[:, np.newaxis], abs=1e-12)
@@ -119,7 +121,7 @@ def test_the_posterior_of_waves_of_public_sizes_is_the_sum_over_all_tables_of_ea
         for v, size in zip(values, sizes, strict=True)
     ]
     formulation = formulation_on(gather(waves, population="waves"), 10, scale=1.0)
-    assert isinstance(formulation, HeldEffects)
+    assert formulation.prior.keeps_sums
     prior = populations(formulation, 20_000, 3).marginals[0].reshape(-1, 2, 4)
     share, p = prior.sum(2), prior.sum(1)
     parts, firsts = [], []

@@ -1,43 +1,53 @@
-"""Which formulation of the posterior a model, its measurements and the settings of `LatentCounts` come to."""
+"""Choice of the engine: each says what it refuses and what it costs, and the cheapest of the others is taken.
+
+A model and the settings come to one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
+steps of a chain share. Each prior has one or two engines, of whole records and of relaxed counts. Whole records are
+forecast against relaxed counts under Dirichlet rows alone; the engines of normal effects have no forecast, and the
+first that fits is taken, which is that of relaxed counts.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple
 
 from bayesprivmrf.checks import require_memory
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_room
-from bayesprivmrf.inference.posterior.forest import junction_forest
-from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.records.chains import MOVES, RecordSampler
+from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
+from bayesprivmrf.inference.posterior.records.chains import MOVES
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.table import TableEngine
+from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
-
-
+# sweeps that visit all records once, beyond which forecasts of whole records are far too low (docs/benchmarks.md,
+# *Choice of the engine*)
 _MOST_SWEEPS = 100
-"""Sweeps that visit all records once, beyond which forecasts of whole records are far too low (docs/benchmarks.md,
-*Choice of the engine*)."""
-_NO_NUTS = (
-    "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave out "
-    "`sampler` and all settings except `cores` and `progress_bar`, or ask for formulation='{other}'."
-)
+
+
+class _Engine(NamedTuple):
+    """An engine: name of its formulation, what it refuses, how it is made, and its operations per effective draw."""
+
+    name: Literal["exact", "hyper-dirichlet", "log-linear"]
+    refuses: Callable[[Evidence, Settings], BayesPrivMRFError | None]
+    make: Callable[[], Formulation]
+    cost: Callable[[Any], float] = lambda made: 0.0  # no forecast
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The facts that decide the formulation.
+    """The facts that decide the engine.
 
     Parameters
     ----------
     asked
-        The estimator, whose settings are asked for.
+        Settings of the estimator.
     evidence
         The evidence: what was measured.
     draws
@@ -49,7 +59,7 @@ class Choice:
         setting of a sampler never changes the model.
     """
 
-    asked: LatentCounts
+    asked: Settings
     evidence: Evidence
     draws: int
     is_plain: bool
@@ -60,9 +70,81 @@ class Choice:
         """Whether counts are known without noise, or within bounds."""
         return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
 
+    def formulation(self) -> Formulation:
+        """Return the requested formulation, or the one with the least work, after a forecast of its memory.
+
+        Raises
+        ------
+        ArgumentError, ModelError, ModelTooLargeError
+            All engines that were asked for refuse the model, what was measured, or a setting.
+        """
+        accepted, reasons = [], []
+        # whole records alone satisfy counts without noise, or within bounds
+        asked = "exact" if self.asked.formulation == "auto" and self.is_held else self.asked.formulation
+        priors = {"rows": self._of_rows, "effects": self._of_effects, "transitions": self._of_transitions}
+        for engine in priors[self._prior]():  # in order of preference
+            if asked not in ("auto", engine.name):
+                continue
+            reason = engine.refuses(self.evidence, self.asked)
+            if reason is None and engine.name == "exact" and self.asked.smoothing > 0:
+                reason = ArgumentError(
+                    "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
+                )
+            if reason is None:
+                accepted.append(engine)
+            else:
+                reasons.append(reason)
+        if not accepted:
+            raise reasons[0]
+        require_room(self.evidence, self.draws, needs_marginals=self._prior == "effects")
+        made: list[Formulation] = [engine.make() for engine in accepted]
+        costs = [engine.cost(one) for engine, one in zip(accepted, made, strict=True)] if made[1:] else [0.0]
+        chosen: Formulation = made[costs.index(min(costs))]
+        if isinstance(chosen, RecordEngine):
+            self._require_no_nuts(chosen)
+            _require_records(chosen, self.chains)
+        return chosen
+
+    def other(self, chosen: Formulation) -> str | None:
+        """Name a formulation to take where the chosen one does not mix; None if none would do within `WORK`."""
+        if isinstance(chosen, RecordEngine):
+            return chosen.other
+        try:
+            asked = replace(self.asked, formulation="exact", smoothing=0.0)
+            exact = replace(self, asked=asked, is_plain=True).formulation()
+        except (ArgumentError, ModelError):
+            return None
+        assert isinstance(exact, RecordEngine)
+        is_many = exact.bytes_a_record > 0 and exact.first_total > _MOST_SWEEPS * MOVES
+        return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
+
+    def _require_no_nuts(self, chosen: RecordEngine) -> None:
+        if not self.is_plain:
+            other = self.other(chosen)
+            remedy = f", or ask for formulation={other!r}" if other else ""
+            raise ArgumentError(
+                "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave "
+                f"out `sampler` and all settings except `cores` and `progress_bar`{remedy}."
+            )
+
+    @cached_property
+    def _prior(self) -> Literal["rows", "effects", "transitions"]:
+        """The prior that is asked for by name, or else that of the model."""
+        if self.asked.formulation == "hyper-dirichlet":
+            return "rows"
+        if self.asked.formulation == "log-linear":
+            return "effects"
+        model = self.evidence.specification
+        if model.shares_transitions:
+            return "transitions"
+        has_rows = not (model.is_restricted or model.levels or model.ordinal) and is_decomposable(
+            self.evidence
+        )
+        return "rows" if has_rows else "effects"
+
     @property
-    def _common(self) -> dict[str, Any]:
-        """The settings that every formulation is given."""
+    def _given(self) -> dict[str, Any]:
+        """The settings that every engine is given."""
         evidence = self.evidence
         return {
             "evidence": evidence,
@@ -71,187 +153,64 @@ class Choice:
             "total_range": self.asked.total_range,
         }
 
-    def formulation(self) -> Formulation:
-        """Return the requested formulation, or the one with the least work, after a forecast of its memory."""
-        chosen = self._fitting()
-        if isinstance(chosen, RecordSampler):
-            _require_records(chosen, self.chains)
-        return chosen
+    def _of_rows(self) -> tuple[_Engine, ...]:
+        given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
+        is_table = len(self.evidence.specification.scopes) == 1
+        # the forecast was not fitted to queries of several cliques
+        is_forecast = is_table or self.evidence.queries is None
 
-    def other(self, chosen: Formulation) -> str | None:
-        """Name a formulation to take where the chosen one does not mix; None if none would do within `WORK`."""
-        if isinstance(chosen, RecordSampler):
-            return chosen.other
-        try:
-            exact = replace(
-                self, asked=replace(self.asked, formulation="exact", smoothing=0.0), is_plain=True
-            ).formulation()
-        except (ArgumentError, ModelError):
-            return None
-        assert isinstance(exact, RecordSampler)
-        is_many = exact.bytes_a_record > 0 and exact.first_total > _MOST_SWEEPS * MOVES
-        return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
+        def make_whole() -> Formulation:
+            prior = Rows(**given)
+            table = TableEngine(prior=prior) if is_table else None
+            return table if table is not None and table.reaches_all else RecordEngine(prior=prior)
 
-    def _fitting(self) -> Formulation:
-        """Return the requested formulation, or the one with the least work."""
-        model = self.evidence.specification
-        if self.is_held:
-            self._refuse_relaxed()
-        if model.shares_transitions:
-            return self._transitions()
-        if model.is_restricted:
-            return self._tied()
-        is_decomposable = (
-            junction_forest(model.cardinalities, model.scopes, self.evidence.supported) is not None
-        )
-        name, has_parts = self.asked.formulation, bool(model.levels or model.ordinal)
-        if name == "auto":
-            name = "hyper-dirichlet" if is_decomposable and not has_parts else "log-linear"
-            name = "exact" if self.is_held else name
-        if has_parts and name == "hyper-dirichlet":
-            own = "levels" if model.levels else "ordinal"
-            raise ModelError(
-                "the hyper-dirichlet formulation has no effects that levels of areas or scores of states could "
-                f"scale; use formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`."
-            )
-        if name == "hyper-dirichlet" and not is_decomposable:
-            raise ModelError(
-                f"the {name} formulation needs a decomposable model, whose cliques are the bags of a "
-                "junction forest; use formulation='log-linear', which takes any cliques, or 'auto'."
-            )
-        # normal effects, or Dirichlet rows, which have no parts that levels or scores could scale
-        is_effects = name == "log-linear" or not is_decomposable or has_parts
-        if not is_effects and self.asked.scale is not None:
-            raise ArgumentError(
-                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "
-                "formulation='log-linear', or leave `scale` out."
-            )
-        if is_effects and self.asked.concentration is not None:
-            raise ArgumentError(
-                "`concentration` is of the hyper-Dirichlet prior, and this model takes the log-linear one; "
-                "leave it out."
-            )
-        if name == "exact" and self.asked.smoothing > 0:
-            raise ArgumentError(
-                "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
-            )
-        if name == "exact" and not self.is_plain:
-            raise ArgumentError(_NO_NUTS.format(other="hyper-dirichlet' or 'log-linear"))
-        require_room(self.evidence, self.draws, needs_marginals=is_effects)
-        if not is_effects:
-            from bayesprivmrf.inference.posterior.records.engine import ExactRecords
-            from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
-            from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
-
-            given: dict[str, Any] = self._common | {"concentration": self.asked.concentration}
-            has_one_clique = len(model.scopes) == 1
-            exact = (ExactTable if has_one_clique else ExactRecords)(**given)
-            if self.is_held and not exact.reaches_all:
-                from bayesprivmrf.inference.posterior.records.held_records import HeldRecords
-
-                return HeldRecords(**given)
-            relaxed = HyperDirichlet(**given, smoothing=float(self.asked.smoothing))
-            may_be = self.asked.formulation == "auto" and self.asked.smoothing == 0
-            may_be = may_be and (has_one_clique or self.evidence.queries is None)
-            if name == "exact" or self.is_held:
-                return exact
-            if not (may_be and exact.work <= relaxed.work):
-                return relaxed
-            if not self.is_plain:
-                raise ArgumentError(_NO_NUTS.format(other="hyper-dirichlet"))
-            return exact
-        return self._effects(is_exact=name == "exact")
-
-    def _refuse_relaxed(self) -> None:
-        """Raise where counts within bounds, or exact ones, would meet relaxed counts or moves that ignore them."""
-        if self.asked.formulation not in ("auto", "exact") or self.asked.smoothing > 0 or not self.is_plain:
-            raise ArgumentError(
-                "counts within bounds, or without noise, are kept by whole records alone; leave out `formulation`, "
-                "`smoothing` and the sampler's settings; answers without noise are read by NaiveMLE, CGM and "
-                "NoiseAwareMAP too."
-            )
-
-    def _transitions(self) -> Formulation:
-        """The exact formulation of a chain of one matrix of transitions."""
-        from bayesprivmrf.inference.posterior.records.exact_transitions import ExactTransitions
-        from bayesprivmrf.inference.posterior.records.held_records import HeldTransitions
-
-        if self.asked.formulation not in ("auto", "exact"):
-            raise ModelError(
-                f"the {self.asked.formulation} formulation has no rows that all steps share; use "
-                "formulation='exact' or 'auto'."
-            )
-        if self.asked.scale is not None or self.asked.smoothing > 0:
-            name = "scale" if self.asked.scale is not None else "smoothing"
-            raise ArgumentError(
-                f"`{name}` is of potentials and of relaxed counts, and a chain with shared transitions has "
-                "Dirichlet rows and whole records; leave it out."
-            )
-        if not self.is_plain:
-            raise ArgumentError(
-                "a chain with shared transitions has a sampler of its own: leave out `sampler` and all settings but "
-                "`cores`."
-            )
-        require_room(self.evidence, self.draws, needs_marginals=False)
-        return (HeldTransitions if self.is_held else ExactTransitions)(
-            **self._common, concentration=self.asked.concentration
+        return (
+            _Engine(
+                "exact",
+                HyperDirichlet.refuses_prior,
+                make_whole,
+                lambda made: made.work if is_forecast else math.inf,
+            ),
+            _Engine(
+                "hyper-dirichlet",
+                HyperDirichlet.refuses,
+                partial(HyperDirichlet, **given, smoothing=self.asked.smoothing),
+                lambda made: made.work,
+            ),
         )
 
-    def _tied(self) -> Formulation:
-        """The formulation of a model with ties: log-linear where its statistics are measured, else exact."""
-        tells_all = _tells_statistics(self.evidence, self.asked.formulation, self.asked.concentration)
-        is_exact = self.asked.formulation == "exact" or not tells_all or self.is_held
-        if is_exact and (
-            self.asked.formulation == "log-linear" or self.asked.smoothing > 0 or not self.is_plain
-        ):
-            raise ModelError(
-                "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and "
-                "these measurements tell more, such as the table of each scope by itself; use the exact "
-                "formulation, with `formulation`, `smoothing` and the sampler's settings left out, or measure the "
-                "sums (queries.pooled, or queries.weighted by the products of scores)."
-                if not tells_all
-                else "the exact formulation has a sampler of its own: leave out `smoothing`, `sampler` and all "
-                "settings but `cores`, or take formulation='log-linear'."
-            )
-        require_room(self.evidence, self.draws, needs_marginals=True)
-        return self._effects(is_exact=is_exact)
-
-    def _effects(self, *, is_exact: bool) -> Formulation:
-        """The formulation with normal effects: of whole records, with or without sums that are held, or relaxed."""
-        from bayesprivmrf.inference.posterior.records.exact_effects import ExactEffects
-        from bayesprivmrf.inference.posterior.records.held_records import HeldEffects
+    def _of_effects(self) -> tuple[_Engine, ...]:
+        # loading these compiles marginal inference, which Dirichlet rows do not need
+        from bayesprivmrf.inference.posterior.records.effects import NormalEffects
         from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
-        given: dict[str, Any] = self._common | {"scale": self.asked.scale}
-        if is_exact:
-            return (HeldEffects if self.is_held else ExactEffects)(**given)
-        return LogLinear(**given, smoothing=float(self.asked.smoothing))
-
-
-def _tells_statistics(evidence: Evidence, formulation: str, concentration: float | None) -> bool:
-    """Whether what is measured of a model that shares parameters are its statistics; refuse what does not fit."""
-    if formulation == "hyper-dirichlet":
-        raise ModelError(
-            "the hyper-dirichlet formulation has a prior for each table by itself, and this model ties potentials; "
-            "use formulation='log-linear', 'exact' or 'auto'."
+        given: dict[str, Any] = self._given | {"scale": self.asked.scale}
+        return (
+            _Engine(
+                "log-linear", LogLinear.refuses, partial(LogLinear, **given, smoothing=self.asked.smoothing)
+            ),
+            _Engine("exact", LogLinear.refuses_prior, lambda: RecordEngine(prior=NormalEffects(**given))),
         )
-    if concentration is not None:
-        raise ArgumentError(
-            "`concentration` is of the hyper-Dirichlet prior, and a model with ties takes the log-linear one; "
-            "leave it out."
-        )
-    means = MeanCounts(evidence=evidence)
-    if means.size - 1 > DENSE_LIMIT:
-        raise ModelTooLargeError(
-            f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {means.size - 1:,}; use "
-            "NoiseAwareMAP."
-        )
-    return means.tells_all
+
+    def _of_transitions(self) -> tuple[_Engine, ...]:
+        from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
+
+        given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
+        return (_Engine("exact", _of_shared_rows, lambda: RecordEngine(prior=SharedTransitions(**given))),)
 
 
-def _require_records(sampler: RecordSampler, chains: int) -> None:
+def _require_records(sampler: RecordEngine, chains: int) -> None:
     """Raise an error that names another formulation if the whole records of all chains would not fit in memory."""
     needed = chains * sampler.first_total * sampler.bytes_a_record
     other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
     remedy = f"take {other}, whose memory does not depend on the number of records"
     require_memory(f"{chains} chains of {sampler.first_total:,} whole records", needed, remedy, MEMORY)
+
+
+def _of_shared_rows(evidence: Evidence, settings: Settings) -> ArgumentError | None:
+    """Return why Dirichlet rows that all steps share do not fit the settings, or None."""
+    if settings.scale is None:
+        return None
+    return ArgumentError(
+        "`scale` is of potentials, and a chain with shared transitions has Dirichlet rows; leave it out."
+    )

@@ -36,13 +36,14 @@ _collect, _distribute, _prepare, _tangent = (
     compiled.prepare,
     compiled.tangent,
 )
-_STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES = range(7)
-_CODE, _MAPS, _BOUNDS, _CONSTANTS, _SUPPORT, _ENTRIES, _SIZE = range(8, 15)
-_CHUNK = 1 << 22  # numbers of the dense matrix of coordinates held at once
+# places in `Tape.sizes`; the modes are two
+_STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES, _, _SIZE = range(9)
+# numbers of the dense matrix of coordinates that are in memory at once, 32 MiB
+_CHUNK = 1 << 22
 
 
 class Tape(NamedTuple):
-    """The arrays of a plan, in the order in which the compiled functions take them."""
+    """Arrays of a plan, in the order of the compiled functions' arguments."""
 
     code: NDArray[np.int64]
     maps: NDArray[np.int32]
@@ -59,7 +60,7 @@ class Tape(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What `evaluate` needs of one model; make it with `Plan.of`.
+    """One model, prepared for `evaluate`; make it with `Plan.of`.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ class Plan:
 
     @classmethod
     def of(cls, effects: Effects | TiedEffects, possible: NDArray[np.bool_] | None = None) -> Plan:
-        """Plan of a model, kept for the process.
+        """Return the plan of a model, kept for the process.
 
         Raises
         ------
@@ -106,28 +107,17 @@ class Plan:
             support = engine.support(blocked)
         program, bounds, constants, rooms, free_log_count = engine.arrays
         rows, columns, entries = _sparse(self.effects)
-        sizes = [program.steps, program.cells, program.messages, program.tables, program.workspace]
+        sizes = (
+            program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
+            kernels.LINEAR, kernels.LOGARITHMIC,  # values, as literals would be compiled apart
+            self.effects.size,
+        )  # fmt: skip
         return Tape(
             code=program.code,
             maps=program.maps,
             bounds=bounds,
             constants=constants,
-            sizes=np.array(
-                [
-                    *sizes,
-                    program.scratch,
-                    kernels.LINEAR,  # a value, as a literal would be compiled apart
-                    kernels.LOGARITHMIC,
-                    program.code.size,
-                    program.maps.size,
-                    bounds.size,
-                    constants.size,
-                    support.size,
-                    entries.size,
-                    self.effects.size,
-                ],
-                dtype=np.int64,
-            ),
+            sizes=np.array(sizes, dtype=np.int64),
             rooms=rooms,
             support=support,
             blocked=np.append(blocked, free_log_count),
@@ -137,7 +127,7 @@ class Plan:
         )
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-        """A, μ, E t and E t² at one point."""
+        """Return A, μ, E t and E t² at one point."""
         mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), *self.tape)
         return log_partition_, mu, mean, square
 
@@ -149,7 +139,7 @@ def _plan(effects: Effects | TiedEffects, possible: bytes | None) -> Plan:
 
 
 def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
-    """D by rows, from its dense columns a chunk at a time."""
+    """Return D by rows, from some of its dense columns at a time."""
     from scipy.sparse import csr_array, hstack
 
     step = max(_CHUNK // max(effects.cells, 1), 1)
@@ -169,7 +159,7 @@ def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[
 
 @njit(nogil=True, **INNER)
 def _forward(beta, blocked, rows, columns, entries, cells):
-    """D β, with minus infinity at impossible cells."""
+    """Return D β, with minus infinity at impossible cells."""
     flat = np.empty(cells)
     for c in range(cells):
         total = blocked[c]
@@ -181,12 +171,12 @@ def _forward(beta, blocked, rows, columns, entries, cells):
 
 @njit(nogil=True, **INNER)
 def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales):
-    """Collect; A, and the domain in which it was computed."""
+    """Collect messages; return A, and the domain in which it was computed."""
     flat = _forward(beta, blocked, rows, columns, entries, sizes[_CELLS])
     tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
     mode = sizes[_MODES]
     rest, is_trusted = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], mode)
-    if not is_trusted:
+    if not is_trusted:  # potentials too far apart for sums of plain numbers: once more with their logarithms
         mode = sizes[_MODES + 1]
         tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] < 0)
         everything = np.zeros(0, dtype=np.uint8)
@@ -198,7 +188,7 @@ def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, ent
 def _log_partition(
     beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
 ):
-    """A(β), nats."""
+    """Return A(β), nats."""
     work, scales = np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS])
     value, _ = _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
     return value
@@ -206,7 +196,7 @@ def _log_partition(
 
 @njit(nogil=True, **INNER)
 def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
-    """μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
+    """Return μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
     both = cells + sizes[_MESSAGES]
     state = np.empty(workspace + steps + both + 1)
@@ -224,7 +214,7 @@ def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, block
 
 @njit(nogil=True, **INNER)
 def _means(flat, rows, columns, entries, size):
-    """Dᵀ times numbers of the cells: E t where these are μ."""
+    """Return Dᵀ times numbers of the cells: E t where these are μ."""
     result = np.zeros(size)
     for c in range(rows.size - 1):
         for k in range(rows[c], rows[c + 1]):
@@ -234,7 +224,7 @@ def _means(flat, rows, columns, entries, size):
 
 @njit(nogil=True, **INNER)
 def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
-    """μ, A, E t, E t² at β, and the state of `_marginals`."""
+    """Return μ, A, E t, E t² at β, and the state of `_marginals`."""
     mu, value, state = _marginals(
         beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
     )
@@ -245,7 +235,7 @@ def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocke
 
 @njit(nogil=True, **INNER)
 def _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms):
-    """Σ v over the cells."""
+    """Return Σ v over the cells."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
     both = cells + sizes[_MESSAGES]
     work, scales = state[:workspace], state[workspace : workspace + steps]
@@ -264,7 +254,7 @@ def _covariance_product(state, vector, code, maps, bounds, constants, sizes, roo
 def _pull_back(
     state, by_mu, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
 ):
-    """Derivative by β of a function of μ, from its derivative by μ; the state is `evaluate`'s."""
+    """Return the derivative by β of a function of μ, from its derivative by μ and the state of `_marginals`."""
     change = _covariance_product(state, by_mu, code, maps, bounds, constants, sizes, rooms)
     return _means(change, rows, columns, entries, sizes[_SIZE])
 
@@ -273,7 +263,7 @@ def _pull_back(
 def _fisher_information(
     beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
 ):
-    """Covariance of t at β, shape (d, d): Fisher's information of one record."""
+    """Return the covariance of t at β, shape (d, d): Fisher's information of one record."""
     _, _, state = _marginals(
         beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
     )
@@ -293,6 +283,4 @@ def _fisher_information(
     return result
 
 
-log_partition, evaluate, fisher_information = (
-    kept()(function.py_func) for function in (_log_partition, _evaluate, _fisher_information)
-)
+evaluate, fisher_information = (kept()(function.py_func) for function in (_evaluate, _fisher_information))

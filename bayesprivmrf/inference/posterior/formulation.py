@@ -1,4 +1,4 @@
-"""The interface of a way of writing the posterior: its density, and how draws become marginals."""
+"""The interface of a way of writing the posterior, and how draws become marginals."""
 
 from __future__ import annotations
 
@@ -64,8 +64,19 @@ class Finished:
     least: FloatArray | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of `LatentCounts`, which has their meaning, as the engines read them."""
+
+    formulation: str
+    concentration: float | None
+    scale: float | None
+    total_range: tuple[float, float]
+    smoothing: float
+
+
 class Formulation(Protocol):
-    """The posterior of one evidence: its density, a PyMC model of it, and how its draws become marginals.
+    """The posterior of one evidence: its prior's settings, a PyMC model, and how its draws become marginals.
 
     Attributes
     ----------
@@ -106,21 +117,6 @@ class Formulation(Protocol):
         """How far the formulation's approximation may be from its target; 0 where there is none worth the name."""
         ...
 
-    @property
-    def acceptance(self) -> float:
-        """Mean acceptance probability for which the sampler's step is tuned, unless the caller says otherwise."""
-        ...
-
-    @property
-    def operations_a_gradient(self) -> float:
-        """Operations of one evaluation of the density and its gradient (`effort`)."""
-        ...
-
-    @property
-    def density(self) -> Density:
-        """The compiled density, whose groups of latent numbers have the names of the variables."""
-        ...
-
     def model(self) -> pm.Model:
         """A fresh PyMC model of this release, of the same density; noisy counts and scales are ``pm.Data``."""
         ...
@@ -139,4 +135,23 @@ class Formulation(Protocol):
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...): μ, and the counts of a population of N records."""
+        ...
+
+
+class RelaxedFormulation(Formulation, Protocol):
+    """A formulation with relaxed counts, which has a density that NUTS samples."""
+
+    @property
+    def acceptance(self) -> float:
+        """Mean acceptance probability for which the sampler's step is tuned, unless the caller says otherwise."""
+        ...
+
+    @property
+    def operations_a_gradient(self) -> float:
+        """Operations of one evaluation of the density and its gradient (`effort`)."""
+        ...
+
+    @property
+    def density(self) -> Density:
+        """The compiled density, whose groups of latent numbers have the names of the variables."""
         ...

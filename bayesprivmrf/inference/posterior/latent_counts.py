@@ -7,19 +7,18 @@ import math
 import secrets
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
+from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite, require
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
 from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.choice import Choice
-from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
+from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
 from bayesprivmrf.inference.posterior.nuts.sampling import (
     check_settings,
     draw_posterior,
@@ -30,19 +29,20 @@ from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.posterior.results.tree import build_tree
-from bayesprivmrf.inference.posterior.sampled import Sampler
+from bayesprivmrf.inference.posterior.sampled import Clock, Sampler
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
+# half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`): the
+# population's probabilities keep their prior distribution within a few percent up to about here (`latent_prior`)
 FEW_RECORDS = 0.04
-"""Half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`)."""
 
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
+# standard errors from the range of a private number of records beyond which an estimate contradicts it:
+# normal noise alone is as far in two of a billion releases, Laplace noise of one number in two of ten thousand
 _CONTRADICTION = 6.0
-"""Standard errors from the range of a private number of records beyond which an estimate contradicts it."""
-_FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear", "exact")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class LatentCounts:
     has_intervals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        one_of("formulation", self.formulation, _FORMULATIONS)
+        one_of("formulation", self.formulation, get_args(FormulationName.__value__))
         nothing = "a prior without variance leaves nothing to infer"
         if self.concentration is not None:
             positive_finite("concentration", self.concentration, nothing)
@@ -109,10 +109,8 @@ class LatentCounts:
             positive_finite("scale", self.scale, nothing)
         at_least("smoothing", self.smoothing, 0)
         object.__setattr__(self, "total_range", finite_pair("total_range", self.total_range))
-        if self.total_range[0] < 1:
-            raise ArgumentError(
-                f"`total_range` must be two numbers of records, 1 <= lower < upper, got {self.total_range!r}."
-            )
+        must = "be two numbers of records, 1 <= lower < upper"
+        require(self.total_range[0] >= 1, "total_range", must, self.total_range)
 
     @one_blas_thread()
     def fit(
@@ -194,7 +192,7 @@ class LatentCounts:
         source = self._source(releases, population)
         refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
-        choice = Choice(asked=self, evidence=evidence, draws=chains * draws, is_plain=is_plain, chains=chains)
+        choice = self._choice(evidence, chains * draws, chains=chains, is_plain=is_plain)
         formulation = choice.formulation()
         rng = secrets.randbits(32) if rng is None else rng
         seeds = generator(rng)
@@ -269,12 +267,16 @@ class LatentCounts:
         given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
         return Source(estimator=self, releases=given, population=population)
 
+    def _choice(self, evidence: Evidence, draws: int, *, chains: int = 4, is_plain: bool = True) -> Choice:
+        asked = Settings(**{name.name: getattr(self, name.name) for name in fields(self)})
+        return Choice(asked=asked, evidence=evidence, draws=draws, is_plain=is_plain, chains=chains)
+
     def _formulation(self, evidence: Evidence, draws: int, *, chains: int = 4) -> Formulation:
-        return Choice(asked=self, evidence=evidence, draws=draws, is_plain=True, chains=chains).formulation()
+        return self._choice(evidence, draws, chains=chains).formulation()
 
 
 def _has_no_records(evidence: Evidence) -> bool:
-    """Whether it is public that there are none: the posterior is the prior."""
+    """Return True if it is public that there are no records: the posterior is the prior."""
     return evidence.total_standard_error == 0 and evidence.estimated_total == 0
 
 
@@ -294,7 +296,7 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
 
 
 def _attributes(source: Source, evidence: Evidence, stats: dict[str, Any], status: str) -> dict[str, Any]:
-    """What a file of the tree must say by itself."""
+    """Return the attributes by which a file of the tree explains itself."""
     return {
         "created_by": f"bayesprivmrf {version('bayesprivmrf')}",
         "privacy": "\n".join(release.privacy_statement() for release in source.releases),

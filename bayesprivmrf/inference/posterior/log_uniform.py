@@ -13,7 +13,7 @@ from bayesprivmrf.model.tables import IntArray
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_uniform(place, low, high):
-    """Log N at a position, the log density of the position, and the derivatives of both by it."""
+    """Return log N at a logistic position, the log density of the position, and the derivatives of both by it."""
     power = math.exp(-abs(place))
     share = 1.0 / (1.0 + power) if place > 0 else power / (1.0 + power)
     log_density = -abs(place) - 2.0 * math.log1p(power)
@@ -23,10 +23,10 @@ def log_uniform(place, low, high):
 def draw_totals(
     total: float | None, bounds: tuple[float, float], size: int, rng: np.random.Generator, *, is_whole: bool
 ) -> IntArray:
-    r"""Numbers of records: the public one, or draws of a prior that is log-uniform on `bounds`, rounded.
+    r"""Return numbers of records: the public one, or draws of a prior that is log-uniform on `bounds`, rounded.
 
-    Where `is_whole`, of the prior in proportion to 1/N on the whole numbers within: by draws of
-    :math:`\lfloor e^U \rfloor`, whose law is in proportion to log(1 + 1/N), most of which are taken.
+    Where `is_whole`, the prior is in proportion to 1/N on the whole numbers within the bounds: draws of
+    :math:`\lfloor e^U \rfloor`, in proportion to log(1 + 1/N), most of which are accepted.
     """
     if total is not None:
         return np.full(size, round(total))

@@ -46,6 +46,15 @@ class MeasuredCells:
         sums, sources = (np.asarray(place, dtype=int) for place in entries.coords)
         return cls(cells=cells, targets=targets, sources=sources, sums=sums, entries=entries.data)
 
+    def answers(self, counts: IntArray | FloatArray) -> FloatArray:
+        """Return the measured numbers of the possible cells' counts, shape (..., measured numbers)."""
+        from scipy.sparse import csr_array
+
+        shape = self.targets.size, self.cells.size
+        matrix = csr_array((self.entries, (self.sums, self.sources)), shape)
+        flat = np.reshape(counts, (-1, self.cells.size))
+        return (matrix @ flat.T).T.reshape(*np.shape(counts)[:-1], self.targets.size)
+
     @property
     def rows(self) -> tuple[IntArray, IntArray, FloatArray]:
         """The sums as a sparse matrix by rows: where each measured number begins, the model's cells, and entries."""

@@ -14,14 +14,91 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.posterior.effects_engine import fisher_information
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
-from bayesprivmrf.inference.posterior.relaxed.coordinates import StretchData
-from bayesprivmrf.inference.posterior.whitening import Whitening
+from bayesprivmrf.inference.posterior.relaxed.effects_density import StretchData
 from bayesprivmrf.model.tables import FloatArray
 
 _LOGISTIC_PRECISION = 3 / math.pi**2
+"""Prior precision of a private N's logistic position: the variance of the logistic distribution is π²/3."""
 _EDGE = 1e-3
 """Share of the range of log N from its ends within which the coordinate's center lies; the posterior is the same."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Whitening:
+    r"""Coordinates in which the log-linear posterior is close to a standard normal at every scale of the prior.
+
+    Let x stack the coordinates θ' of the latent tables and, where N is private, its position on a logistic scale, all
+    less their values at a preliminary mode; F the information of the noise about x there, and p(τ) the prior
+    precision of each entry of x. With :math:`\hat p = p(\hat τ)` and the eigenvectors
+
+    .. math:: \hat P^{-1/2} F \hat P^{-1/2} = U Λ U'
+
+    the map from z to x is
+
+    .. math:: x = \hat P^{-1/2} U \Bigl[(Λ + r)^{-1} (Λ + 1)\, \hat u + (Λ + r)^{-1/2} z\Bigr],
+              \qquad r_k(τ) = \exp \sum_i U_{ik}^2 \log \frac{p_i(τ)}{\hat p_i},
+
+    :math:`\hat u` being the mode in those coordinates. Were the noise's log density quadratic, z would be standard
+    normal given τ for every τ that moves all precisions by one factor, and nearly so otherwise. Where the tables say
+    nothing the map is non-centered, and where they say much it is centered, direction by direction. The map is a
+    change of variables, whose Jacobian is taken into account, so it changes the speed of the sampler and not its
+    distribution.
+
+    Parameters
+    ----------
+    basis
+        :math:`\hat P^{-1/2} U`, shape (D, D); the diagonal alone, shape (D, 1), for a diagonal F.
+    information
+        Λ, shape (D,).
+    shares
+        Share of each group of entries (orders; the total last) in each direction, shape (D, groups).
+    mode
+        :math:`\hat u`, shape (D,).
+    """
+
+    basis: FloatArray
+    information: FloatArray
+    shares: FloatArray
+    mode: FloatArray
+
+    @classmethod
+    def of(
+        cls, information: FloatArray, precision: FloatArray, mode: FloatArray, groups: np.ndarray, count: int
+    ) -> Whitening:
+        """The map at a preliminary mode.
+
+        Parameters
+        ----------
+        information
+            F, shape (D, D), or its diagonal.
+        precision
+            Prior precision of each entry at the preliminary scales, shape (D,).
+        mode
+            The mode's x, shape (D,).
+        groups
+            Group of each entry, shape (D,), below `count`.
+        count
+            Number of groups.
+        """
+        root = np.sqrt(precision)
+        member = np.eye(count)[groups]
+        if information.ndim == 1:
+            return cls(
+                basis=1 / root[:, np.newaxis],
+                information=information / precision,
+                shares=member,
+                mode=root * mode,
+            )
+        scaled = information / np.outer(root, root)
+        values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
+        return cls(
+            basis=vectors / root[:, np.newaxis],
+            information=np.maximum(values, 0.0),
+            shares=(vectors**2).T @ member,
+            mode=vectors.T @ (root * mode),
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -127,6 +204,4 @@ class Preliminary:
         if not self.is_dense:
             _, _, mean, square = plan.moments(beta)
             return total * np.maximum(square - mean**2, 0.0) + prior
-        from bayesprivmrf.inference.posterior.effects_engine import fisher_information
-
         return total * fisher_information(beta, *plan.tape) + np.diag(prior)

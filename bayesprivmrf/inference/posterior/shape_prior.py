@@ -58,23 +58,25 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest, RowTable
 from bayesprivmrf.inference.posterior.relaxed.rows import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# α_0 of a short row, prior counts per cell: see above for what it keeps from happening
 FLOOR = 0.1
-"""α_0 of a short row, prior counts a cell."""
+# most prior counts that the floors of one row add up to; rows of more than 20 cells have smaller floors
 FLOOR_OF_ROW = 2.0
-"""Most prior counts that the floors of one row add up to; rows of more than 20 cells have smaller ones."""
+# prior standard deviation of the part of log A that all tables have in common
 SPREAD_IN_COMMON = 1.5
-"""Prior standard deviation of what the tables' log A have in common."""
+# prior standard deviation of each table's own part of log A
 SPREAD_BETWEEN_TABLES = 1.0
-"""Prior standard deviation of each table's own part of log A."""
+# factor of z where m is of staying and going: log odds of standard deviation 2.8, so 1 in 300 at two of them
 SPREAD_OF_STAYING = 2.0
-"""What z is multiplied with where m is of staying and going: log-odds of standard deviation 2.8, 1 in 300 at two."""
+# the two states of staying and going have the mean 1/2
 _LOG_2 = math.log(2.0)
+# bound of A, at which rows differ by a tenth: larger values cannot be distinguished, and would be a funnel to the
+# sampler
 LARGEST = 100.0
-"""Bound of A, at which rows differ by a tenth: more cannot be told from it, and would be a funnel to the sampler."""
 
 
 class ShapeTape(NamedTuple):
-    """The arrays that compiled code takes; a clique is one of ``forest.tables``, cells are as in ``forest.cells``."""
+    """Arrays of the compiled code; a clique is one of ``forest.tables``, cells are as in ``forest.cells``."""
 
     fixed: FloatArray  # α of each cell where it is fixed, or the floor
     clique_cells: IntArray  # first cell of each clique, and the number of cells last
@@ -169,7 +171,7 @@ class ShapePrior:
         return result.reshape(*position.shape[:-1], self.forest.cells.size)
 
     def judged(self, log_rows: FloatArray, shapes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log density of each table's rows given α, by their log-ratios, and the sum's standard score.
+        """Return the log density of each table's rows given α, by their log-ratios, and the sum's standard score.
 
         From (cells, draws) to (tables, draws) and (draws,). The score is 0 on average given α, of variance 1.
         """
@@ -179,7 +181,7 @@ class ShapePrior:
         return _judged_rows(*rows, forest.row_starts, homes, len(forest.tables))
 
     def standardised(self, shapes: FloatArray) -> FloatArray:
-        """Log A of each table in standard deviations of its prior, (cells, draws) to (tables, draws)."""
+        """Return log A of each table in standard deviations of its prior, (cells, draws) to (tables, draws)."""
         if not self.size:
             return np.zeros((0, shapes.shape[1]))
         excess = shapes - self.tape.fixed[:, np.newaxis]
@@ -190,7 +192,7 @@ class ShapePrior:
 
     @staticmethod
     def _level(table: RowTable, excess: FloatArray) -> FloatArray:
-        """A of a table: the mean of what its shapes have above the floor; of staying and going the harmonic mean."""
+        """Return A of a table: its shapes' mean excess over the floor; the harmonic mean for staying and going."""
         if table.step != "stay":
             return excess.mean(axis=0)
         ways, firsts = np.unique(table.margins[0][1], return_index=True)
@@ -199,13 +201,13 @@ class ShapePrior:
 
 @njit(nogil=True, inline="always")
 def spread_of(group, tape):
-    """What the positions of a margin are multiplied with."""
+    """Return the factor of a margin's positions."""
     return SPREAD_OF_STAYING if tape.stays[group] else 1.0
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_whole(group, position, tape):
-    """Logarithm of the sum of a margin's exponentials."""
+    """Return the logarithm of the sum of a margin's exponentials."""
     start, stop = tape.group_starts[group], tape.group_starts[group + 1]
     spread, top, total = spread_of(group, tape), position[start], 0.0
     for k in range(start, stop):
@@ -241,9 +243,10 @@ def clique_shapes(clique, position, tape, shapes):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def turned(position, tape):
-    """Each margin's positions reflected so that what leaves m as it is, their mean, is one of them: its own inverse.
+    """Return each margin's positions reflected, so that their mean, which does not change m, is one of them.
 
-    With K states the reflection takes the first axis to (1, ..., 1) / √K, and so keeps the standard normal law.
+    With K states the reflection takes the first axis to (1, ..., 1) / √K. It keeps the standard normal distribution,
+    and is its own inverse.
     """
     result = position.copy()
     for group in range(tape.group_starts.size - 1):
@@ -263,7 +266,7 @@ def turned(position, tape):
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def row_shapes(position, tape):
-    """α of each cell, and the log prior density of the position but for its constant."""
+    """Return α of each cell, and the log prior density of the position up to a constant."""
     shapes, log_density = np.empty(tape.fixed.size), 0.0
     for clique in range(tape.clique_cells.size - 1):
         clique_shapes(clique, position, tape, shapes)
@@ -274,7 +277,7 @@ def row_shapes(position, tape):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _shapes_at(positions, tape):
-    """α of each cell, a row for each position."""
+    """Return α of each cell, a row for each position."""
     shapes = np.empty((positions.shape[0], tape.fixed.size))
     for k in range(positions.shape[0]):
         own, _ = row_shapes(positions[k], tape)
@@ -285,11 +288,12 @@ def _shapes_at(positions, tape):
 
 @njit(nogil=True, error_model="numpy")
 def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
-    """Derivative by the position, from those by α and by the log prior density."""
+    """Return the derivative by the position, from those by α and by the log prior density."""
     result = -by_density * position
     if tape.group_starts.size == 1:
         return result
     for clique in range(tape.clique_cells.size - 1):
+        # by the logarithm of each cell's excess over the floor: its margins' positions, and their sum for log A
         whole, first = 0.0, tape.clique_groups[clique]
         for cell in range(tape.clique_cells[clique], tape.clique_cells[clique + 1]):
             part = by_shapes[cell] * (shapes[cell] - tape.fixed[cell])
@@ -310,7 +314,7 @@ def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _judged_rows(log_rows, shapes, row_starts, homes, cliques):
-    """What `ShapePrior.judged` gives; the log density of a row has a known mean and variance given its α."""
+    """Compute `ShapePrior.judged`; the log density of a row has a known mean and variance given its α."""
     draws = shapes.shape[1]
     density, scores = np.zeros((cliques, draws)), np.zeros(draws)
     for draw in range(draws):

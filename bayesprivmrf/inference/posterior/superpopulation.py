@@ -30,15 +30,17 @@ from bayesprivmrf.inference.posterior.effects_engine import Plan
 from bayesprivmrf.model.tables import FloatArray
 
 _evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
+# trajectories per draw; fewer beyond 150 coordinates, each of which then has many records or little skew
 _TRAJECTORIES, _MANY, _FEWER = 8, 150, 4
-"""Trajectories a draw; fewer where there are many coordinates, each of which then has many records or little skew."""
-
+# step size in 60 whitened dimensions; the acceptance falls with the dimension times the step's fourth power
 _STEP = 0.5
-"""Step size in 60 whitened dimensions; the acceptance falls with the dimension times its fourth power."""
-
+# draws by which the step is tuned before all others are made
 _PILOT = 32
+# least mean acceptance of the tuned step: near 0.651, which is optimal for Hamiltonian Monte Carlo in many dimensions
 _ACCEPTED = 0.65
+# most halvings of the step while it is tuned, to a sixteenth
 _HALVINGS = 4
+# most halvings of a first move to where the target has almost no mass, to a 4,000th of a standard deviation
 _DRAWN_IN = 12
 _PARTS = 16
 """Parts that threads share, each with a generator of its own: the draws do not depend on the number of threads."""
@@ -46,7 +48,7 @@ _PARTS = 16
 
 @njit(nogil=True, **INNER)
 def target(beta, statistics, total, precision, tape):
-    """Log-density, its gradient, and μ."""
+    """Return log p(β | n) up to a constant, its gradient s - N E t - T⁻¹ β, and μ."""
     mu, log_partition, _ = _marginals(beta, *tape)
     mean = _means(mu, tape[-3], tape[-2], tape[-1], beta.size)
     value = -total * log_partition
@@ -67,19 +69,19 @@ def _normals(size, rng):
 
 @njit(nogil=True, **INNER)
 def spread(root, scale, whitened):
-    """A move of the coordinates from one in whitened coordinates; a root without rows is the identity."""
+    """Return a move of the coordinates from one in whitened coordinates; a root without rows is the identity."""
     return scale * (root @ whitened) if root.size else scale * whitened
 
 
 @njit(nogil=True, **INNER)
 def _gathered(root, scale, gradient):
-    """The transpose of `spread`."""
+    """Apply the transpose of `spread` to a gradient."""
     return root.T @ (scale * gradient) if root.size else scale * gradient
 
 
 @njit(nogil=True, **INNER)
 def _start(centre, root, scale, statistics, total, precision, rng, tape):
-    """A draw of the normal approximation, drawn in to its centre while it lies where the target has next to nothing.
+    """Draw from the normal approximation, moved towards its center while the target has almost no mass at the draw.
 
     Under the approximation the log-density falls by half a chi-square of d degrees of freedom.
     """
@@ -101,7 +103,7 @@ def _start(centre, root, scale, statistics, total, precision, rng, tape):
 def trajectory(
     beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, tape
 ):  # fmt: skip
-    """One Hamiltonian trajectory from a point with its `target`: the point after it, its chance, whether it moved."""
+    """Make one Hamiltonian trajectory from a point; return the next point, the acceptance, and True if it moved."""
     momentum = _normals(beta.size, rng)
     before = value - 0.5 * np.sum(momentum * momentum)
     # the length varies, for a trajectory of a fixed one could return to its start in some direction
@@ -125,11 +127,12 @@ def trajectory(
 def _draw(
     points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
 ):  # fmt: skip
-    """Fill `betas` and `mus`, a row for each latent point; the mean acceptance."""
+    """Fill `betas` and `mus`, a row for each latent point; return the mean acceptance."""
     accepted = 0.0
     for k in range(points.shape[0]):
         total, precision = totals[k], precisions[k]
         _, _, mean, square, _ = _evaluate(points[k], *tape)
+        # sufficient statistics of the latent tables, and this draw's own scale by their curvature
         statistics = (total + excess) * mean - base
         scale, beta = np.empty(mean.size), np.empty(mean.size)
         for i in range(mean.size):
@@ -168,7 +171,7 @@ def draw_potentials(
     excess: float = 0.0,
     information: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray, float]:
-    """One draw of the potentials for each draw of the latent tables.
+    """Draw the potentials once for each draw of the latent tables.
 
     Parameters
     ----------

@@ -13,7 +13,8 @@ from scipy.stats import ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.engine import ExactRecords
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.rows import Rows
 from bayesprivmrf.inference.posterior.records.shape_moves import growth
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
@@ -47,7 +48,7 @@ def test_marginals_are_those_of_the_sum_over_all_tables(model, law, alpha):
     """Means within .12 posterior standard deviations, five standard errors of 8,000 draws worth a fifth each."""
     evidence = gather(release_of(model, 14, law, 77))
     exact = exact_posterior(evidence, alpha=alpha)
-    finished = sampled(ExactRecords(evidence=evidence, concentration=alpha, total=14))
+    finished = sampled(RecordEngine(prior=Rows(evidence=evidence, concentration=alpha, total=14)))
     drawn = finished.marginals.reshape(-1, exact.mean.size)
     possible = exact.sd > 0
     error = (drawn.mean(axis=0) - exact.mean)[possible] / exact.sd[possible]
@@ -60,7 +61,9 @@ def test_a_private_number_of_records_has_its_exact_posterior():
     """Its mean within .12 deviations, five standard errors of 9,000 draws worth a fifth each."""
     evidence = gather(release_of(BINARY, 22, DiscreteLaplace(3.0), 5, total=False))
     exact = exact_posterior(evidence, totals=range(8, 61))
-    finished = sampled(ExactRecords(evidence=evidence, concentration=1.0, total_range=(8, 60)), draws=4500)
+    finished = sampled(
+        RecordEngine(prior=Rows(evidence=evidence, concentration=1.0, total_range=(8, 60))), draws=4500
+    )
     assert finished.total.mean() == pytest.approx(exact.total_mean, abs=0.12 * exact.total_sd)
     assert finished.total.std() == pytest.approx(exact.total_sd, rel=0.1)
 
@@ -92,7 +95,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
     blank = NoisyStatistics.from_tables(
         model, {("a", "b"): np.zeros((3, 3)), ("b", "c"): np.zeros((3, 2))}, noise=DiscreteLaplace(2.0)
     )
-    prior = ExactRecords(evidence=gather(blank), total_range=(5, 60))
+    prior = RecordEngine(prior=Rows(evidence=gather(blank), total_range=(5, 60)))
     for _ in range(400):
         drawn = prior.prior_draws(1, rng)
         noise = DiscreteLaplace(2.0)
@@ -103,7 +106,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
         release = NoisyStatistics.from_tables(model, tables, noise=noise)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            chain = ExactRecords(evidence=gather(release), total_range=(5, 60))
+            chain = RecordEngine(prior=Rows(evidence=gather(release), total_range=(5, 60)))
         finished = chain.finish(
             chain.sample(draws=1, tune=30, chains=1, seed=int(rng.integers(2**32))).draws, rng
         )
@@ -123,7 +126,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it():
 
 @pytest.mark.parametrize("model", [UNEQUAL, PANEL])
 def test_derivatives_of_the_shapes_are_exact(model):
-    forest = ExactRecords(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
+    forest = Rows(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
     assert forest.is_inner.any() == (model is PANEL)
     prior = ShapePrior(forest=forest)
     rng = np.random.default_rng(2)
@@ -138,7 +141,7 @@ def test_derivatives_of_the_shapes_are_exact(model):
 
 @pytest.mark.parametrize("model", [UNEQUAL, PANEL])
 def test_a_move_of_one_position_multiplies_shapes_by_what_its_ratio_is_made_of(model):
-    forest = ExactRecords(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
+    forest = Rows(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
     prior = ShapePrior(forest=forest)
     tape, before = prior.tape, np.random.default_rng(3).standard_normal(prior.size)
     for k, table in enumerate(forest.tables):

@@ -13,7 +13,8 @@ from scipy.stats import chisquare, ks_2samp
 from bayesprivmrf import queries as q
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.exact_table import ExactTable
+from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.records.table_moves import move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -85,7 +86,7 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
     totals = range(6, 31) if is_private else [15]
     mean, sd = enumerated(evidence, 0.4, totals)
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
-    formulation = ExactTable(evidence=evidence, concentration=0.4, **known)
+    formulation = TableEngine(prior=Rows(evidence=evidence, concentration=0.4, **known))
     drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, model.size), finished.total.reshape(-1)])
@@ -123,11 +124,13 @@ def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     rng = np.random.default_rng(8)
     model = specification({"a": [0, 1], "b": [0, 1, 2]}, [("a", "b")])
     evidence = gather(released(model, np.array([3, 0, 1, 0, 2, 0]), rng, total=6))
-    formulation = ExactTable(evidence=evidence, concentration=0.4, total=6)
+    formulation = TableEngine(prior=Rows(evidence=evidence, concentration=0.4, total=6))
     tables, weights = weighed(evidence, 0.4, [6])
     chosen = rng.choice(len(tables), 100_000, p=weights)
     starts = tables.astype(np.int64)[chosen]
-    residuals = formulation._sums(starts) - evidence.noisy_counts[formulation._measured.targets]
+    residuals = (
+        formulation.prior.measured.answers(starts) - evidence.noisy_counts[formulation.prior.measured.targets]
+    )
     found = moved(starts, residuals, turn, 8, formulation.chain(rng).state, formulation._table_tape, rng)
     code = 7 ** np.arange(6)
     order = np.argsort(tables @ code)
@@ -144,13 +147,13 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(total):
     rng, first, last = np.random.default_rng(3), [], []
     known = {"total": 20} if total else {"total_range": (5, 60)}
     blank = released(WIDE, np.zeros(9), np.random.default_rng(0), total=total)
-    prior = ExactTable(evidence=gather(blank), **known)
+    prior = TableEngine(prior=Rows(evidence=gather(blank), **known))
     for _ in range(200):
         drawn = prior.prior_draws(1, rng)
         evidence = gather(released(WIDE, drawn.counts[0, 0], rng, total=total))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            chain = ExactTable(evidence=evidence, **known)
+            chain = TableEngine(prior=Rows(evidence=evidence, **known))
         kept = chain.sample(draws=1, tune=1, chains=1, seed=int(rng.integers(2**32)))
         finished = chain.finish(kept.draws, rng)
         first.append(

@@ -15,7 +15,8 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.forest import draw_log_rows, draw_tables
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
-from bayesprivmrf.inference.posterior.records.exact_transitions import ExactTransitions
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -87,7 +88,7 @@ def test_the_posterior_is_that_of_the_sum_over_all_data_sets(kind, law, order, a
     release = release_of(model, asked(model, kind, order), law, records, 5, total=known)
     given = {"evidence": gather(release), "concentration": alpha}
     given |= {"total": records} if totals is None else {"total_range": (totals[0], totals[-1])}
-    formulation = ExactTransitions(**given)
+    formulation = RecordEngine(prior=SharedTransitions(**given))
     mean, deviation = summed(formulation, totals or [records], size=10_000, potentials=conditionals(model))
     drawn = formulation.sample(draws=6000, tune=300, chains=2, seed=1, time_limit=1e-9)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
@@ -116,12 +117,14 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
     model, law = chain(3, 4 + order, order, end), DiscreteLaplace(4.0)
     queries = asked(model, kind, order)
     rng, first, last = np.random.default_rng(3), [], []
-    blank = ExactTransitions(evidence=gather(release_of(model, queries, law, 30, 1)), total_range=(10, 60))
+    blank = SharedTransitions(evidence=gather(release_of(model, queries, law, 30, 1)), total_range=(10, 60))
     sums, supported = blank._pooled, np.sort(blank.forest.cells)
     bound = [query.bind(model) for query in queries]
     for _ in range(300):
-        position = rng.standard_normal(blank.prior.size)
-        log_rows = draw_log_rows(blank.prior.forest, blank.prior.shapes(position)[:, np.newaxis], rng)
+        position = rng.standard_normal(blank.shape_prior.size)
+        log_rows = draw_log_rows(
+            blank.shape_prior.forest, blank.shape_prior.shapes(position)[:, np.newaxis], rng
+        )
         total = draw_totals(None, (10, 60), 1, rng, is_whole=True)
         own = draw_tables(blank.forest, blank._in_windows(log_rows), total, rng)[:, 0]
         counts, whole = own[np.argsort(blank.forest.cells)], np.zeros(model.size, np.int64)
@@ -131,7 +134,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
             exact = each.answers(whole)
             given.append(Measurement(each.query, exact + law.draw(exact.shape, rng), law))
         evidence = gather(NoisyStatistics.from_measurements(model, given))
-        formulation = ExactTransitions(evidence=evidence, total_range=(10, 60))
+        formulation = RecordEngine(prior=SharedTransitions(evidence=evidence, total_range=(10, 60)))
         state = formulation.chain(rng)
         state.total, state.state.counts[:] = int(total[0]), own
         state.state.sums[:] = np.rint(
@@ -190,5 +193,5 @@ def test_what_a_chain_with_shared_transitions_cannot_take_is_refused():
     for name, value in (("scale", 1.0), ("smoothing", 0.5)):
         with pytest.raises(ArgumentError, match=f"`{name}`"):
             bpm.LatentCounts(**{name: value}).fit(release)
-    with pytest.raises(ArgumentError, match="sampler of its own"):
+    with pytest.raises(ArgumentError, match="does not use NUTS"):
         bpm.LatentCounts().fit(release, target_accept=0.9)

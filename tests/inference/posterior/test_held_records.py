@@ -14,7 +14,10 @@ from repeats import few
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.held_records import HeldEffects, HeldRecords, HeldTransitions
+from bayesprivmrf.inference.posterior.records.effects import NormalEffects
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
@@ -64,14 +67,14 @@ def test_records_of_a_tree_have_the_posterior_of_the_sum_over_all_data_sets(case
     model, known, records = RECORDS[case]
     noisy = [q.parities(2), q.pooled([("a", "b"), ("b", "c")])]
     evidence = held(release(model, records, noisy=noisy, law=DiscreteLaplace(3.0), **known))
-    near(HeldRecords(evidence=evidence, concentration=0.7, total=records), [records])
+    near(RecordEngine(prior=Rows(evidence=evidence, concentration=0.7, total=records)), [records])
 
 
 def test_bounds_with_an_unknown_number_of_records_too():
     known = {"within": [q.table("a"), q.table("c")], "after": [q.table("b")]}
     made = release(TREE, 4, noisy=[q.table("b", "a")], law=DiscreteGaussian(1.5), total=False, **known)
     evidence = held(made)
-    near(HeldRecords(evidence=evidence, concentration=1.0, total_range=(2, 5)), range(2, 6))
+    near(RecordEngine(prior=Rows(evidence=evidence, concentration=1.0, total_range=(2, 5))), range(2, 6))
 
 
 def test_tables_that_cross_in_one_clique_too():
@@ -80,7 +83,7 @@ def test_tables_that_cross_in_one_clique_too():
         CROSSED, 6, noisy=[q.table("a", "b")], law=Laplace(1.0), exact=[q.table("a"), q.table("b")]
     )
     formulation = formulation_on(held(made), 10, concentration=0.6)
-    assert isinstance(formulation, HeldRecords)
+    assert isinstance(formulation.prior, Rows)
     near(formulation, [6])
 
 
@@ -120,7 +123,7 @@ def test_records_of_other_models_too(case):
     model, known, records = EFFECTS[case]
     made = release(model, records, noisy=[q.parities(2)], law=Gaussian(2.5), **known)
     formulation = formulation_on(held(made), 10, scale=1.0)
-    assert isinstance(formulation, HeldEffects)
+    assert isinstance(formulation.prior, NormalEffects)
     compared = agrees if case in LONG else near
     compared(formulation, [records], size=16_000)  # some cells' deviations are known by rare draws alone
 
@@ -135,7 +138,7 @@ def test_records_of_a_chain_of_shared_transitions_too():
     pooled = q.pooled([(first, middle), (middle, last)])
     made = release(chain, 4, noisy=[q.table(first, middle), pooled], law=Laplace(1.5), **known)
     formulation = formulation_on(held(made), 10, concentration=0.8)
-    assert isinstance(formulation, HeldTransitions)
+    assert isinstance(formulation.prior, SharedTransitions)
 
     near(formulation, [4], size=16_000, potentials=conditionals(chain))
     window = release(chain, 4, noisy=[pooled], law=Laplace(1.5), exact=[q.table(first, middle)])
@@ -184,7 +187,7 @@ def test_intervals_hold_at_their_level_beside_exact_margins():
             for one in (q.table("a", "b"), q.table("b", "c"))
         ]
         evidence = held(NoisyStatistics.from_measurements(model, given))
-        formulation = HeldRecords(evidence=evidence, concentration=0.7, total=100)
+        formulation = RecordEngine(prior=Rows(evidence=evidence, concentration=0.7, total=100))
         drawn = formulation.sample(draws=200, tune=40, chains=1, seed=trial, time_limit=0.0).draws["counts"]
         shaken = np.asarray(drawn).reshape(-1, 18) + rng.uniform(-0.5, 0.5, (200, 18))
         lower, upper = np.quantile(shaken, [0.05, 0.95], axis=0)
@@ -199,7 +202,7 @@ def test_relaxed_counts_and_what_moves_may_not_link_are_refused_with_a_remedy():
     for formulation in ("hyper-dirichlet", "log-linear"):
         with pytest.raises(ArgumentError, match="whole records alone"):
             LatentCounts(formulation=formulation).fit(made)
-    with pytest.raises(ArgumentError, match="whole records alone"):
+    with pytest.raises(ArgumentError, match=r"draws whole records.*except `cores` and `progress_bar`\."):
         LatentCounts().fit(made, sampler="pymc")
     around = [q.table(*clique) for clique in CYCLE.cliques]
     made = release(CYCLE, 20, noisy=[q.parities(1)], law=Laplace(1.0), exact=around)

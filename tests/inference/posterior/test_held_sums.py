@@ -10,9 +10,9 @@ from repeats import few
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.records.effect_tape import bag_evidence, bag_forest
-from bayesprivmrf.inference.posterior.records.held_sums import HeldSums
-from bayesprivmrf.inference.posterior.records.nested_sums import Bounded, CrossingError, NestedSums
+from bayesprivmrf.inference.posterior.records.bounds import Bounded, CrossingError, NestedSums
+from bayesprivmrf.inference.posterior.records.held import HeldSums
+from bayesprivmrf.inference.posterior.records.tape import bag_evidence, bag_forest
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics

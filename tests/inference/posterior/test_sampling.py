@@ -24,11 +24,10 @@ from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.nuts import nutpie as nutpie_sampler
-from bayesprivmrf.inference.posterior.nuts import nutpie_run, sampling
-from bayesprivmrf.inference.posterior.nuts.step_progress import step_progress
+from bayesprivmrf.inference.posterior.nuts import sampling
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.results import diagnostics
-from bayesprivmrf.inference.posterior.sampled import Mixing
+from bayesprivmrf.inference.posterior.sampled import Mixing, step_progress
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
@@ -539,12 +538,12 @@ class Batch:
 def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_for():
     """However far beyond that the others ran, which nobody stops at the first length."""
     chains: list[Any] = [(Batch(made, 10),) * 2 for made in (5010, 910, 409)]
-    positions, statistics, is_short = nutpie_run.steps_made(chains, 1000, None, 1)
+    positions, statistics, is_short = nutpie_sampler.steps_made(chains, 1000, None, 1)
     assert positions.shape == (2, 900, 1)
     assert statistics["energy"].shape == (2, 900)
     assert is_short
     chains = [(Batch(made, 0),) * 2 for made in (5000, 1000)]
-    assert nutpie_run.steps_made(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
+    assert nutpie_sampler.steps_made(chains, 1000, None, 1)[0].shape == (2, 1000, 1)
 
 
 def test_a_bar_tells_of_an_energy_that_hardly_moves():
@@ -671,7 +670,7 @@ def test_an_interruption_of_smaller_steps_keeps_what_was_drawn_before(monkeypatc
         nothing = {name: told[:, :0] for name, told in found.statistics.items()}
         return replace(found, statistics=nothing, is_interrupted=True)
 
-    monkeypatch.setattr(nutpie_sampler, "sample_with_nutpie", sample)
+    monkeypatch.setattr(sampling, "sample_with_nutpie", sample)
     with pytest.warns(SamplingWarning, match="stopped early"):
         posterior = LatentCounts().fit(steep[0], rng=0, chains=2, draws=50, tune=300)
     assert made == [0.65, 0.8]

@@ -1,6 +1,6 @@
-"""NUTS by nutpie, of a compiled density: nothing is compiled for a network.
+"""NUTS by nutpie, on a compiled density: nothing is compiled for a network.
 
-Only positions are stored; what follows from them is computed afterwards. Chains run in nutpie's own threads, which
+Only positions are stored; everything else is computed from them afterwards. Chains run in nutpie's own threads, which
 call the density as a C function, without Python.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -16,19 +17,17 @@ from typing import Any
 import numpy as np
 from numba import cfunc, types
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
-from bayesprivmrf.inference.posterior.nuts.nutpie_run import Chains, NutpieRun, gradients_of, steps_made
-from bayesprivmrf.inference.posterior.nuts.step_progress import step_progress
+from bayesprivmrf.inference.posterior.formulation import RelaxedFormulation
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_BFMI
-from bayesprivmrf.inference.posterior.sampled import Sampled
+from bayesprivmrf.inference.posterior.sampled import Clock, Sampled, StepProgress, step_progress
 
 
 def sample_with_nutpie(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     *,
     draws: int,
     tune: int,
@@ -41,22 +40,21 @@ def sample_with_nutpie(
     clock: Clock,
     most: float = math.inf,
 ) -> Sampled | None:
-    """Draw with nutpie until the draws may stop; the other arguments are those of `draw_posterior`.
+    """Draw with nutpie until the chains may stop; the other arguments are those of `draw_posterior`.
 
-    The chains are one sampling: they are tuned once, and wait where they are while their draws are judged. So what is
-    drawn depends on the seed and on the length alone.
+    The chains are tuned once, and wait while their draws are judged. The draws therefore depend on the seed and on
+    the length alone.
 
     Parameters
     ----------
     lengths
-        Steps after tuning at which the chains are looked at, in order. From each length `draws` are kept, evenly
-        spaced.
+        Steps after tuning at which the draws are judged, in order. From each length `draws` are kept, evenly spaced.
     judge, may_stop
-        Add to draws how they have mixed; and tell whether that is enough.
+        Add to draws how they have mixed; and return True if that is enough.
     clock
         When its limit has passed, the draws of the last length that was completed are returned.
     most
-        Operations that the first length may take; infinite where it must be completed, whatever the time.
+        Operations that the first length may take; infinite where it must be completed, however long it takes.
 
     Returns
     -------
@@ -68,10 +66,7 @@ def sample_with_nutpie(
     ArgumentError
         nutpie refuses a setting, or `tune` is 0.
     """
-    if tune < 1:
-        raise ArgumentError(
-            "`tune` must be 1 or more for nutpie, got 0: its step has to be found; 500 is usual."
-        )
+    require(tune >= 1, "tune", "be 1 or more for nutpie", tune, "its step has to be found, and 500 is usual")
     compiling = Clock()
     model = _nutpie_model(formulation.density)
     compile_seconds = compiling.seconds
@@ -118,7 +113,7 @@ def sample_with_nutpie(
 
 
 def _sampled(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     chains: Chains,
     draws: int,
     steps: int | None,
@@ -126,13 +121,13 @@ def _sampled(
     is_stopped: bool,
     stats: Mapping[str, Any],
 ) -> Sampled:
-    """So many draws, evenly spaced among the steps after tuning."""
+    """Return a number of draws, evenly spaced among the steps after tuning, with all that follows from them."""
     import nutpie
 
     density = formulation.density
     positions, statistics, is_short = steps_made(chains, draws, steps, density.size)
     made = positions.shape[1]
-    if made > draws:  # what follows from a position takes ten times its room
+    if made > draws:  # the numbers that follow from a position take ten times its memory
         kept = np.arange(1, draws + 1) * made // draws - 1
         positions = positions[:, kept]
         statistics = {name: told[:, kept] for name, told in statistics.items()}
@@ -149,7 +144,7 @@ def _sampled(
 
 
 def reason_to_go_on(sampled: Sampled, chains: int) -> str:
-    """Why a sampling goes on, in some words."""
+    """Describe in a few words why a sampling goes on."""
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.r_hat):
         return "the chains have not mixed"
@@ -160,7 +155,7 @@ def reason_to_go_on(sampled: Sampled, chains: int) -> str:
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
-    """Raise at a setting that nutpie does not have, before anything is made for it."""
+    """Raise at a setting that nutpie does not have, before anything is sampled."""
     import nutpie
 
     arguments = set(inspect.signature(nutpie.sample).parameters)
@@ -180,7 +175,7 @@ def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
 
 
 def _nutpie_model(density: Density) -> Any:
-    """The density for nutpie, as one that nutpie compiled itself; chains start around position zero."""
+    """Return the density in the form of one that nutpie compiled; chains start around position zero."""
     from nutpie.compile_pymc import CompiledPyMCModel
 
     def start(seed: int) -> np.ndarray:
@@ -206,7 +201,7 @@ def _nutpie_model(density: Density) -> Any:
 
 @cache
 def _copy() -> Any:
-    """The C function by which nutpie is told what to store: positions as they are."""
+    """Return the C function that computes what nutpie stores: positions as they are."""
     real = types.CPointer(types.double)
 
     @cfunc(types.int64(types.uint64, types.uint64, real, real, types.voidptr), cache=True)
@@ -216,3 +211,140 @@ def _copy() -> Any:
         return 0
 
     return copy
+
+
+# nutpie's names of the statistics that both samplers report, and the names that ArviZ and PyMC use
+_NAMES = {
+    "diverging": "diverging",
+    "depth": "tree_depth",
+    "maxdepth_reached": "reached_max_treedepth",
+    "n_steps": "n_steps",
+    "energy": "energy",
+    "logp": "lp",
+    "mean_tree_accept": "acceptance_rate",
+    "step_size": "step_size",
+}
+# milliseconds between two reports of nutpie: often enough for a progress bar, and for Ctrl-C
+_RATE = 50
+
+type Chains = list[tuple[Any, Any]]
+"""Record batches of each chain: its draws, and nutpie's statistics."""
+
+
+class NutpieRun:
+    """A sampling in nutpie's threads that can be paused, read and continued.
+
+    Parameters
+    ----------
+    model, settings
+        The density, and settings of nutpie.
+    draws, tune, chains, seed
+        Those of the longest sampling that it may become.
+    """
+
+    def __init__(
+        self, model: Any, settings: Mapping[str, Any], *, draws: int, tune: int, chains: int, seed: int
+    ) -> None:
+        import nutpie
+
+        self._steps, self._gradients = 0, 0
+        self._trace: Chains | None = None
+        try:
+            self._handle = nutpie.sample(
+                model,
+                draws=draws,
+                tune=tune,
+                chains=chains,
+                seed=seed,
+                blocking=False,
+                return_raw_trace=True,
+                progress_bar=False,
+                progress_callback=self._hear,
+                progress_rate=_RATE,
+                **settings,
+            )
+        except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            raise ArgumentError(
+                f"nutpie refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}; "
+                "see nutpie.sample for those that it takes."
+            ) from error
+
+    def _hear(self, progress: Sequence[Any]) -> None:
+        """Note how far the chains are; a thread of nutpie calls this."""
+        self._steps = min(chain.finished_draws for chain in progress)
+        self._gradients = sum(chain.total_num_steps for chain in progress)
+
+    def goes_to(self, steps: int, clock: Clock, bar: StepProgress, *, most: float, must_end: bool) -> bool:
+        """Go on until every chain has made a number of steps, those of tuning included.
+
+        Return False if the time limit passed first, or more gradients than `most` were taken. Where the length must
+        be completed all the same, the bar says so.
+        """
+        if self._trace is None:
+            self._handle.resume()
+        while self._trace is None and self._steps < steps:
+            if self._gradients > most:
+                return False
+            if clock.is_over:
+                if not must_end:
+                    return False
+                bar.aim(steps, "beyond `time_limit`: the first length always ends")
+            with suppress(TimeoutError):
+                self._trace = _batches(self._handle.wait(timeout=_RATE / 1000))
+            bar.reach(min(self._steps, steps))
+        return True
+
+    def look(self) -> Chains:
+        """Pause the chains, and return the draws so far."""
+        if self._trace is not None:
+            return self._trace
+        self._handle.pause()
+        return _batches(self._handle.inspect())
+
+    def end(self) -> Chains:
+        """End the chains, and return the draws."""
+        if self._trace is None:
+            self._trace = _batches(self._handle.abort())
+        return self._trace
+
+
+def _batches(trace: Any) -> Chains:
+    """Return the record batches of a trace of nutpie, which can be read once."""
+    return list(zip(*trace.get_arrow_trace(), strict=True))
+
+
+def gradients_of(chains: Chains, rows: int) -> int:
+    """Return the gradients of the first steps of all chains, tuning included; they depend on the seed alone."""
+    return sum(int(np.sum(told.column("n_steps").to_numpy()[:rows])) for _, told in chains)
+
+
+def steps_made(
+    chains: Chains, draws: int, length: int | None, size: int
+) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
+    """Return positions and statistics of some steps after tuning, or of those that all chains have made.
+
+    A chain with less than half the steps of the longest one, or of `draws`, is left out, so that one slow chain does
+    not cost the draws of the others. Also return True where chains were stopped before `draws` steps.
+    """
+    warm = [int(np.sum(statistic.column("tuning").to_numpy())) for _, statistic in chains]
+    steps = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
+    longest, is_short = min(max(steps, default=0), draws), min(steps, default=0) < draws
+    kept = [c for c, made in enumerate(steps) if longest and 2 * made >= longest]
+    shortest = min((steps[c] for c in kept), default=0)
+    many = shortest if length is None else min(length, shortest)
+    positions = [_column(chains[c][0], "position", warm[c], many) for c in kept]
+    statistics = {
+        ours: np.reshape([_column(chains[c][1], theirs, warm[c], many) for c in kept], (len(kept), many))
+        for theirs, ours in _NAMES.items()
+    }
+    return np.reshape(positions, (len(kept), many, size)), statistics, is_short
+
+
+def _column(batch: Any, name: str, start: int, length: int) -> np.ndarray:
+    """Return some rows of one column of a record batch, flat."""
+    import pyarrow as pa
+
+    array = pa.array(batch.column(name).slice(start, length))
+    if hasattr(array, "flatten"):
+        array = array.flatten()
+    return array.to_numpy(zero_copy_only=False)

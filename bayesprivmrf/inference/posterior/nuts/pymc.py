@@ -1,6 +1,6 @@
-"""PyMC's own NUTS, of the model that `Posterior.pymc_model` shows: a second opinion.
+"""PyMC's own NUTS, on the model that `Posterior.pymc_model` shows: a check of the sampler by another one.
 
-It takes the derivative of the log density as it is, kinks included, where nutpie gets a force that it can follow.
+It follows the derivative of the log density as it is, kinks included, where nutpie follows a smoothed one.
 """
 
 from __future__ import annotations
@@ -13,24 +13,14 @@ from typing import Any
 from bayesprivmrf.compiled_cache import is_watched
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Clock, Sampled
 
+# settings of ``pymc.sample`` and ``pymc.NUTS``: all but those that `fit` sets itself
 _SETTINGS = (
-    *(
-        "target_accept",
-        "max_treedepth",
-        "early_max_treedepth",
-        "step_scale",
-        "adapt_step_size",
-        "gamma",
-        "k",
-        "t0",
-    ),
-    *("Emax", "init", "n_init", "jitter_max_retries", "cores", "blas_cores", "mp_ctx", "callback"),
-    *("progressbar", "progressbar_theme", "compile_kwargs", "backend"),
-)
-"""Settings of ``pymc.sample`` and ``pymc.NUTS``: all but those that `fit` sets itself."""
+    "target_accept", "max_treedepth", "early_max_treedepth", "step_scale", "adapt_step_size", "gamma", "k", "t0",
+    "Emax", "init", "n_init", "jitter_max_retries", "cores", "blas_cores", "mp_ctx", "callback", "progressbar",
+    "progressbar_theme", "compile_kwargs", "backend",
+)  # fmt: skip
 
 
 def sample_with_pymc(
@@ -45,7 +35,7 @@ def sample_with_pymc(
     clock = Clock()
     logger = logging.getLogger("pymc")
     level = logger.level
-    # what it says of convergence is said by `diagnostics`, of the judged variables
+    # `diagnostics` reports convergence, of the judged variables
     logger.setLevel(logging.ERROR)
     try:
         with formulation.model(), warnings.catch_warnings():
@@ -74,15 +64,12 @@ def sample_with_pymc(
         draws=values,
         statistics=statistics,
         is_interrupted=shape != (chains, draws),
-        stats={
-            "sampler": f"PyMC {pm.__version__}",
-            "sampling_seconds": clock.seconds,
-        },
+        stats={"sampler": f"PyMC {pm.__version__}", "sampling_seconds": clock.seconds},
     )
 
 
 def refuse_unknown_of_pymc(settings: Mapping[str, Any]) -> None:
-    """Raise at a setting that is not of PyMC's NUTS; it would take some of them without a word."""
+    """Raise at a setting that PyMC's NUTS does not have; PyMC would ignore some of them silently."""
     for name in settings:
         if name not in _SETTINGS:
             raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")

@@ -6,16 +6,17 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import MEMORY, WORK
-from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
-from bayesprivmrf.inference.posterior.nuts.clock import Clock
-from bayesprivmrf.inference.posterior.records.chains import RecordSampler
+from bayesprivmrf.inference.posterior.formulation import Finished, Formulation, RelaxedFormulation
+from bayesprivmrf.inference.posterior.nuts.nutpie import refuse_unknown_of_nutpie, sample_with_nutpie
+from bayesprivmrf.inference.posterior.nuts.pymc import refuse_unknown_of_pymc, sample_with_pymc
+from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
     SMALLEST_ESS,
@@ -24,34 +25,20 @@ from bayesprivmrf.inference.posterior.results.diagnostics import (
     mixing_of,
     saturates,
 )
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled, Sampler
+from bayesprivmrf.inference.posterior.sampled import STATISTICS, Clock, Sampled, Sampler
 
+# settings of the samplers that `fit` sets itself
 _OWN = (
-    "draws",
-    "tune",
-    "chains",
-    "seed",
-    "random_seed",
-    "model",
-    "blocking",
-    "return_raw_trace",
-    "nuts_sampler",
-    "progress_callback",
-    "progress_rate",
-)
-
-
+    "draws", "tune", "chains", "seed", "random_seed", "model", "blocking", "return_raw_trace", "nuts_sampler",
+    "progress_callback", "progress_rate",
+)  # fmt: skip
+# multiples of the length asked for at which chains are judged
 _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
-"""Times the length asked for at which chains are looked at."""
-
+# acceptances that the step is tuned for where too many trajectories diverged: the next two above the formulation's;
+# above 0.8 no step is small enough where a Laplace likelihood has many kinks, and trees reach their maximum depth
 _SMALLER_STEPS = (0.8, 0.9, 0.99)
-"""Acceptances that the step is tuned for where too many trajectories diverged: the next two above the formulation's.
-
-Above .8 no step is small enough where a Laplace likelihood has many kinks: trees reach their greatest depth.
-"""
-
+# expected and largest work of a second sampling, as multiples of the work so far
 _TIMES_LONGER, _TIMES_AT_MOST = 4, 8
-"""Expected and largest work of a second sampling, as multiples of the work so far."""
 
 
 def draw_posterior(
@@ -81,15 +68,12 @@ def draw_posterior(
         The sampling was interrupted before any draw was kept.
     """
     how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
-    if isinstance(formulation, RecordSampler):
+    if isinstance(formulation, RecordEngine):
         sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
     else:
-        sampled = _with_steps_that_hold(
-            partial(_by_nuts, formulation, sampler, how, clock := Clock(time_limit)),
-            formulation,
-            settings,
-            clock,
-        )
+        relaxed, clock = cast("RelaxedFormulation", formulation), Clock(time_limit)
+        sample = partial(_by_nuts, relaxed, sampler, how, clock)
+        sampled = _with_steps_that_hold(sample, relaxed, settings, clock)
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned: nothing was drawn"
@@ -98,7 +82,10 @@ def draw_posterior(
 
 
 def _with_steps_that_hold(
-    sample: Callable[..., Sampled | None], formulation: Formulation, settings: Mapping[str, Any], clock: Clock
+    sample: Callable[..., Sampled | None],
+    formulation: RelaxedFormulation,
+    settings: Mapping[str, Any],
+    clock: Clock,
 ) -> Sampled:
     """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
 
@@ -111,7 +98,7 @@ def _with_steps_that_hold(
     def may_repeat(sampled: Sampled) -> bool:
         return _TIMES_LONGER * (spent + sampled.work) <= WORK
 
-    def told(sampled: Sampled, acceptance: float) -> Sampled:
+    def noted(sampled: Sampled, acceptance: float) -> Sampled:
         own = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
         return replace(sampled, stats={**sampled.stats, **own})
 
@@ -122,7 +109,7 @@ def _with_steps_that_hold(
         may_stop=lambda sampled: bool(smaller) and diverges(sampled) and may_repeat(sampled),
     )
     assert drawn is not None  # the first length is always completed
-    found = told(drawn, first)
+    found = noted(drawn, first)
     for acceptance in smaller:
         if found.is_interrupted or not diverges(found) or not may_repeat(found) or clock.is_over:
             break
@@ -141,12 +128,12 @@ def _with_steps_that_hold(
             return replace(found, is_interrupted=True)
         if saturates(following):
             break
-        found = told(following, acceptance)
+        found = noted(following, acceptance)
     return found
 
 
 def _by_nuts(
-    formulation: Formulation,
+    formulation: RelaxedFormulation,
     sampler: Sampler,
     how: Mapping[str, Any],
     clock: Clock,
@@ -155,15 +142,11 @@ def _by_nuts(
     may_stop: Callable[[Sampled], bool],
     most: float = math.inf,
 ) -> Sampled | None:
-    """Sample once."""
-    if sampler == "pymc":  # it stores what follows from each position, and compiles in each call
-        from bayesprivmrf.inference.posterior.nuts.pymc import sample_with_pymc
-
+    """Sample once with one step size; None where a second sampling took too much work or time."""
+    if sampler == "pymc":  # it stores all latent numbers at each position, and compiles in each call
         sampled = _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
         gradients = float(np.sum(sampled.statistics["n_steps"]))
         return replace(sampled, work=formulation.operations_a_gradient * gradients)
-    from bayesprivmrf.inference.posterior.nuts.nutpie import sample_with_nutpie
-
     return sample_with_nutpie(
         formulation,
         **how,
@@ -176,21 +159,21 @@ def _by_nuts(
     )
 
 
-def _lengths(formulation: Formulation, draws: int, chains: int) -> list[int]:
-    """Steps a chain at which a sampling may end: one length where few draws were asked for, and what memory holds."""
+def _lengths(formulation: RelaxedFormulation, draws: int, chains: int) -> list[int]:
+    """Return the steps per chain at which a sampling may end: one for few draws, and as many as memory holds."""
     most = MEMORY / (8 * chains * draws * max(formulation.density.size, 1))
     times = _TIMES if draws >= SMALLEST_ESS else _TIMES[:1]
     return [draws * n for n in times if n == 1 or n <= most]
 
 
 def _judged(sampled: Sampled, formulation: Formulation) -> Sampled:
-    """The sampling, and how its chains have mixed."""
+    """Add to a sampling how its chains have mixed."""
     judged = [sampled.draws[name] for name in formulation.judged]
     return replace(sampled, mixing=mixing_of(judged, sampled.statistics["energy"]))
 
 
 def _may_stop(sampled: Sampled, chains: int) -> bool:
-    """Whether longer chains would not help: they are mixed, or some are missing."""
+    """Return True if longer chains would not help: they are mixed, or some are missing."""
     return sampled.is_interrupted or (sampled.mixing is not None and is_mixed(sampled.mixing, chains))
 
 
@@ -209,21 +192,17 @@ def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: M
     for name, (value, least) in numbers.items():
         whole_number(name, value, least)
     probability("target_accept", settings.get("target_accept", 0.8), zero=False, remedy="0.8 is usual")
-    for name in _OWN:
-        if name in settings:
+    for name in settings:
+        if name in _OWN:
             remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
             raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
-    if sampler == "pymc":
-        from bayesprivmrf.inference.posterior.nuts.pymc import refuse_unknown_of_pymc as refuse_unknown
-    else:
-        from bayesprivmrf.inference.posterior.nuts.nutpie import refuse_unknown_of_nutpie as refuse_unknown
-    refuse_unknown(settings)
+    (refuse_unknown_of_pymc if sampler == "pymc" else refuse_unknown_of_nutpie)(settings)
 
 
 def prior_as_sampled(
     formulation: Formulation, chains: int, draws: int, rng: np.random.Generator
 ) -> tuple[Sampled, Finished]:
-    """The posterior of a release without tables, which is the prior, in the shape of a sampling."""
+    """Draw the posterior of a release without tables, which is the prior, in the form of a sampling."""
     prior = formulation.prior_draws(chains * draws, rng)
 
     def shaped(values: np.ndarray) -> np.ndarray:

@@ -1,10 +1,27 @@
-r"""Moves of the potentials and their prior's scales given whole records, and sweeps of all moves, compiled.
+r"""Moves of the potentials, their prior's scales and the number of records, and sweeps of all moves, compiled.
 
 Given the records' statistics :math:`s = D^T n` the potentials have the log-concave density
 :math:`\exp(β·s - N A(β) - \tfrac12 β' T^{-1} β)`: they move by Metropolis-corrected Hamiltonian trajectories
 (`superpopulation`). The scale of an effect moves twice: given the potentials, which is a density in one number, and
 together with them, :math:`β_g \propto τ_g`, which the records judge. Where they say much of the effect the
-first is fast, where they say little the second (interweaving, as in `followed_moves`).
+first is fast, where they say little the second (interweaving, Yu and Meng 2011).
+
+**Moves that the records follow.** Noise that is strong beside the sampling of the records leaves much open that the
+records, once drawn, would settle: given them potentials hardly move, and given the potentials neither do they. So
+potentials and scales also move with the records' *quantiles* fixed. A record is drawn along the forest by one uniform
+number in each bag. Given the record, each of them is uniform between two sums of its row, and under the rows of other
+potentials the same numbers give another record. The noise judges the tables that follow, and the prior judges the
+potentials (Papaspiliopoulos, Roberts and Sköld 2007). Proposals are autoregressive in coordinates in which the
+posterior is about standard normal (`whitening`), of a size that is adapted while the chain is tuned.
+
+**N** moves by many records at once: births are drawn from p_β, deaths are any records alike, and the noise judges.
+
+References
+----------
+Papaspiliopoulos, Roberts and Sköld (2007). A general framework for the parametrization of hierarchical models.
+Statistical Science 22, 59-73.
+Yu and Meng (2011). To center or not to center: that is not the question. An ancillarity-sufficiency interweaving
+strategy (ASIS) for boosting MCMC efficiency. Journal of Computational and Graphical Statistics 20, 531-570.
 """
 
 from __future__ import annotations
@@ -16,24 +33,14 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.records.followed_moves import (
-    condition,
-    move_together,
-    move_total_far,
-    scale_density,
-)
-from bayesprivmrf.inference.posterior.records.moves import (
-    count,
-    draw_new,
-    log_sum,
-    move_records,
-    move_total,
-    weigh_all,
-)
+from bayesprivmrf.inference.posterior.records.births import first_records, move_total
+from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, weigh_all
+from bayesprivmrf.inference.posterior.records.noise import log_density
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 
-_log_partition = effects_engine._log_partition
+_forward, _log_partition = effects_engine._forward, effects_engine._log_partition
 _TRAJECTORIES = 2
+"""Trajectories of the potentials in a sweep; arbitrary."""
 _SCALE_MOVES = 4
 """Moves of each scale given the potentials, which read one number."""
 _WITH_POTENTIALS = 6
@@ -42,13 +49,17 @@ _ACCEPTED = 0.8
 """Acceptance for which the step of the trajectories is tuned."""
 _TRIES, _VISITS = 8, 20_000
 """Most moves in a sweep that all records follow, and the records that they visit together."""
+_FOLLOWED = 0.3
+"""Acceptance for which the size of moves that all records follow is tuned."""
+FAR = 4
+"""Moves of the number of records by many at once in a sweep."""
 _FIRST = 1000
-"""Sums made for the first records, which are no draw yet."""
+"""Passes of sums for the initial records, which are no draw yet."""
 
 
 @njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
-    """Tables of the model's cliques, flat, and the statistics D'n."""
+    """Return the tables of the model's cliques, flat, and the statistics D'n."""
     rows, columns, entries = plan[8], plan[9], plan[10]
     tables, statistics = np.zeros(rows.size - 1), np.zeros(effects.levels.size)
     for cell in range(counts.size):
@@ -63,11 +74,12 @@ def _tables(counts, effects, plan):
 
 @njit(nogil=True, **INNER)
 def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng):
-    """Trajectories of the potentials given the records; `step` is adapted in place while `is_tuning`."""
+    """Move the potentials given the records by Hamiltonian trajectories; adapt `step` in place while `is_tuning`."""
     precision, scale = np.empty(beta.size), np.empty(beta.size)
     for i in range(beta.size):
         precision[i] = math.exp(-2.0 * log_scales[effects.levels[i]])
         scale[i] = math.sqrt(effects.own[i] / (total * effects.information[i] + precision[i]))
+    # trajectories of a quarter of a period of the standard normal, corrected by Metropolis
     value, gradient, mu = target(beta, statistics, total, precision, plan)
     for _ in range(_TRAJECTORIES):
         leaps = min(math.ceil(0.5 * math.pi / step[0]), 64)
@@ -87,9 +99,9 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
     for i in range(beta.size):
         sizes[effects.levels[i]] += 1.0
         squares[effects.levels[i]] += beta[i] * beta[i]
-    pulled = effects.hyper @ (
-        log_scales - effects.expected
-    )  # kept up to date: a move takes no product of its own
+    # H (log τ - m), kept up to date: a move then takes no product of its own
+    pulled = effects.hyper @ (log_scales - effects.expected)
+    # each scale given the potentials: random walks of 2.4 standard deviations of about its posterior
     for g in range(log_scales.size):
         width = 2.4 / math.sqrt(2.0 * sizes[g] + effects.hyper[g, g])
         for _ in range(_SCALE_MOVES):
@@ -124,13 +136,150 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
 
 
 @njit(nogil=True, **INNER)
-def _first_records(records, total, state, tape, rng):
-    """Records to begin with, each given those before it, or most of them."""
-    for k in range(total):
-        if k % (1 + total // _FIRST) == 0:
-            log_sum(state, tape)
-        draw_new(records[k], state, tape, rng)
-        count(records[k], 1, state, tape)
+def condition(beta, shapes, values, tape, effects, plan):
+    """Write the rows of p_β, conditional probabilities along the forest, to `shapes`; `values` is work space."""
+    blocked, rows, columns, entries = plan[7], plan[8], plan[9], plan[10]
+    flat = _forward(beta, blocked, rows, columns, entries, plan[4][1])
+    for cell in range(values.size):
+        values[cell] = 0.0
+        for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
+            values[cell] += flat[effects.parts[k]]
+    # from the leaves: normalize each row, and hand its log sum to the parent's cells
+    for row in range(tape.row_starts.size - 2, -1, -1):
+        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
+        top, total = -np.inf, 0.0
+        for i in range(start, stop):
+            top = max(top, values[i])
+        for i in range(start, stop):
+            shapes[i] = math.exp(values[i] - top)
+            total += shapes[i]
+        for i in range(start, stop):
+            shapes[i] /= total
+        for k in range(tape.source_starts[row], tape.source_starts[row + 1]):
+            values[tape.sources[k]] += top + math.log(total)
+
+
+@njit(nogil=True, **INNER)
+def scale_density(log_scales, effects):
+    """Return the log prior density of log τ, except its constant."""
+    gap = log_scales - effects.expected
+    return -0.5 * np.sum(gap * (effects.hyper @ gap))
+
+
+@njit(nogil=True, **INNER)
+def _couple(records, trial, total, old, new, current, counts, tape, rng):
+    """Write to `trial` the records of the same quantiles under the new rows, and to `counts` their tables."""
+    row_starts, source_starts, cell_rows = tape.row_starts, tape.source_starts, tape.cell_rows
+    child_starts, child_rows, row_cliques = tape.child_starts, tape.child_rows, tape.row_cliques
+    counts[:] = 0
+    for r in range(total):
+        for k in range(records.shape[1]):
+            cell = records[r, k]
+            row = cell_rows[cell]
+            # a quantile of the record's cell in its old row
+            quantile = rng.random() * old[cell]
+            for i in range(row_starts[row], cell):
+                quantile += old[i]
+            # the cell that has this quantile in the row where the trial record is
+            if source_starts[row] < source_starts[row + 1]:
+                row = current[k]
+            place = row_starts[row]
+            for i in range(row_starts[row], row_starts[row + 1]):
+                if new[i] > 0.0:
+                    place = i
+                    quantile -= new[i]
+                    if quantile < 0.0:
+                        break
+            trial[r, k] = place
+            counts[place] += 1
+            for c in range(child_starts[place], child_starts[place + 1]):
+                current[row_cliques[child_rows[c]]] = child_rows[c]
+
+
+@njit(nogil=True, **INNER)
+def _log_prior(beta, log_scales, effects):
+    """Return the log prior density of the potentials and, where they are learned, of the scales."""
+    value = scale_density(log_scales, effects) if effects.hyper.size else 0.0
+    for i in range(beta.size):
+        own = log_scales[effects.levels[i]]
+        value -= 0.5 * beta[i] * beta[i] * math.exp(-2.0 * own) + own
+    return value
+
+
+@njit(nogil=True, **INNER)
+def move_together(beta, log_scales, records, trial, total, step, is_tuning, state, tape, effects, plan, rng):
+    """Move potentials and scales with the records following them, each at its quantiles."""
+    # steps of many sizes: the tails are not those of a normal distribution
+    size = step[2] * math.exp(-2.0 * rng.random())
+    precision = effects.known + np.exp(2.0 * effects.shares @ (effects.scale - log_scales))
+    middle = effects.centre * (effects.known + 1.0)
+    place = (effects.inverse @ beta - middle / precision) * np.sqrt(precision)
+    new_scales, new_place = log_scales.copy(), np.empty(place.size)
+    if effects.hyper.size:
+        common = rng.standard_normal()
+        for g in range(log_scales.size):
+            new_scales[g] += size * (0.5 * common + 0.2 * rng.standard_normal())
+    for i in range(place.size):
+        new_place[i] = math.sqrt(1.0 - size * size) * place[i] + size * rng.standard_normal()
+    new_precision = effects.known + np.exp(2.0 * effects.shares @ (effects.scale - new_scales))
+    moved = effects.basis @ (middle / new_precision + new_place / np.sqrt(new_precision))
+    # prior and proposal, then the noise of the tables that follow
+    gain = _log_prior(moved, new_scales, effects) - _log_prior(beta, log_scales, effects)
+    gain += 0.5 * np.sum(new_place * new_place - place * place + np.log(precision / new_precision))
+    shapes, counts, sums = np.empty(state.shapes.size), state.block, state.block_sums
+    condition(moved, shapes, state.values, tape, effects, plan)
+    gain -= log_density(state.counts, sums, tape)
+    _couple(records, trial, total, state.shapes, shapes, state.current, counts, tape, rng)
+    gain += log_density(counts, sums, tape)
+    if math.log(rng.random()) < gain:
+        put(beta, moved)
+        put(log_scales, new_scales)
+        put(state.shapes, shapes)
+        put(state.counts, counts)
+        put(state.sums, sums)
+        for k in range(total):
+            put(records[k], trial[k])
+        weigh_all(state, tape)
+    if is_tuning:
+        step[3] += 1.0
+        chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
+        step[2] = min(step[2] * math.exp((chance - _FOLLOWED) / math.sqrt(step[3])), 1.0)
+
+
+@njit(nogil=True, **INNER)
+def move_total_far(reach, bounds, records, total, state, tape, rng):
+    """Try births from p_β, or deaths, of many records at once under p(N) ∝ 1/N, and return the new number."""
+    counts, sums = state.block, state.block_sums
+    for _ in range(FAR):
+        by = 1 + int(reach * math.exp(-3.0 * rng.random()) * rng.random())
+        if rng.random() < 0.5:
+            by = -by
+        if not bounds[0] <= total + by <= min(bounds[1], records.shape[0]):
+            continue
+        put(counts, state.counts)
+        for k in range(total, total + by):
+            draw_record(
+                records[k], state.shapes, state.wholes, state.current, tape.clique_rows, tape.row_starts,
+                tape.source_starts, tape.child_starts, tape.child_rows, tape.row_cliques, rng,
+            )  # fmt: skip
+            for cell in records[k]:
+                counts[cell] += 1
+        # deaths: exchange random records with the last ones
+        for k in range(total - 1, total + by - 1, -1):
+            other = int(rng.random() * (k + 1))
+            for place in range(records.shape[1]):
+                cell = records[other, place]
+                records[other, place] = records[k, place]
+                records[k, place] = cell
+                counts[cell] -= 1
+        gain = math.log(total / (total + by)) - log_density(state.counts, sums, tape)
+        gain += log_density(counts, sums, tape)
+        if math.log(rng.random()) < gain:
+            total += by
+            put(state.counts, counts)
+            put(state.sums, sums)
+            weigh_all(state, tape)
+    return total
 
 
 @kept()
@@ -147,14 +296,18 @@ def advance_effects(
     condition(beta, state.shapes, state.values, tape, effects, plan)
     weigh_all(state, tape)
     trial = np.empty_like(records) if effects.basis.size else records[:0]
+    # rows of p_β, and records where there are none yet
     if not state.counts.any():
-        _first_records(records, total, state, tape, rng)
+        first_records(records, total, 1 + total // _FIRST, state, tape, rng)
+    nothing = np.zeros(0, np.int64)
     for draw in range(totals.size):
         for _ in range(thin):
+            # records given the potentials
             move_records(moves, records, total, state, tape, rng)
-            total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
+            total = move_total(births, bounds, records, total, nothing, state, tape, None, rng)
             if reach:
                 total = move_total_far(reach, bounds, records, total, state, tape, rng)
+            # potentials and scales given the records
             _, statistics = _tables(state.counts, effects, plan)
             put(
                 beta,
@@ -164,22 +317,12 @@ def advance_effects(
                 _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
             condition(beta, state.shapes, state.values, tape, effects, plan)
             weigh_all(state, tape)
+            # potentials, scales and records together
             if effects.basis.size:
                 for _ in range(max(1, min(_TRIES, _VISITS // max(total, 1)))):
                     move_together(
-                        beta,
-                        log_scales,
-                        records,
-                        trial,
-                        total,
-                        step,
-                        is_tuning,
-                        state,
-                        tape,
-                        effects,
-                        plan,
-                        rng,
-                    )
+                        beta, log_scales, records, trial, total, step, is_tuning, state, tape, effects, plan, rng
+                    )  # fmt: skip
         put(counts[draw], _tables(state.counts, effects, plan)[0])
         put(betas[draw], beta)
         put(scales[draw], log_scales)

@@ -1,70 +1,36 @@
-r"""Moves of whole records that leave sums without noise as they are, or within their bounds, compiled.
+r"""Moves of whole records that keep exact sums, or sums within their bounds, compiled.
 
-The law of a record given the others is that of `moves`, with a factor more for each set s of cells that is
-held between two bounds: 1 where its sum is within, 0 elsewhere (`held_sums` has the sets). So a record that leaves an
-exact sum must come back into it.
+The law of a record given the others is that of `moves`, with one more factor for each set s of cells whose sum is
+bounded: 1 where the sum is within its bounds, 0 elsewhere (`held` has the sets). So a record that leaves an exact sum
+must come back into it.
 
 **One record.** It is taken out, and a proposal is drawn by sums over the forest from all the others, in whose
 weights a cell of a set that lacks a record counts :math:`e^{L}` times, and one of a set that is full :math:`e^{-L}`
-times. A proposal that leaves some set out of its bounds is refused, and what remains is the ratio of `answer_moves`:
-where each number reads one clique it is 1, as the weights differ from the law by one factor for all that may be.
+times. A proposal that leaves some set out of its bounds is refused. The others are accepted with the ratio that
+`moves` has for queries. Where each number reads one clique it is 1: the weights differ from the law by one factor.
 
-**Two records** that agree on a separator exchange what is on one side of it. Pair and side are chosen in a way that
-does not change by the exchange, so that it is accepted with the ratio of the records' laws, one after the other.
-
-**Births and deaths** are those of `moves`, and are refused where they leave a bound.
+**Two records** that agree on a separator exchange what is on one side of it. The exchange does not change how pair
+and side are chosen, so that it is accepted with the ratio of the records' laws, one after the other.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
-import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER, kept, put
-from bayesprivmrf.inference.posterior.records.answer_moves import log_step
+from bayesprivmrf.compiled import INNER, put
 from bayesprivmrf.inference.posterior.records.moves import collect, draw_new
-from bayesprivmrf.inference.posterior.records.table_moves import log_within
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.inference.posterior.records.noise import log_step_within
 
 _MOST_NATS = 300.0
-"""Bound of the log factor of a cell."""
+"""Bound of the log factor of a cell: its exponential is finite."""
 _TRIES = 64
-"""Records that are looked at for one which agrees with another on a separator."""
+"""Random records tried for one that agrees with another on a separator; arbitrary."""
 _FIRST = 1000
-"""Sums made for the first records, which are no draw yet."""
-_INNER: Any = {"nogil": True, **INNER}
+"""Passes of sums for the initial records, which are no draw yet."""
 _LEAST = 1e-300
-"""In place of a weight that underflows."""
-
-
-class HeldTape(NamedTuple):
-    """The arrays that never change, beside a `RecordTape`."""
-
-    halves: FloatArray  # of each measured number, half the distance of the bounds after its noise, or -1
-    set_starts: IntArray  # of each cell, where the sets that hold it begin in `sets`
-    sets: IntArray
-    member_starts: IntArray  # of each set, where its cells begin in `members`
-    members: IntArray
-    lowest: IntArray  # the bounds of each set
-    highest: IntArray
-    strength: float  # L
-    codes: IntArray  # of each group and cell of its home, the cell of the group; -1 elsewhere
-    sides: IntArray  # of each exchange and cell, the part of `flat` that is of the variables exchanged
-    shared: IntArray  # of each exchange and cell of its home, the state of the separator
-    homes: IntArray  # of each exchange, the clique that tells the separator
-    flat: IntArray  # of each cell, its place in the model
-    places: IntArray  # of each place in the model, its cell, or -1
-
-
-@njit(nogil=True, inline="always")
-def _step(gap, by, half, width, is_absolute):
-    """Log density of the noise after an answer grew by a number, over that before; `gap` is y - s."""
-    if half < 0.0:
-        return log_step(gap, by, width, is_absolute)
-    return log_within(gap - by, half, width, is_absolute) - log_within(gap, half, width, is_absolute)
+"""Stands for a weight that underflows to 0, whose log would be infinite."""
 
 
 @njit(nogil=True, inline="always")
@@ -72,11 +38,11 @@ def _log_factor(
     cell, sums, inside, starts, numbers, entries, noisy, widths, absolute, halves, set_starts, sets, lowest, highest,
     strength,
 ):  # fmt: skip
-    """What one more record in a cell changes, by its clique alone, bounded."""
+    """Return the log factor of one more record in a cell, of noise and bounds, by its clique alone and bounded."""
     total = 0.0
     for t in range(starts[cell], starts[cell + 1]):
         m = numbers[t]
-        total += _step(noisy[m] - sums[m], float(entries[t]), halves[m], widths[m], absolute[m])
+        total += log_step_within(noisy[m] - sums[m], float(entries[t]), halves[m], widths[m], absolute[m])
     for k in range(set_starts[cell], set_starts[cell + 1]):
         s = sets[k]
         if inside[s] < lowest[s]:
@@ -86,13 +52,19 @@ def _log_factor(
     return min(max(total, -_MOST_NATS), _MOST_NATS)
 
 
-@njit(**_INNER)
-def _weigh(cells, size, state, inside, tape, held):
-    """Refresh the weights of some cells: n + α, times what one more record changes."""
+@njit(nogil=True, **INNER)
+def weigh_cells(cells, size, state, tape, held):
+    """Refresh the weights of some cells: n + α, times the factor of one more record."""
     counts, shapes, weights, gain = state.counts, state.shapes, state.weights, tape.gain
     sums, starts, numbers, entries = state.sums, tape.table_starts, tape.table_cells, tape.table_weights
     noisy, widths, absolute, halves = tape.noisy, tape.widths, tape.absolute, held.halves
-    set_starts, sets, lowest, highest = held.set_starts, held.sets, held.lowest, held.highest
+    inside, set_starts, sets, lowest, highest = (
+        state.inside,
+        held.set_starts,
+        held.sets,
+        held.lowest,
+        held.highest,
+    )
     strength = held.strength
     for k in range(size):
         cell = cells[k]
@@ -103,8 +75,8 @@ def _weigh(cells, size, state, inside, tape, held):
         weights[cell] = (gain * counts[cell] + shapes[cell]) * math.exp(log_factor)
 
 
-@njit(**_INNER)
-def _refresh(record, touched, state, inside, tape, held):
+@njit(nogil=True, **INNER)
+def refresh(record, touched, state, tape, held):
     """Refresh the weights of all cells that share a number or a set with a record."""
     is_touched, size = state.block, 0
     starts, numbers, set_starts, sets = tape.table_starts, tape.table_cells, held.set_starts, held.sets
@@ -129,18 +101,19 @@ def _refresh(record, touched, state, inside, tape, held):
                     size += 1
     for k in range(size):
         is_touched[touched[k]] = 0
-    _weigh(touched, size, state, inside, tape, held)
+    weigh_cells(touched, size, state, tape, held)
 
 
-@njit(**_INNER)
-def _add(record, by, state, inside, tape, held):
-    """Add a record, or take it out; what that changes in the log law of records and noise."""
+@njit(nogil=True, **INNER)
+def _add(record, by, state, tape, held):
+    """Add a record, or take it out, and return the change of the log probability of records and noise."""
     counts, shapes, wholes, sums, gain = state.counts, state.shapes, state.wholes, state.sums, tape.gain
     starts, numbers, entries, noisy = tape.table_starts, tape.table_cells, tape.table_weights, tape.noisy
     widths, absolute, halves = tape.widths, tape.absolute, held.halves
     set_starts, sets, change = held.set_starts, held.sets, 0.0
     for cell in record:
         row = tape.cell_rows[cell]
+        # predictive probability of the cell in its row, without this record
         if by < 0:
             counts[cell] -= 1
             wholes[row] -= gain
@@ -151,16 +124,16 @@ def _add(record, by, state, inside, tape, held):
             wholes[row] += gain
         for t in range(starts[cell], starts[cell + 1]):
             m, move = numbers[t], by * entries[t]
-            change += _step(noisy[m] - sums[m], float(move), halves[m], widths[m], absolute[m])
+            change += log_step_within(noisy[m] - sums[m], float(move), halves[m], widths[m], absolute[m])
             sums[m] += move
         for k in range(set_starts[cell], set_starts[cell + 1]):
-            inside[sets[k]] += by
+            state.inside[sets[k]] += by
     return change
 
 
-@njit(**_INNER)
+@njit(nogil=True, **INNER)
 def _are_within(record, inside, held):
-    """Whether every set that holds a cell of the record is within its bounds."""
+    """Return whether the sum of every set that has a cell of the record is within its bounds."""
     are_within = True
     for cell in record:
         for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
@@ -169,16 +142,26 @@ def _are_within(record, inside, held):
     return are_within
 
 
-@njit(**_INNER)
-def _excess(record, state, inside, tape, held):
-    """Log of what one more record changes in the noise, over what the cliques' factors say."""
+@njit(nogil=True, **INNER)
+def add_within(record, by, state, tape, held):
+    """Add a record, or take it out, and return True; leave the tables as they are where that would leave a bound."""
+    _add(record, by, state, tape, held)
+    if _are_within(record, state.inside, held):
+        return True
+    _add(record, -by, state, tape, held)
+    return False
+
+
+@njit(nogil=True, **INNER)
+def exact_excess(record, state, tape, held):
+    """Return the log density ratio of the noise at one more record, less the sum of its cells' own factors."""
     total, moved, sums = 0.0, state.moved, state.sums
     starts, numbers, entries, noisy = tape.table_starts, tape.table_cells, tape.table_weights, tape.noisy
     widths, absolute, halves = tape.widths, tape.absolute, held.halves
     for cell in record:
         total -= _log_factor(
-            cell, sums, inside, starts, numbers, entries, noisy, widths, absolute, halves, held.set_starts, held.sets,
-            held.lowest, held.highest, held.strength,
+            cell, sums, state.inside, starts, numbers, entries, noisy, widths, absolute, halves, held.set_starts,
+            held.sets, held.lowest, held.highest, held.strength,
         )  # fmt: skip
         for t in range(starts[cell], starts[cell + 1]):
             moved[numbers[t]] += entries[t]
@@ -186,35 +169,37 @@ def _excess(record, state, inside, tape, held):
         for t in range(starts[cell], starts[cell + 1]):
             m = numbers[t]
             if moved[m] != 0:
-                total += _step(noisy[m] - sums[m], float(moved[m]), halves[m], widths[m], absolute[m])
+                total += log_step_within(
+                    noisy[m] - sums[m], float(moved[m]), halves[m], widths[m], absolute[m]
+                )
                 moved[m] = 0
     return total
 
 
-@njit(**_INNER)
-def _visit(record, touched, state, inside, tape, held, rng):
+@njit(nogil=True, **INNER)
+def visit_record(record, touched, state, tape, held, rng):
     """Move one record, given all others."""
-    _add(record, -1, state, inside, tape, held)
-    _refresh(record, touched, state, inside, tape, held)
+    _add(record, -1, state, tape, held)
+    refresh(record, touched, state, tape, held)
     collect(state.weights, state.wholes, state, tape)
     proposal = state.proposal
     draw_new(proposal, state, tape, rng)
-    gain = _excess(proposal, state, inside, tape, held) - _excess(record, state, inside, tape, held)
+    gain = exact_excess(proposal, state, tape, held) - exact_excess(record, state, tape, held)
     is_taken = math.log(rng.random()) < gain
     if is_taken:
-        _add(proposal, 1, state, inside, tape, held)
-        is_taken = _are_within(proposal, inside, held) and _are_within(record, inside, held)
+        _add(proposal, 1, state, tape, held)
+        is_taken = _are_within(proposal, state.inside, held) and _are_within(record, state.inside, held)
         if not is_taken:
-            _add(proposal, -1, state, inside, tape, held)
+            _add(proposal, -1, state, tape, held)
     if is_taken:
         put(record, proposal)
     else:
-        _add(record, 1, state, inside, tape, held)
-    _refresh(record, touched, state, inside, tape, held)
+        _add(record, 1, state, tape, held)
+    refresh(record, touched, state, tape, held)
 
 
-@njit(**_INNER)
-def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
+@njit(nogil=True, **INNER)
+def exchange(turn, a, records, total, others, state, tape, held, rng):
     """Two records that agree on a separator exchange what is on one side of it, or stay."""
     home, firsts, b = held.homes[turn], state.proposal, a
     for _ in range(_TRIES):
@@ -222,6 +207,7 @@ def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
         if b != a and held.shared[turn, records[a, home]] == held.shared[turn, records[b, home]]:
             break
         b = a
+    # the two records after the exchange
     is_same, is_other = True, True
     for k in range(firsts.size):
         one, two = records[a, k], records[b, k]
@@ -235,95 +221,36 @@ def _exchange(turn, a, records, total, others, state, inside, tape, held, rng):
     if is_same or is_other:
         return
     first, second = records[a], records[b]
-    gain = _add(first, -1, state, inside, tape, held) + _add(second, -1, state, inside, tape, held)
-    gain += _add(firsts, 1, state, inside, tape, held) + _add(others, 1, state, inside, tape, held)
+    gain = _add(first, -1, state, tape, held) + _add(second, -1, state, tape, held)
+    gain += _add(firsts, 1, state, tape, held) + _add(others, 1, state, tape, held)
     is_taken = math.log(rng.random()) < gain
-    if is_taken:  # the sets that the old records were in are looked at too
-        is_taken = _are_within(first, inside, held) and _are_within(second, inside, held)
-        is_taken &= _are_within(firsts, inside, held) and _are_within(others, inside, held)
+    if is_taken:  # the sets of the old records can be out of their bounds too
+        is_taken = _are_within(first, state.inside, held) and _are_within(second, state.inside, held)
+        is_taken &= _are_within(firsts, state.inside, held) and _are_within(others, state.inside, held)
     if is_taken:
         put(first, firsts)
         put(second, others)
     else:
-        _add(firsts, -1, state, inside, tape, held)
-        _add(others, -1, state, inside, tape, held)
-        _add(first, 1, state, inside, tape, held)
-        _add(second, 1, state, inside, tape, held)
+        _add(firsts, -1, state, tape, held)
+        _add(others, -1, state, tape, held)
+        _add(first, 1, state, tape, held)
+        _add(second, 1, state, tape, held)
 
 
-@njit(**_INNER)
-def _move_total(moves, least, most, records, total, touched, state, inside, tape, held, rng):
-    """Births and deaths of records under p(N) ∝ 1/N within all bounds; the new number."""
-    for _ in range(moves):
-        is_birth = rng.random() < 0.5
-        if (is_birth and total >= min(most, records.shape[0])) or not (is_birth or total > least):
-            continue
-        place = total if is_birth else int(rng.random() * total)
-        record = records[place]
-        if not is_birth:
-            _add(record, -1, state, inside, tape, held)
-            if not _are_within(record, inside, held):
-                _add(record, 1, state, inside, tape, held)
-                continue
-            _refresh(record, touched, state, inside, tape, held)
-        fewer = total if is_birth else total - 1
-        ratio = collect(state.weights, state.wholes, state, tape) + math.log(max(fewer, 1) / (fewer + 1.0))
-        if is_birth:
-            draw_new(record, state, tape, rng)
-        ratio += _excess(record, state, inside, tape, held)
-        is_in = (math.log(rng.random()) < (ratio if is_birth else -ratio)) == is_birth
-        if is_in:
-            _add(record, 1, state, inside, tape, held)
-            if is_birth and not _are_within(record, inside, held):
-                _add(record, -1, state, inside, tape, held)
-                is_in = False
-            _refresh(record, touched, state, inside, tape, held)
-        if not is_in and not is_birth:
-            put(record, records[total - 1])
-        total = fewer + 1 if is_in else fewer
-    return total
-
-
-@njit(**_INNER)
-def _fill(wanted, records, cells, state, inside, tape, held, rng):
-    """The first records, each with the cells of the groups that are wanted."""
+@njit(nogil=True, **INNER)
+def fill(wanted, records, cells, state, tape, held, rng):
+    """Draw initial records, each with the wanted cells of the groups."""
     total = wanted.shape[0]
     for r in range(total):
         is_new = r == 0
         for g in range(wanted.shape[1]):
             is_new |= wanted[r, g] != wanted[r - 1, g]
         if is_new or r % (1 + total // _FIRST) == 0:
-            _weigh(cells, cells.size, state, inside, tape, held)
+            weigh_cells(cells, cells.size, state, tape, held)
             for g in range(wanted.shape[1]):
                 for cell in range(cells.size):
                     if held.codes[g, cell] >= 0 and held.codes[g, cell] != wanted[r, g]:
                         state.weights[cell] = 0.0
             collect(state.weights, state.wholes, state, tape)
         draw_new(records[r], state, tape, rng)
-        _add(records[r], 1, state, inside, tape, held)
-
-
-@kept()
-def move_held(total, moves, births, bounds, records, wanted, state, inside, tape, held, rng):
-    """Sweep records and their number once, in place, together with `inside`, the sums of the sets.
-
-    `wanted` holds the groups' cells of the first records; it has no rows once there are records. Returns the number
-    of records.
-    """
-    state.wholes[:] = 0.0
-    state.block[:] = 0
-    cells = np.arange(state.weights.size)
-    for cell in cells:
-        state.wholes[tape.cell_rows[cell]] += tape.gain * state.counts[cell] + state.shapes[cell]
-    _fill(wanted, records, cells, state, inside, tape, held, rng)
-    _weigh(cells, cells.size, state, inside, tape, held)
-    for visit in range(min(moves, total)):
-        place = visit if total <= moves else int(rng.random() * total)
-        _visit(records[place], cells, state, inside, tape, held, rng)
-    total = _move_total(births, bounds[0], bounds[1], records, total, cells, state, inside, tape, held, rng)
-    others = state.proposal.copy()
-    for visit in range(min(moves, total)):
-        for turn in range(held.homes.size):
-            a = visit if total <= moves else int(rng.random() * total)
-            _exchange(turn, a, records, total, others, state, inside, tape, held, rng)
-    return total
+        _add(records[r], 1, state, tape, held)

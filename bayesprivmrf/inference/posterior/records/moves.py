@@ -7,22 +7,23 @@ the noise, a record's conditional law is
 .. math:: \Pr(x) ∝ \prod_C \frac{n_{i(C)} + α_{i(C)}}{n_{r(C)} + α_{r(C)}}
           \prod_m \frac{f(y_m - n_m - 1)}{f(y_m - n_m)},
 
-the last product being over the measured cells m that x falls into (`answer_moves` has it for queries): a record is
-in one row of each clique, so that the rows' predictive laws multiply. It factors along the forest: sums from the
+the last product being over the measured cells m that x falls into: a record is in one row of each clique, so that
+the rows' predictive distributions multiply. It factors along the forest: sums from the
 leaves to the roots, and draws on the way back, give the record exactly (Carter and Kohn 1994). The sums are made
-once for a block of some dozen records, from the tables of all records outside it. What they draw for a record of
-the block is a proposal, which is accepted with the ratio of the law above to theirs: most cliques' factors cancel,
-so that a visit reads a row of each clique and no more. (Sums that saw the block would choose the proposal by the
-state it moves, which leaves no law in place.)
+once for a block of some dozen records, from the tables of all records outside the block. A record of the block then
+gets a proposal from these sums, which is accepted with the ratio of the law above to the proposal's: most cliques'
+factors cancel, so that a visit reads one row of each clique. (Sums that included the block would let the proposal
+depend on the state that it moves, which leaves no distribution invariant.)
 
-The sum Z of the right-hand side is what the number of records needs. Under :math:`p(N) ∝ 1/N` a birth, by the law
-above, is accepted with probability :math:`\min(1, Z N / (N + 1))`, and a death, of any record alike, with the
-inverse ratio :math:`\min(1, N / ((N - 1) Z))`, Z being that of the other records (Green 1995).
+**Queries.** A record x adds :math:`a_m(x)` to the answer m, the sum of the weights of its cells in all cliques, so
+that its law has the factor :math:`f(y_m - s_m - a_m(x)) / f(y_m - s_m)`, with s the answers of the other records.
+Where each answer reads one clique, these are factors of the cliques. A pooled answer reads several, and the product
+of what each clique alone would change is another number. It is good enough to propose by, as are factors bounded so
+that products of many stay finite: the ratio that accepts a proposal has the law itself.
 
 References
 ----------
 Carter and Kohn (1994). On Gibbs sampling for state space models. Biometrika 81, 541-553.
-Green (1995). Reversible jump Markov chain Monte Carlo computation. Biometrika 82, 711-732.
 Ju, Awan, Gong, Rao (2022). Data augmentation MCMC for Bayesian inference from privatized data. NeurIPS.
 """
 
@@ -33,22 +34,17 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.records.answer_moves import (
-    change,
-    excess,
-    move_by_answers,
-    weigh_answers,
-)
-from bayesprivmrf.inference.posterior.records.shape_moves import move_shapes
+from bayesprivmrf.compiled import INNER, put
+from bayesprivmrf.inference.posterior.records.noise import log_step
 
 _BLOCK = 40
-"""Records that share one sweep of sums; an eighth of few."""
+"""Records that share one pass of sums over the forest, or an eighth of all where they are few; arbitrary: more of
+them share its cost, and make the proposals older."""
 
 
 @njit(nogil=True, inline="always")
 def _weigh(cell, counts, shapes, boosts, weights, gain, table_starts, table_cells):
-    """Refresh the weight of one cell: n + α, times what its measured cells gain by one more record."""
+    """Write the weight of one cell: n + α, times the density ratios of its measured cells at one more record."""
     weight = gain * counts[cell] + shapes[cell]
     for k in range(table_starts[cell], table_starts[cell + 1]):
         weight *= boosts[table_cells[k]]
@@ -57,9 +53,27 @@ def _weigh(cell, counts, shapes, boosts, weights, gain, table_starts, table_cell
 
 @njit(nogil=True, inline="always")
 def _boost(gap, width, is_absolute, most):
-    """Density of the noise after one more record in a measured cell, over that before; `gap` is y - n."""
-    gain = (abs(gap) - abs(gap - 1.0)) / width if is_absolute else (gap - 0.5) / (width * width)
-    return math.exp(min(max(gain, -most), most))
+    """Return the density of the noise after one more record in a measured cell, over that before; `gap` is y - n."""
+    return math.exp(min(max(log_step(gap, 1.0, width, is_absolute), -most), most))
+
+
+@njit(nogil=True, inline="always")
+def _log_factor(cell, sums, tape):
+    """Return the log density ratio of one more record in a cell, by its clique alone and bounded."""
+    total = 0.0
+    for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+        m = tape.table_cells[t]
+        total += log_step(tape.noisy[m] - sums[m], tape.table_weights[t], tape.widths[m], tape.absolute[m])
+    return min(max(total, -tape.most_nats), tape.most_nats)
+
+
+@njit(nogil=True, **INNER)
+def weigh_answers(counts, sums, weights, state, tape):
+    """Write the weight of every cell, n + α times the density ratio at one more record, where numbers are answers."""
+    for cell in range(weights.size):
+        weights[cell] = (tape.gain * counts[cell] + state.shapes[cell]) * math.exp(
+            _log_factor(cell, sums, tape)
+        )
 
 
 @njit(nogil=True, **INNER)
@@ -87,7 +101,7 @@ def _change(
     cell, by, counts, shapes, sums, boosts, weights, wholes, cell_rows, table_starts, table_cells, member_starts,
     members, noisy, widths, absolute, gain, most,
 ):  # fmt: skip
-    """Add a record to one cell, or take it out; taking the arrays out of tuples would cost more than this."""
+    """Add a record to one cell, or take it out, and refresh the weights; arrays one by one, which is faster here."""
     counts[cell] += by
     wholes[cell_rows[cell]] += gain * by
     first, last = table_starts[cell], table_starts[cell + 1]
@@ -99,6 +113,71 @@ def _change(
             _weigh(members[k], counts, shapes, boosts, weights, gain, table_starts, table_cells)
     if first == last:
         _weigh(cell, counts, shapes, boosts, weights, gain, table_starts, table_cells)
+
+
+@njit(nogil=True, **INNER)
+def change(cell, by, state, tape):
+    """Add a record to one cell, or take it out; the weights are not refreshed."""
+    state.counts[cell] += by
+    state.wholes[tape.cell_rows[cell]] += tape.gain * by
+    for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
+        state.sums[tape.table_cells[t]] += by * tape.table_weights[t]
+
+
+@njit(nogil=True, **INNER)
+def _log_gain(cells, other, state, tape):
+    """Log density of all answers with one more record in the cells that `other` has not, over that without."""
+    moved, total = state.moved, 0.0
+    # what the record adds to each answer, of all its cells
+    for k in range(cells.size):
+        if cells[k] != other[k]:
+            for t in range(tape.table_starts[cells[k]], tape.table_starts[cells[k] + 1]):
+                moved[tape.table_cells[t]] += tape.table_weights[t]
+    # the noise of each such answer, once; `moved` is cleared on the way
+    for k in range(cells.size):
+        if cells[k] != other[k]:
+            for t in range(tape.table_starts[cells[k]], tape.table_starts[cells[k] + 1]):
+                m = tape.table_cells[t]
+                if moved[m] != 0:
+                    total += log_step(
+                        tape.noisy[m] - state.sums[m], moved[m], tape.widths[m], tape.absolute[m]
+                    )
+                    moved[m] = 0
+    return total
+
+
+@njit(nogil=True, **INNER)
+def excess(record, state, tape):
+    """Return the log density ratio of one more record, less the sum of its cells' own factors."""
+    # against no cells at all: -1 is none
+    total = _log_gain(record, np.full(record.size, -1), state, tape)
+    for k in range(record.size):
+        total -= _log_factor(record[k], state.sums, tape)
+    return total
+
+
+@njit(nogil=True, **INNER)
+def move_by_answers(record, proposal, state, tape, rng):
+    """Move a record to a proposal drawn by the weights `stale`, or leave it (Metropolis-Hastings)."""
+    rows, gain, stale, stale_wholes = tape.cell_rows, tape.gain, state.stale, state.stale_wholes
+    for k in range(record.size):
+        if proposal[k] != record[k]:
+            change(record[k], -1, state, tape)
+    # the law at the proposal over that at the record, times the proposal's probability of the record over its own
+    ratio = _log_gain(proposal, record, state, tape) - _log_gain(record, proposal, state, tape)
+    for k in range(record.size):
+        old, new = record[k], proposal[k]
+        if new != old:
+            ratio += math.log((gain * state.counts[new] + state.shapes[new]) / stale[new])
+            ratio -= math.log((gain * state.counts[old] + state.shapes[old]) / stale[old])
+            ratio += math.log(state.wholes[rows[old]] / stale_wholes[rows[old]])
+            ratio -= math.log(state.wholes[rows[new]] / stale_wholes[rows[new]])
+    accepted = math.log(rng.random()) < ratio
+    for k in range(record.size):
+        old, new = record[k], proposal[k]
+        if new != old:
+            record[k] = new if accepted else old
+            change(record[k], 1, state, tape)
 
 
 @njit(nogil=True, **INNER)
@@ -117,7 +196,10 @@ def count(record, by, state, tape):
 
 @njit(nogil=True, **INNER)
 def collect(weights, wholes, state, tape):
-    """Sums from the leaves to the roots, left in `values`; log Z."""
+    """Sum the weights from the leaves to the roots, into `values`, and return log Z.
+
+    The message of a row is its sum over n_r + α_r; it multiplies the parent's cells (`sources`) that lead to the row.
+    """
     values, totals, messages = state.values, state.totals, state.messages
     clique_rows, row_starts, source_starts, sources = (
         tape.clique_rows,
@@ -129,6 +211,7 @@ def collect(weights, wholes, state, tape):
     log_sum = 0.0
     for clique in range(clique_rows.size - 2, -1, -1):
         first, last = clique_rows[clique], clique_rows[clique + 1]
+        # messages of the clique's rows, and the largest, by which all are divided against overflow
         top = 0.0
         for row in range(first, last):
             total = 0.0
@@ -150,8 +233,9 @@ def draw_record(
     record, values, totals, current, clique_rows, row_starts, source_starts, child_starts, child_rows, row_cliques,
     rng,
 ):  # fmt: skip
-    """Draw a record's cells from the roots to the leaves."""
+    """Draw a record's cells from the roots to the leaves, in proportion to `values` within each row."""
     for clique in range(record.size):
+        # a root has one row; below it, the row is the one that the parent's cell leads to
         row = clique_rows[clique]
         if source_starts[row] < source_starts[row + 1]:
             row = current[clique]
@@ -171,10 +255,11 @@ def draw_record(
 
 @njit(nogil=True, **INNER)
 def _collect_outside(records, first, stop, state, tape):
-    """Sums by the tables of all records but a block, whose weights are left in `stale`."""
+    """Sum the forest by the tables of all records outside a block; their weights are left in `stale`."""
     cells, sums, stale = state.block, state.block_sums, state.stale
     cells[:] = 0
     sums[:] = 0
+    # tables of the block
     for r in range(first, stop):
         record = records[r]
         for k in range(record.size):
@@ -182,6 +267,7 @@ def _collect_outside(records, first, stop, state, tape):
             cells[cell] += 1
             for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
                 sums[tape.table_cells[t]] += tape.table_weights[t]
+    # tables of the other records: all less the block
     put(state.stale_wholes, state.wholes)
     for cell in range(cells.size):
         state.stale_wholes[tape.cell_rows[cell]] -= tape.gain * cells[cell]
@@ -235,12 +321,14 @@ def move_records(moves, records, total, state, tape, rng):
         if not tape.is_direct:
             move_by_answers(record, proposal, state, tape, rng)
             continue
+        # take the record out where it would move
         for k in range(record.size):
             if proposal[k] != record[k]:
                 _change(
                     record[k], -1, counts, shapes, sums, boosts, weights, wholes, rows, table_starts,
                     table_cells, member_starts, members, noisy, widths, absolute, gain, most,
                 )  # fmt: skip
+        # the law over the proposal's, clique by clique: those that stay cancel
         ratio = 1.0
         for k in range(record.size):
             old, new = record[k], proposal[k]
@@ -250,6 +338,7 @@ def move_records(moves, records, total, state, tape, rng):
                     wholes[rows[new]] * stale_wholes[rows[old]]
                 )
         accepted = rng.random() < ratio
+        # put it in where it goes, or back
         for k in range(record.size):
             old, new = record[k], proposal[k]
             if new != old:
@@ -263,7 +352,7 @@ def move_records(moves, records, total, state, tape, rng):
 
 @njit(nogil=True, **INNER)
 def draw_new(record, state, tape, rng):
-    """Draw a record by sums that `_collect` has just made."""
+    """Draw a record by the sums that `collect` has just made."""
     draw_record(
         record, state.values, state.totals, state.current, tape.clique_rows, tape.row_starts,
         tape.source_starts, tape.child_starts, tape.child_rows, tape.row_cliques, rng,
@@ -272,82 +361,7 @@ def draw_new(record, state, tape, rng):
 
 @njit(nogil=True, **INNER)
 def log_sum(state, tape):
-    """Log Z of the law of one more record; its sums are left for `draw_new`."""
+    """Return log Z of the law of one more record; its sums are left for `draw_new`."""
     if not tape.is_direct:
         weigh_all(state, tape)
     return collect(state.weights, state.wholes, state, tape)
-
-
-@njit(nogil=True, **INNER)
-def move_total(moves, least, most, records, total, state, tape, rng):
-    """Births and deaths of records under p(N) ∝ 1/N between two bounds; the new number."""
-    for _ in range(moves):
-        if rng.random() < 0.5:
-            if total < min(most, records.shape[0]):
-                ratio = log_sum(state, tape) + math.log(max(total, 1) / (total + 1.0))
-                if not tape.is_direct:
-                    draw_new(records[total], state, tape, rng)
-                    ratio += excess(records[total], state, tape)
-                if math.log(rng.random()) < ratio:
-                    if tape.is_direct:
-                        draw_new(records[total], state, tape, rng)
-                    count(records[total], 1, state, tape)
-                    total += 1
-        elif total > least:
-            k = int(rng.random() * total)
-            count(records[k], -1, state, tape)
-            ratio = math.log(total / max(total - 1.0, 1.0)) - log_sum(state, tape)
-            if not tape.is_direct:
-                ratio -= excess(records[k], state, tape)
-            if math.log(rng.random()) < ratio:
-                records[k] = records[total - 1]
-                total -= 1
-            else:
-                count(records[k], 1, state, tape)
-    return total
-
-
-@njit(nogil=True, **INNER)
-def draw_rows(log_rows, state, tape, rng):
-    """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
-    for row in range(tape.row_starts.size - 1):
-        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
-        top, total = -np.inf, 0.0
-        for i in range(start, stop):
-            shape = state.shapes[i] + state.counts[i]
-            # a Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite
-            log_rows[i] = math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
-            top = max(top, log_rows[i])
-        for i in range(start, stop):
-            total += math.exp(log_rows[i] - top)
-        for i in range(start, stop):
-            log_rows[i] -= top + math.log(total)
-
-
-@kept()
-def advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
-    """Sweep records, their number and the rows' shapes in place, and keep every `thin`-th sweep.
-
-    `out` holds arrays of counts, log rows, totals and positions, one draw a row. `records` has space for `births`
-    more records a sweep. Returns the number of records.
-    """
-    state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
-    counts, rows, totals, positions = out
-    weigh_all(state, tape)
-    if not state.counts.any():  # the first records, one after the other, each given those before it
-        for k in range(total):
-            log_sum(state, tape)
-            draw_new(records[k], state, tape, rng)
-            count(records[k], 1, state, tape)
-    for draw in range(totals.size):
-        for _ in range(thin):
-            move_records(moves, records, total, state, tape, rng)
-            total = move_total(births, bounds[0], bounds[1], records, total, state, tape, rng)
-            if position.size:
-                move_shapes(position, state, tape, prior, rng)
-                weigh_all(state, tape)
-        draw_rows(rows[draw], state, tape, rng)
-        put(counts[draw], state.counts)
-        put(positions[draw], position)
-        totals[draw] = total
-    return total

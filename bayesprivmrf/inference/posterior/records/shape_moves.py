@@ -1,6 +1,6 @@
-r"""Metropolis moves of the rows' learned shapes, given whole tables and with the rows integrated out, compiled.
+r"""Metropolis moves of the rows' learned shapes, draws of the rows, and sweeps of records with such rows, compiled.
 
-Given the tables n, the shapes of a clique have the likelihood
+Given the tables n, and with the rows integrated out, the shapes of a clique have the likelihood
 
 .. math:: \sum_r \bigl[\log Γ(α_{r+}) - \log Γ(α_{r+} + n_{r+})\bigr]
           + \sum_{i: n_i > 0} \bigl[\log Γ(α_i + n_i) - \log Γ(α_i)\bigr],
@@ -8,6 +8,8 @@ Given the tables n, the shapes of a clique have the likelihood
 so that only cells that hold records count one by one. A move of a margin multiplies α less its floor by one factor in
 the cells of one state and by another in all others, so that :math:`α_{r+}` follows from the sums of each row by
 state, taken once for each margin. A move costs what is occupied, not what the table holds.
+
+Given tables and shapes, the rows are independent, :math:`p_r \sim \operatorname{Dirichlet}(α_r + n_r)`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER
+from bayesprivmrf.compiled import INNER, by_reference, kept, put
+from bayesprivmrf.inference.posterior.records.births import first_records, move_total
+from bayesprivmrf.inference.posterior.records.moves import move_records, weigh_all
 from bayesprivmrf.inference.posterior.shape_prior import (
     LARGEST,
     SPREAD_BETWEEN_TABLES,
@@ -28,12 +32,14 @@ from bayesprivmrf.inference.posterior.shape_prior import (
 )
 
 _FEW = 8
-MANY = 64  # states of a margin from which a position moves together with the level: the work of a pass is then linear
+"""Records up to which the logarithm of a product is faster than two log gamma functions."""
+MANY = 64
+"""States of a margin beyond which a position moves together with the level: the work of a pass is then linear."""
 
 
 @njit(nogil=True, inline="always")
 def _log_rising(shape, count):
-    """Log of Γ(α + n) / Γ(α)."""
+    """Return the log of Γ(α + n) / Γ(α)."""
     if count > _FEW:
         return math.lgamma(shape + count) - math.lgamma(shape)
     product = shape
@@ -44,7 +50,7 @@ def _log_rising(shape, count):
 
 @njit(nogil=True)
 def growth(clique, group, place, change, position, tape):
-    """By how much A m grows as one position does: in cells of its own state, and in all others of the clique."""
+    """Return the factors of α less its floor as one position grows: in cells of its own state, and in the others."""
     if group < 0:
         level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         grown = level + SPREAD_BETWEEN_TABLES * change
@@ -62,7 +68,7 @@ def growth(clique, group, place, change, position, tape):
 
 @njit(nogil=True, **INNER)
 def _log_evidence(own, others, state, of_rows, of_cells, grown):
-    """Log likelihood of a clique's shapes where cells of one state grow by one factor, others by another."""
+    """Return the log likelihood of a clique's shapes where the cells of one state grow unlike the others."""
     (floors, sums, totals), (alphas, fixed, counts, states) = of_rows, of_cells
     value = 0.0
     for r in range(totals.size):
@@ -78,7 +84,7 @@ def _log_evidence(own, others, state, of_rows, of_cells, grown):
 
 @njit(nogil=True, **INNER)
 def _gathered(clique, group, states, state, tape, prior):
-    """What the likelihood is made of: of rows that hold records, and of cells that do."""
+    """Return what the likelihood needs of the rows that hold records, and of the cells that do."""
     first, last = tape.clique_rows[clique], tape.clique_rows[clique + 1]
     start = prior.clique_groups[clique]
     floors, sums = np.zeros(last - first), np.zeros((last - first, states))
@@ -116,7 +122,7 @@ def _gathered(clique, group, states, state, tape, prior):
 
 @njit(nogil=True, **INNER)
 def _move_group(clique, group, position, state, tape, prior, rng):
-    """Moves of the positions of one margin, or of a clique's own part of log A, by small steps and by large ones."""
+    """Move the positions of one margin, or a clique's own part of log A, by small steps and by large ones."""
     start = 1 + clique if group < 0 else prior.group_starts[group]
     states = 1 if group < 0 else prior.group_starts[group + 1] - start
     of_rows, of_cells = _gathered(clique, group, states, state, tape, prior)
@@ -204,7 +210,7 @@ def _move_states(clique, group, position, state, tape, prior, rng):
 
 @njit(nogil=True, **INNER)
 def move_shapes(position, state, tape, prior, rng):
-    """Metropolis moves of the shapes' positions given the tables, one at a time."""
+    """Move the shapes' positions given the tables, one at a time."""
     cliques = prior.clique_cells.size - 1
     for k in range(cliques):
         clique_shapes(k, position, prior, state.shapes)
@@ -216,7 +222,7 @@ def move_shapes(position, state, tape, prior, rng):
             _move_group(
                 k, group if group >= prior.clique_groups[k] else -1, position, state, tape, prior, rng
             )
-    # what all tables share moves against their own parts, which leaves the shapes as they are: a normal draw
+    # what all tables share moves against their own parts, with the shapes fixed: a draw from a normal distribution
     ratio = SPREAD_IN_COMMON / SPREAD_BETWEEN_TABLES
     precision, linear = 1.0, 0.0
     for k in range(cliques):
@@ -226,3 +232,47 @@ def move_shapes(position, state, tape, prior, rng):
     for k in range(cliques):
         position[1 + k] += ratio * (position[0] - common)
     position[0] = common
+
+
+@njit(nogil=True, **INNER)
+def draw_rows(log_rows, state, tape, rng):
+    """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
+    for row in range(tape.row_starts.size - 1):
+        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
+        top, total = -np.inf, 0.0
+        for i in range(start, stop):
+            shape = state.shapes[i] + state.counts[i]
+            # logs of gamma variables: Gamma(a) is Gamma(a + 1) times U^(1/a), whose logarithm is finite
+            log_rows[i] = math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
+            top = max(top, log_rows[i])
+        for i in range(start, stop):
+            total += math.exp(log_rows[i] - top)
+        for i in range(start, stop):
+            log_rows[i] -= top + math.log(total)
+
+
+@kept()
+def advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
+    """Sweep records, their number and the rows' shapes in place, and keep every `thin`-th sweep.
+
+    `out` holds arrays of counts, log rows, totals and positions, one draw a row. `records` has space for `births`
+    more records a sweep. Returns the number of records.
+    """
+    state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
+    counts, rows, totals, positions = out
+    weigh_all(state, tape)
+    if not state.counts.any():
+        first_records(records, total, 1, state, tape, rng)
+    nothing = np.zeros(0, np.int64)
+    for draw in range(totals.size):
+        for _ in range(thin):
+            move_records(moves, records, total, state, tape, rng)
+            total = move_total(births, bounds, records, total, nothing, state, tape, None, rng)
+            if position.size:
+                move_shapes(position, state, tape, prior, rng)
+                weigh_all(state, tape)
+        draw_rows(rows[draw], state, tape, rng)
+        put(counts[draw], state.counts)
+        put(positions[draw], position)
+        totals[draw] = total
+    return total

@@ -23,8 +23,8 @@ chosen with a probability proportional to a / K, so that what was drawn is accep
 :math:`\min(1, a' K / (a K'))`. This costs s + 1 steps, and is left out where s is more than 32.
 
 A number that is known within bounds alone has the probability of these bounds in place of f (`noise/within.py`).
-Where no noise stands behind it, that is 0 or 1, and a log of -10^9 stands for that of 0, so that of two moves which
-lead out of the bounds and back the sum is what it should be. `nested_sums` says when moves still reach every table.
+Without noise that is 0 or 1, and a log of -10^9 stands for that of 0 (`noise`). `bounds` says when moves still reach
+every table.
 
 A move costs what two cells are measured by, not what the table holds.
 """
@@ -39,14 +39,16 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.records.shape_moves import move_shapes
+from bayesprivmrf.inference.posterior.records.noise import log_step_within
+from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 _SWEEPS_BETWEEN_SHAPES = 4
-_FORBIDDEN = -1e9
-_MOVES = 1000
-_ROUNDS = 64
-_PARTED = 32  # records of two cells, at most, that are parted anew
+"""Sweeps of the cells for each move of the shapes; arbitrary."""
+_MOVES, _ROUNDS = 1000, 64
+"""Least moves of cells in a sweep, and the most rounds over the cells for it (`benchmarks/table_rounds.py`)."""
+_PARTED = 32
+"""Most records of two cells that are divided anew between them, which costs a step for each."""
 
 
 class TableTape(NamedTuple):
@@ -77,52 +79,19 @@ class TableState(NamedTuple):
     sizes: IntArray  # how many there are
 
 
-@njit(cache=True, nogil=True)
-def log_within(residual, half, width, is_absolute):
-    """Log of the sum of the noise's kernel over the whole numbers that lead within bounds; 0 without noise."""
-    low, high = math.ceil(residual - half), math.floor(residual + half)
-    near = min(max(0.0, low), high)
-    if width == 0.0:
-        return 0.0 if near == 0.0 else _FORBIDDEN
-    if not is_absolute:
-        top, total = 0.5 * near * near, 0.0
-        for way in (-1.0, 1.0):
-            k = near if way > 0.0 else near - 1.0
-            while low <= k <= high:
-                term = math.exp((top - 0.5 * k * k) / (width * width))
-                total += term
-                if term < 1e-18 * total:
-                    break
-                k += way
-        return math.log(total) - top / (width * width)
-    ratio = math.exp(-1.0 / width)
-    if near == 0.0:
-        tails = math.exp(-(high + 1.0) / width) + math.exp((low - 1.0) / width)
-        return math.log((1.0 + ratio - tails) / (1.0 - ratio))
-    terms = -math.expm1(-(high - low + 1.0) / width) / (1.0 - ratio)
-    return math.log(terms) - abs(near) / width
-
-
 @njit(nogil=True, inline="always")
 def _log_noise(cell, by, residuals, starts, sums, entries, widths, absolute, halves):
-    """What some more records in a cell change in the log density of the noise."""
+    """Return the change of the log density of the noise by some more records in a cell."""
     value = 0.0
     for k in range(starts[cell], starts[cell + 1]):
         m = sums[k]
-        old, new = residuals[m], residuals[m] + by * entries[k]
-        if halves[m] >= 0.0:
-            value += log_within(new, halves[m], widths[m], absolute[m])
-            value -= log_within(old, halves[m], widths[m], absolute[m])
-        elif absolute[m]:
-            value += (abs(old) - abs(new)) / widths[m]
-        else:
-            value += 0.5 * (old * old - new * new) / (widths[m] * widths[m])
+        value += log_step_within(-residuals[m], by * entries[k], halves[m], widths[m], absolute[m])
     return value
 
 
 @njit(nogil=True, inline="always")
 def _log_cell(count, by, shape):
-    """What they change in the log prior of the cell."""
+    """Return the change of the log prior of a cell, of Γ(α + n) / n!, by some more records."""
     return (
         math.lgamma(shape + count + by)
         - math.lgamma(shape + count)
@@ -133,13 +102,13 @@ def _log_cell(count, by, shape):
 
 @njit(nogil=True, inline="always")
 def _size(scales, rng):
-    """How many records change at once."""
+    """Draw how many records change at once: uniform up to a random power of two."""
     return 1 + int(rng.random() * (1 << int(rng.random() * scales)))
 
 
 @njit(nogil=True, **INNER)
 def _add(cell, by, state, tape):
-    """Give a cell some more records."""
+    """Add records to a cell, and keep the list of occupied cells."""
     counts, occupied, places = state.counts, state.occupied, state.places
     counts[cell] += by
     for k in range(tape.entry_starts[cell], tape.entry_starts[cell + 1]):
@@ -158,7 +127,7 @@ def _add(cell, by, state, tape):
 
 @njit(nogil=True, **INNER)
 def _change_cells(least, most, total, whole, state, tape, rng):
-    """Each cell gains or loses some records, once by one and once by more; the new number of records."""
+    """Add records to each cell or take some out, once one and once more of them, and return the number of records."""
     counts, shapes, starts = state.counts, state.shapes, tape.entry_starts
     for cell in range(counts.size):
         for turn in range(2):
@@ -182,7 +151,7 @@ def _change_cells(least, most, total, whole, state, tape, rng):
 
 @njit(nogil=True, **INNER)
 def _partner(i, way, state, tape, rng):
-    """A cell to move records to from cell i; i itself where there is none."""
+    """Draw a cell to move records to from cell i; i itself where there is none."""
     if way == 0:
         return int(rng.random() * state.counts.size)
     if way == 1:
@@ -258,24 +227,9 @@ def move_between(turn, state, tape, rng):
         _add(i, by, state, tape)
 
 
-@njit(nogil=True, **INNER)
-def _draw_row(log_row, state, rng):
-    """Draw the logarithms of the row's probabilities from Dirichlet(α + n)."""
-    top, total = -np.inf, 0.0
-    for i in range(log_row.size):
-        shape = state.shapes[i] + state.counts[i]
-        # a Gamma(a) variable is Gamma(a + 1) times U^(1/a), of which the logarithm is finite
-        log_row[i] = math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
-        top = max(top, log_row[i])
-    for i in range(log_row.size):
-        total += math.exp(log_row[i] - top)
-    for i in range(log_row.size):
-        log_row[i] -= top + math.log(total)
-
-
 @njit(nogil=True)
 def rounds_of(cells):
-    """Rounds over the cells that make a sweep: more than one where they are few, up to where draws hardly depend."""
+    """Return the rounds over the cells in a sweep: several where cells are few, until draws hardly depend."""
     return min(1 + _MOVES // max(cells, 1), _ROUNDS)
 
 
@@ -297,7 +251,7 @@ def advance_table(total, is_fixed, bounds, position, state, tape, prior, rng, th
                 move_between(turn, state, tape, rng)
             if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
                 move_shapes(position, state, tape, prior, rng)
-        _draw_row(rows[draw], state, rng)
+        draw_rows(rows[draw], state, tape, rng)
         put(counts[draw], state.counts)
         put(positions[draw], position)
         totals[draw] = total

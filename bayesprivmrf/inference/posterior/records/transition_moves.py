@@ -4,7 +4,7 @@ Given the law π of the first states and the matrix P, records are independent b
 
 .. math:: p(x) = π(x_1) \prod_t P(x_t, x_{t+1})
 
-factors along the windows of the chain: `moves` draws them with the cells' weights held at π and P. A record
+factors along the windows of the chain: `moves` draws them with the weights of the cells given by π and P. A record
 goes through a row of P several times, so that with P integrated out its own steps would change each other's law. So
 P is not integrated out. Given the records it needs their sums alone, the first states' table F and the transitions
 added up over all steps, C,
@@ -24,22 +24,16 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.records.answer_moves import excess, log_step
-from bayesprivmrf.inference.posterior.records.moves import (
-    count,
-    draw_new,
-    draw_record,
-    draw_rows,
-    log_sum,
-    move_records,
-    weigh_all,
-)
-from bayesprivmrf.inference.posterior.records.shape_moves import move_shapes
+from bayesprivmrf.inference.posterior.records.births import first_records, move_total, take
+from bayesprivmrf.inference.posterior.records.moves import move_records, weigh_all
+from bayesprivmrf.inference.posterior.records.noise import log_step
+from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 _EXCHANGES = 200
+"""Exchanges of tails in a sweep, beside four a step of the chain; arbitrary."""
 _FIRST = 1000
-"""Sums made for the first records, which are no draw yet."""
+"""Passes of sums for the initial records, which are no draw yet."""
 
 
 class SharedTape(NamedTuple):
@@ -65,7 +59,7 @@ class SharedRows(NamedTuple):
 
 @njit(nogil=True, **INNER)
 def _spread_out(log_rows, state, shared):
-    """Write π and P into the cells of the windows, and refresh all weights."""
+    """Write π and P into the cells of the windows."""
     for cell in range(shared.places.size):
         state.shapes[cell] = math.exp(log_rows[shared.places[cell]])
     for cell in range(shared.firsts.size):
@@ -74,7 +68,7 @@ def _spread_out(log_rows, state, shared):
 
 @njit(nogil=True, **INNER)
 def _add_up(state, rows, shared):
-    """The sums F and C of the records' tables."""
+    """Add up the records' tables to the sums F and C."""
     rows.counts[:] = 0
     for cell in range(shared.places.size):
         rows.counts[shared.places[cell]] += state.counts[cell]
@@ -83,50 +77,8 @@ def _add_up(state, rows, shared):
 
 
 @njit(nogil=True, **INNER)
-def _take(records, state, tape, rng):
-    """Write distinct records into an array, drawn at random from all; the tables are left as they are."""
-    values, totals, starts = state.values, state.totals, tape.row_starts
-    for row in range(totals.size):
-        totals[row] = 0.0
-        for cell in range(starts[row], starts[row + 1]):
-            values[cell] = state.counts[cell]
-            totals[row] += values[cell]
-    for r in range(records.shape[0]):
-        draw_record(
-            records[r], values, totals, state.current, tape.clique_rows, starts, tape.source_starts,
-            tape.child_starts, tape.child_rows, tape.row_cliques, rng,
-        )  # fmt: skip
-        for cell in records[r]:
-            values[cell] -= 1.0
-            totals[tape.cell_rows[cell]] -= 1.0
-
-
-@njit(nogil=True, **INNER)
-def _move_total(moves, least, most, total, record, state, tape, rng):
-    """Births and deaths of records under p(N) ∝ 1/N between two bounds; the new number."""
-    for _ in range(moves):
-        is_birth = rng.random() < 0.5
-        if (is_birth and total >= most) or not (is_birth or total > least):
-            continue
-        fewer = total if is_birth else total - 1
-        if not is_birth:
-            _take(record, state, tape, rng)
-            count(record[0], -1, state, tape)
-        ratio = log_sum(state, tape) + math.log(max(fewer, 1) / (fewer + 1.0))
-        if is_birth:
-            draw_new(record[0], state, tape, rng)
-        if not tape.is_direct:
-            ratio += excess(record[0], state, tape)
-        is_accepted = math.log(rng.random()) < (ratio if is_birth else -ratio)
-        total = fewer + 1 if is_accepted == is_birth else fewer
-        if is_accepted == is_birth:
-            count(record[0], 1, state, tape)
-    return total
-
-
-@njit(nogil=True, **INNER)
 def _step(cell, by, state, tape):
-    """Add a record to a cell, or take it out; what that changes in the log density of the noise."""
+    """Add a record to a cell, or take it out, and return the change of the log density of the noise."""
     gain = 0.0
     state.counts[cell] += by
     for k in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
@@ -138,7 +90,7 @@ def _step(cell, by, state, tape):
 
 @njit(nogil=True, **INNER)
 def _pairs(a, b, windows, counts):
-    """How many pairs of records make two transitions at the same step."""
+    """Return how many pairs of records make two transitions at the same step."""
     total = 0.0
     for t in range(windows.shape[0]):
         total += float(counts[windows[t, a]]) * counts[windows[t, b]]
@@ -147,12 +99,13 @@ def _pairs(a, b, windows, counts):
 
 @njit(nogil=True, **INNER)
 def _exchange(size, old, new, steps, state, tape, shared, rng):
-    """Pairs of records exchange what follows a step; how many did, and the log ratio without the prior's."""
+    """Let pairs of records exchange what follows a step; return how many did, and the log ratio without the prior."""
     windows, counts, ratio = shared.windows, state.counts, 0.0
     for k in range(size):
         ways = _pairs(old[0], old[1], windows, counts)
         if ways == 0.0:
             return k, -np.inf
+        # a step, in proportion to the pairs that can exchange there
         left, t = rng.random() * ways, -1
         while left >= 0.0 and t + 1 < windows.shape[0]:
             t += 1
@@ -175,6 +128,7 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
     old, new, steps = np.empty(2, np.int64), np.empty(2, np.int64), np.empty(1 << shared.scales, np.int64)
     alpha, cells = rows.shapes, shared.steps
     for _ in range(tries):
+        # two pasts that lead to the same one after them, two states that follow, and how many pairs exchange
         a = int(rng.random() * pasts)
         b = (a + pasts // states * (1 + int(rng.random() * (states - 1)))) % pasts
         j = int(rng.random() * states)
@@ -186,6 +140,7 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
         if min(rows.counts[cells[old[0]]], rows.counts[cells[old[1]]]) < size:
             continue
         done, ratio = _exchange(size, old, new, steps, state, tape, shared, rng)
+        # the prior, with π and P integrated out
         if done == size:
             for i in range(2):
                 here, there = cells[old[i]], cells[new[i]]
@@ -198,6 +153,7 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
                 rows.counts[cells[old[i]]] -= size
                 rows.counts[cells[new[i]]] += size
             continue
+        # refused: undo every exchange
         for n in range(done):
             for i in range(2):
                 _step(windows[steps[n], old[i]], 1, state, tape)
@@ -224,17 +180,16 @@ def advance_transitions(
     _spread_out(rows.log_rows, state, shared)
     weigh_all(state, tape)
     if not state.counts.any():
-        for k in range(total):
-            if k % (1 + total // _FIRST) == 0:
-                log_sum(state, tape)
-            draw_new(records[0], state, tape, rng)
-            count(records[0], 1, state, tape)
+        first_records(records[:1], total, 1 + total // _FIRST, state, tape, rng)
+    nothing = np.zeros(0, np.int64)
     for draw in range(totals.size):
         for _ in range(thin):
+            # some records at random, given π and P
             visited = records[: min(moves, total)]
-            _take(visited, state, tape, rng)
+            take(visited, state, tape, rng)
             move_records(moves, visited, visited.shape[0], state, tape, rng)
-            total = _move_total(births, bounds[0], bounds[1], total, records[:1], state, tape, rng)
+            total = move_total(births, bounds, records[:1], total, nothing, state, tape, None, rng)
+            # the sums, the shapes with the rows integrated out, and the rows
             _add_up(state, rows, shared)
             _exchange_tails(_EXCHANGES + 4 * shared.windows.shape[1], rows, state, tape, shared, rng)
             if position.size:

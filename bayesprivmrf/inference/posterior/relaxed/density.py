@@ -30,10 +30,13 @@ from bayesprivmrf.compiled import INNER, carray, kept_c_function, pointer, put
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 FORWARD, POSTERIOR, PULLBACK = range(3)
+# arrays among those given that come before the data: the latent numbers, and the derivatives by them
 FIRST = 2
-"""Arrays among those given that come before the data: the latent numbers, and the derivatives by them."""
+# numbers that come before the data: the task, and three for each of those arrays
 _HEAD = 1 + 3 * FIRST
+# types of the C function: see the module's docstring
 _REAL = types.CPointer(types.double)
+# result, number of positions, position, gradient, value, and address of what is given
 _SIGNATURE = types.int64(types.uint64, _REAL, _REAL, _REAL, types.voidptr)
 
 
@@ -44,7 +47,7 @@ def compiled_visit(function: Callable[..., Any]) -> Any:
 
 @njit(nogil=True, **INNER)
 def finished(found, task, given, gradient, value):
-    """Write what `_visit` of a formulation found, where the task wants it."""
+    """Write the results of a formulation's `_visit` to the addresses that its task needs; return the status."""
     latent, prior, likelihood, slope = found
     value[0] = prior + likelihood
     if task == FORWARD:
@@ -57,20 +60,20 @@ def finished(found, task, given, gradient, value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Density:
-    """The density of one posterior.
+    """The compiled density of one posterior.
 
     Parameters
     ----------
     visit
-        Makes the C function, at the first use.
+        Returns the C function, which is loaded or compiled at the first call.
     kinds
         Type and number of axes of each array of the data, one letter and digit each: ``f1 i1 f2 ...``.
     arrays
-        What it is driven by: arrays, and tuples of arrays.
+        The data: arrays, and tuples of arrays.
     size
         Number of the sampler's positions.
     shapes
-        Shape of each group of latent numbers, by name, in the order in which they lie.
+        Shape of each group of latent numbers, by name, in the order of the flat vector.
     """
 
     visit: Callable[[], Any]
@@ -81,7 +84,7 @@ class Density:
 
     @cached_property
     def places(self) -> dict[str, slice]:
-        """Where each group lies among the latent numbers."""
+        """Slice of each group among the latent numbers."""
         stops = np.cumsum([math.prod(shape) for shape in self.shapes.values()]).tolist()
         return {
             name: slice(start, stop)
@@ -95,7 +98,7 @@ class Density:
 
     @cached_property
     def given(self) -> IntArray:
-        """What the C function is given for the task `POSTERIOR`; it must outlive every call."""
+        """Numbers for the C function with the task `POSTERIOR`; they must outlive every call."""
         numbers, arrays, kinds = [POSTERIOR, *[0] * (_HEAD - 1)], _leaves(self.arrays), self.kinds.split()
         for array, kind in zip(arrays, kinds, strict=True):
             if (_KINDS[array.dtype.str[1:]] + str(array.ndim), array.flags.c_contiguous) != (kind, True):
@@ -106,20 +109,20 @@ class Density:
         return np.array(numbers, np.int64)
 
     def posterior(self, position: FloatArray) -> tuple[float, FloatArray]:
-        """Log density at a position, and what a sampler takes for its gradient."""
+        """Return the log density at a position, and the vector that a sampler follows as its gradient."""
         gradient, value = np.empty(self.size), np.zeros(1)
         self._call(self.given, position, gradient, value)
         return float(value[0]), gradient
 
     def forward(self, position: FloatArray) -> tuple[FloatArray, float]:
-        """Latent numbers, and the log prior density of the position."""
+        """Return the latent numbers at a position, and the log prior density of the position."""
         latent, value, given = np.empty(self.latent_size), np.zeros(1), self.given.copy()
         given[:2] = FORWARD, latent.ctypes.data
         self._call(given, position, np.empty(0), value)
         return latent, float(value[0])
 
     def pullback(self, position: FloatArray, by_latent: FloatArray, by_prior: float) -> FloatArray:
-        """Derivative by the position, from those by the latent numbers and by the log prior density."""
+        """Return the derivative by the position, from those by the latent numbers and by the log prior density."""
         gradient, value, given = np.empty(self.size), np.array([float(by_prior)]), self.given.copy()
         by_latent = np.ascontiguousarray(by_latent, dtype=float)
         given[0], given[4] = PULLBACK, by_latent.ctypes.data
@@ -132,7 +135,7 @@ class Density:
         self.visit().ctypes(self.size, *addresses, given.ctypes.data)
 
     def expand(self, positions: FloatArray, names: Sequence[str]) -> dict[str, FloatArray]:
-        """Groups of latent numbers at positions of shape (chain, draw, size), each of shape (chain, draw, ...)."""
+        """Return groups of latent numbers, (chain, draw, ...), at positions of shape (chain, draw, size)."""
         lead, flat = positions.shape[:2], np.ascontiguousarray(positions.reshape(-1, self.size))
         expanded = {name: np.empty((len(flat), *self.shapes[name])) for name in names}
         for place, position in enumerate(flat):
@@ -142,6 +145,7 @@ class Density:
         return {name: values.reshape(*lead, *self.shapes[name]) for name, values in expanded.items()}
 
 
+# letter of each type of array, as `Density.kinds` has them
 _KINDS = {"f8": "f", "i8": "i", "i4": "h", "u1": "b"}
 
 
@@ -150,5 +154,5 @@ def _address(array: FloatArray) -> Any:
 
 
 def _leaves(arrays: Any) -> list[Any]:
-    """The arrays of nested tuples, in order."""
+    """Return the arrays of nested tuples, in order."""
     return [leaf for part in arrays for leaf in _leaves(part)] if isinstance(arrays, tuple) else [arrays]

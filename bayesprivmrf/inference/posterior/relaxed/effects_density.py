@@ -1,21 +1,31 @@
-"""The compiled density of the log-linear formulation: see `density`.
+r"""Compiled density of the log-linear formulation: see `density`.
 
-Positions: z, with that of a private N last, then v of log τ where it is learned (`coordinates`). Latent numbers:
-counts of the model's possible cells, N, θ' and log τ.
+Positions: z, with that of a private N last, then v of log τ where it is learned. Latent numbers: counts of the
+model's possible cells, N, θ' and log τ.
+
+`stretch` maps whitened positions to latent coordinates, scales and total. Its formulas are those of `Whitening` and
+`latent_prior`:
+
+.. math:: \log τ = \log \hat τ + R v, \qquad r_k = \exp \sum_g s_{kg} \log\frac{\hat τ_g^2 + c_g}{τ_g^2 + c_g}, \qquad
+          x = B \Bigl[\frac{(λ + 1) \hat u}{λ + r} + \frac{z}{\sqrt{λ + r}}\Bigr].
+
+θ' is x, less its last entry ξ where N is private: :math:`\log N = l + (h - l)\, \operatorname{logistic}(c + ξ)`. The
+log density is that of (z, v) under the prior of (θ', τ, N), up to a constant. `stretch_pullback` is the derivative,
+written by hand.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit, types
 
 from bayesprivmrf.compiled import INNER, carray, pointer, put, table_at, vector_at
 from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.relaxed.coordinates import stretch, stretch_pullback
+from bayesprivmrf.inference.posterior.log_uniform import log_uniform
 from bayesprivmrf.inference.posterior.relaxed.density import (
     FIRST,
     FORWARD,
@@ -25,6 +35,7 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
     finished,
 )
 from bayesprivmrf.inference.posterior.relaxed.noisy_tables import log_likelihood
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 KINDS = (
     "f2 f1 f2 f1 f2 f1 f1 i1 f1 f1 f1 f2 f1 i1 f1 i1 h1 i1 i1 i1 i1 b1 f1 i1 i1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
@@ -35,8 +46,121 @@ _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 _REAL, _WHOLE, _SHORT, _BYTE = types.float64, types.int64, types.int32, types.uint8
 
 
+class StretchData(NamedTuple):
+    """Arguments of `stretch`, in its order.
+
+    Parameters
+    ----------
+    basis, information, shares, mode
+        Those of `Whitening`.
+    root, scale
+        R, and the preliminary log τ; R has no entries where τ is fixed.
+    total
+        The preliminary log N, which is N itself where it is public; of a private one the ends l and h and c as well.
+    levels, variance, means
+        Scale and sampling variance of each coordinate, and the mean of the latter over each scale.
+    expected, hyper
+        Prior mean and precision of log τ.
+    excess
+        κ, shape (1,).
+    """
+
+    basis: FloatArray
+    information: FloatArray
+    shares: FloatArray
+    mode: FloatArray
+    root: FloatArray
+    scale: FloatArray
+    total: FloatArray
+    levels: IntArray
+    variance: FloatArray
+    means: FloatArray
+    expected: FloatArray
+    hyper: FloatArray
+    excess: FloatArray
+
+
+@njit(nogil=True, error_model="numpy", **INNER)
+def stretch(
+    position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess
+):  # fmt: skip
+    """Return x, log τ, log N and the log density of the position; then the precisions λ + r, and r."""
+    place, own = position[: mode.size], position[mode.size :]
+    log_scale, changes = scale.copy(), np.zeros(shares.shape[1])  # of the total, 0
+    if own.size:
+        log_scale += root @ own
+    # r, by which the prior precision of each direction differs from that at the preliminary scales
+    for g in range(scale.size):
+        scatter = means[g] * math.exp(-total[0])
+        changes[g] = math.log(math.exp(2 * scale[g]) + scatter) - math.log(
+            math.exp(2 * log_scale[g]) + scatter
+        )
+    relative = np.exp(shares @ changes)
+    precision = information + relative
+    moved = mode * (information + 1.0) / precision + place / np.sqrt(precision)
+    moved = basis @ moved if basis.shape[1] == moved.size else basis[:, 0] * moved
+    log_density, log_total = -0.5 * np.sum(np.log(precision)), total[0]
+    if total.size > 1:
+        log_total, place_density, _, _ = log_uniform(total[3] + moved[-1], total[1], total[2])
+        log_density += place_density
+    # normal prior of θ', with the variance (τ² + v / N) / (1 + κ / N)² of each coordinate
+    inverse = math.exp(-log_total)
+    factor, squares = 1.0 + excess[0] * inverse, np.exp(2.0 * log_scale)
+    for i in range(levels.size):
+        spread = squares[levels[i]] + inverse * variance[i]
+        ratio = factor * moved[i]
+        log_density -= 0.5 * (math.log(spread) + ratio * ratio / spread)
+    log_density += levels.size * math.log(factor)
+    if own.size:
+        gap = log_scale - expected
+        log_density -= 0.5 * np.sum(gap * (hyper @ gap))
+    return moved, log_scale, log_total, log_density, precision, relative
+
+
+@njit(nogil=True, error_model="numpy", **INNER)
+def stretch_pullback(
+    by_coordinates, by_log_scale, by_log_total, by_density, moved, log_scale, log_total, precision, relative,
+    position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess,
+):  # fmt: skip
+    """Return the derivative by the position, from those by the first four results of `stretch`, and these results."""
+    place, own = position[: mode.size], position[mode.size :]
+    size, inverse = levels.size, math.exp(-log_total)
+    factor, squares = 1.0 + excess[0] * inverse, np.exp(2.0 * log_scale)
+    by_moved, by_scale = np.zeros(mode.size), by_log_scale.copy()
+    by_inverse, by_factor = 0.0, by_density * size / factor
+    # the normal prior of each coordinate, by the coordinate, its scale and N
+    for i in range(size):
+        square = squares[levels[i]]
+        spread = square + inverse * variance[i]
+        pull = factor * moved[i] / spread
+        by_moved[i] = by_coordinates[i] - by_density * factor * pull
+        by_spread = by_density * 0.5 * (pull * pull - 1.0 / spread)
+        by_scale[levels[i]] += 2.0 * square * by_spread
+        by_inverse += variance[i] * by_spread
+        by_factor -= by_density * pull * moved[i]
+    if total.size > 1:
+        _, _, by_place, density_by_place = log_uniform(total[3] + moved[-1], total[1], total[2])
+        slope = by_log_total - inverse * (by_inverse + excess[0] * by_factor)
+        by_moved[-1] = slope * by_place + by_density * density_by_place
+    # the whitening, by the position and by r
+    by_own = basis.T @ by_moved if basis.shape[1] == mode.size else basis[:, 0] * by_moved
+    by_precision = -by_own * (mode * (information + 1.0) / precision + 0.5 * place / np.sqrt(precision))
+    by_relative = relative * (by_precision - 0.5 * by_density) / precision
+    by_changes = shares.T @ by_relative
+    for g in range(scale.size):
+        scatter = means[g] * math.exp(-total[0])
+        by_scale[g] -= by_changes[g] * 2.0 * squares[g] / (squares[g] + scatter)
+    gradient = np.empty(position.size)
+    put(gradient[: mode.size], by_own / np.sqrt(precision))
+    if own.size:
+        put(gradient[mode.size :], root.T @ (by_scale - by_density * (hyper @ (log_scale - expected))))
+    return gradient
+
+
 @njit(nogil=True, error_model="numpy", **INNER)
 def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape, noise):
+    """Return the latent numbers, log prior, log likelihood and gradient for a task of `density`."""
+    # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
     mu, _, state = _marginals(coordinates, *tape)
@@ -52,6 +176,7 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape
     likelihood = 0.0
     if task == POSTERIOR:
         likelihood, by_latent = log_likelihood(latent, *noise)
+    # backward: by counts -> by μ and N -> by θ' (Σ times the derivative by μ) -> by position
     by_mu, by_total = np.zeros(mu.size), by_latent[size]
     for k in range(size):
         by_mu[cells[k]] = (total + excess) * by_latent[k]

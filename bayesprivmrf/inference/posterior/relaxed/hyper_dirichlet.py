@@ -22,15 +22,15 @@ not look at the tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.forest import (
     JunctionForest,
@@ -40,41 +40,47 @@ from bayesprivmrf.inference.posterior.forest import (
     junction_forest,
     marginals_of,
 )
-from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.formulation import Finished, Settings
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
-from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells, rough_counts
+from bayesprivmrf.inference.posterior.measured_cells import rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
+from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, RowData, visit_forest
-from bayesprivmrf.inference.posterior.relaxed.noisy_tables import (
-    NoiseData,
-    observe_noisy_counts,
-    target_acceptance,
-)
 from bayesprivmrf.inference.posterior.relaxed.rows import inverse_softened, row_coordinates, row_weights_data
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, turned
 from bayesprivmrf.model.tables import FloatArray
 
-if TYPE_CHECKING:
-    import pymc as pm
+
+def is_decomposable(evidence: Evidence) -> bool:
+    """Return True if the model's cliques are the bags of a junction forest."""
+    model = evidence.specification
+    return junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
+
+
+def _refusal(why: str, remedy: str = "formulation='log-linear', 'exact' or 'auto'") -> ModelError:
+    return ModelError(f"the hyper-dirichlet formulation {why}; use {remedy}.")
+
+
+# a reason that `_refusal` gives in two places
+_NOT_DECOMPOSABLE = "needs a decomposable model, whose cliques are the bags of a junction forest"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class HyperDirichlet:
+class HyperDirichlet(RelaxedCounts):
     """The posterior of a decomposable model over its latent clique tables.
+
+    Its PyMC model has ``total`` where N is private; and where shapes are learned, ``shapes`` of the rows, and
+    ``inner``, the counts between the steps in which some tables are drawn.
 
     Parameters
     ----------
-    evidence
-        The releases.
     concentration
-        α > 0, prior counts a cell; 1 is uniform on each row's simplex.
-    total
-        The public number of records N; None where it is private.
-    total_range
-        Lower and upper end of the log-uniform prior of a private N, records.
-    smoothing
-        δ of a smoothed Laplace likelihood, in noise scales; 0 for the exact one.
+        α > 0, prior counts per cell; 1 is uniform on each row's simplex. None learns them.
+    is_cut
+        Whether rows of learned shapes may be cut into steps (`forest`); moves that keep exact sums take whole rows.
+    evidence, total, total_range, smoothing
+        Those of `RelaxedCounts`.
 
     Raises
     ------
@@ -82,18 +88,40 @@ class HyperDirichlet:
         The cliques are not the bags of a junction forest.
     """
 
-    evidence: Evidence
     concentration: float | None = None
-    total: float | None = None
-    total_range: tuple[float, float] = WIDEST_RANGE
-    smoothing: float = 0.0
+    is_cut: bool = True
+
+    _of_whole_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self._forest is None:
-            raise ModelError(
-                "the hyper-Dirichlet formulation needs a decomposable model, whose cliques are the bags of a "
-                "junction forest; use formulation='log-linear', which takes any cliques."
+            raise _refusal(_NOT_DECOMPOSABLE)
+
+    @staticmethod
+    def refuses_prior(evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+        """Return why Dirichlet rows do not fit the model or the settings, or None."""
+        model = evidence.specification
+        if model.shares_transitions:
+            return _refusal("has no rows that all steps share", "formulation='exact' or 'auto'")
+        if model.is_restricted:
+            return _refusal("has a prior for each table by itself, and this model ties potentials")
+        if model.levels or model.ordinal:
+            own = "levels" if model.levels else "ordinal"
+            remedy = f"formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`"
+            return _refusal("has no effects that levels of areas or scores of states could scale", remedy)
+        if not is_decomposable(evidence):
+            return _refusal(_NOT_DECOMPOSABLE)
+        if settings.scale is not None:
+            return ArgumentError(
+                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "
+                "formulation='log-linear', or leave `scale` out."
             )
+        return None
+
+    @classmethod
+    def refuses(cls, evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+        """Return why this engine cannot take a release or the settings, or None."""
+        return cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
 
     @property
     def name(self) -> str:
@@ -103,33 +131,30 @@ class HyperDirichlet:
     @property
     def judged(self) -> tuple[str, ...]:
         """``counts``: latent counts of the model's cliques, possible cells only; and ``total`` if private."""
-        return ("counts",) if self.total is not None else ("counts", "total")
+        return ("counts", *self._private)
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """Where shapes are learned, ``shapes`` of the rows and ``inner``, the counts between their steps."""
+        """``shapes`` of the rows, and ``inner``, the counts between their steps, where shapes are learned."""
+        return self._of_shapes
+
+    @property
+    def _of_shapes(self) -> tuple[str, ...]:
         inner = ("inner",) if self.forest.is_inner.any() else ()
         return (*inner, "shapes") if self.prior.size else ()
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """The prior's settings, by name."""
-        settings: dict[str, Any] = dict(self.prior.settings)
-        if self.total is None:
-            settings["total_range"] = tuple(float(end) for end in self.total_range)
-        if self.smoothing > 0:
-            settings["smoothing"] = float(self.smoothing)
-        return settings
+    def _shown(self) -> tuple[str, ...]:
+        return (*self._private, *self._of_shapes)
+
+    @property
+    def _prior_settings(self) -> Mapping[str, Any]:
+        return self.prior.settings
 
     @property
     def sparsity(self) -> float:
         """0: the relaxed counts have the moments of the true ones at any number of records."""
         return 0.0
-
-    @property
-    def acceptance(self) -> float:
-        """Mean acceptance probability for which the sampler's step is tuned."""
-        return target_acceptance(self.evidence, self.smoothing)
 
     @property
     def operations_a_gradient(self) -> float:
@@ -143,11 +168,6 @@ class HyperDirichlet:
         return relaxed_work(self.density.size, min((law.scale for law in laws), default=math.inf))
 
     @property
-    def is_whole(self) -> bool:
-        """Whether counts and N are whole numbers all along."""
-        return False
-
-    @property
     def density(self) -> Density:
         """The compiled density of this release."""
         cells, own = self.forest.cells.size, self.forest.places.size
@@ -159,36 +179,6 @@ class HyperDirichlet:
             shapes={"counts": (own,), "inner": (cells - own,), "total": (), "shapes": (cells,)},
         )
 
-    def model(self) -> pm.Model:
-        """A PyMC model of this release.
-
-        Variables: ``position`` (the rows' probabilities, see `rows`, and a private N), ``total`` where N is
-        private, ``counts`` (possible cells of the model's cliques, clique after clique), a ``counts[a,b]`` for each
-        clique with the variables as dims and the states as coords, and the observed ``noisy_counts``.
-        """
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        from bayesprivmrf.inference.posterior.relaxed.latent_op import declare_latent
-        from bayesprivmrf.inference.posterior.relaxed.readable import declare_tables
-
-        cells = self._measured
-        sizes = {"cell": cells.cells.size, "noisy_cell": cells.targets.size}
-        inner = self.forest.cells.size - cells.cells.size
-        coords = {name: np.arange(size) for name, size in (sizes | {"inner_cell": inner}).items()}
-        with pm.Model(coords=coords, model=None) as model:  # by itself, inside another's context too
-            latent = declare_latent(self.density, self._draw_positions)
-            counts = pm.Deterministic("counts", latent["counts"], dims="cell")
-            if self.total is None:
-                pm.Deterministic("total", latent["total"])
-            if self.prior.size:
-                pm.Deterministic("inner", latent["inner"], dims="inner_cell")
-                pm.Deterministic("shapes", latent["shapes"])
-            observe_noisy_counts(self._noise, counts)
-            flat = pt.zeros(self.forest.offsets[-1])[cells.cells].set(counts)
-            declare_tables(self.evidence.specification, flat)
-        return model
-
     @cached_property
     def prior(self) -> ShapePrior:
         """The prior of the rows' shapes."""
@@ -197,31 +187,28 @@ class HyperDirichlet:
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Marginals, counts and effects of sampled draws; the parameters are drawn given whole counts."""
         sampled = np.asarray(draws["counts"], dtype=float)
-        lead = sampled.shape[:-1]
+        (counts, total), lead = self._counts_and_total(draws), sampled.shape[:-1]
         shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
         latent = np.concatenate([sampled, draws["inner"]], axis=-1) if "inner" in draws else sampled
-        counts = np.zeros((*lead, self.forest.offsets[-1]))
-        counts[..., self._measured.cells] = sampled
-        if self.total is not None:
-            total = np.full(lead, float(self.total))
-        else:
-            total = np.asarray(draws["total"], dtype=float)
         order = np.argsort(np.argsort(self.forest.cells))
         flat, shapes = (a.reshape(math.prod(lead), order.size).T[order] for a in (latent, shapes))
         whole = np.maximum(np.rint(flat), 0.0)
-        return self._finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
+        return self.finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
 
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
+    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each.
+
+        `is_whole` draws a private N in proportion to 1/N on the whole numbers, as whole records have it.
+        """
         forest = self.forest
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))
         counts[0][:, np.sort(forest.cells)[: forest.places.size]] = draw_tables(forest, log_rows, total, rng)[
             forest.places
         ].T
-        return self._finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
+        return self.finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     @property
     def forest(self) -> JunctionForest:
@@ -232,21 +219,13 @@ class HyperDirichlet:
     @cached_property
     def _forest(self) -> JunctionForest | None:
         model = self.evidence.specification
-        in_steps = self.concentration is None and len(model.scopes) > 1
+        in_steps = self.is_cut and self.concentration is None and len(model.scopes) > 1
         return junction_forest(
             model.cardinalities,
             model.scopes,
             self.evidence.supported,
             model.domain.states if in_steps else None,
         )
-
-    @cached_property
-    def _measured(self) -> MeasuredCells:
-        return MeasuredCells.of(self.evidence)
-
-    @cached_property
-    def _noise(self) -> NoiseData:
-        return NoiseData.of(self.evidence, self._measured, smoothing=self.smoothing, whole_numbers=True)
 
     @cached_property
     def _rows(self) -> RowData:
@@ -279,6 +258,10 @@ class HyperDirichlet:
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
         return np.array([low, high, math.log(inside / (1 - inside)), width])
 
+    @property
+    def _prior_of_positions(self) -> Callable[[np.random.Generator, int], FloatArray]:
+        return self._draw_positions
+
     def _draw_positions(self, rng: np.random.Generator, size: int) -> FloatArray:
         """Draws of the prior in the sampler's coordinates, shape (size, positions)."""
         forest, data = self.forest, self._rows
@@ -298,7 +281,7 @@ class HyperDirichlet:
         places = (rng.logistic(size=(size, 1)) - data.total[2]) / data.total[3]
         return np.concatenate([rows, places, shape_positions], axis=1)
 
-    def _finished(
+    def finished(
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
         """What follows from the rows' log-probabilities and shapes, (possible cells, draws) both."""
@@ -308,32 +291,20 @@ class HyperDirichlet:
         marginals[..., own] = marginals_of(forest, log_rows)[forest.places].T.reshape(*lead, own.size)
         effects = effects_of(forest, log_rows)
         log_prior, fit = self.prior.judged(log_rows, shapes)
+        names = dimension_names(self.evidence.specification.domain)
+        homes = np.array([table.clique for table in forest.tables])
+        kinds = [f"concentration_{table.step}" if table.step else "concentration" for table in forest.tables]
+        learned = zip(kinds, forest.tables, self.prior.standardised(shapes), strict=False)  # none if fixed
         return Finished(
             marginals=marginals,
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            log_prior=self._of_cliques(lead, log_prior),
-            learned=self._by_table("concentration", lead, self.prior.standardised(shapes)),
+            # the sum over the steps in which a clique's table is drawn
+            log_prior={
+                table_name("rows", names, forest.scopes[k]): log_prior[homes == k].sum(axis=0).reshape(lead)
+                for k in forest.order
+            },
+            learned={table_name(kind, names, table.scope): row.reshape(lead) for kind, table, row in learned},
             prior_fit=fit.reshape(lead),
         )
-
-    def _of_cliques(self, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
-        """Draws of the sum over each clique's tables, of which `values` has a row for each."""
-        names = dimension_names(self.evidence.specification.domain)
-        homes = np.array([table.clique for table in self.forest.tables])
-        return {
-            table_name("rows", names, self.forest.scopes[clique]): values[homes == clique]
-            .sum(axis=0)
-            .reshape(lead)
-            for clique in self.forest.order
-        }
-
-    def _by_table(self, kind: str, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
-        """Draws of one number a table of the forest, in which `values` has a row for each."""
-        names = dimension_names(self.evidence.specification.domain)
-        kinds = (f"{kind}_{table.step}" if table.step else kind for table in self.forest.tables)
-        labels = [
-            table_name(k, names, table.scope) for k, table in zip(kinds, self.forest.tables, strict=True)
-        ]
-        return {label: row.reshape(lead) for label, row in zip(labels, values, strict=False)}

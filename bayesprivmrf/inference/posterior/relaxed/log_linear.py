@@ -17,57 +17,83 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
+from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effort import gradient_operations
-from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.formulation import Finished, Settings
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
-from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.effects_density import KINDS, visit_effects
-from bayesprivmrf.inference.posterior.relaxed.noisy_tables import (
-    NoiseData,
-    observe_noisy_counts,
-    target_acceptance,
-)
+from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
+from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.sampling import draw_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
-if TYPE_CHECKING:
-    import pymc as pm
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class LogLinear:
+class LogLinear(RelaxedCounts):
     """The posterior of a log-linear model over its latent tables.
+
+    Its PyMC model has ``coordinates`` (θ'), ``log_scale`` (log τ of each effect) where it is learned, and ``total``
+    where N is private. Draws from the prior are those of `prior_draws`.
 
     Parameters
     ----------
-    evidence
-        The releases.
     scale
         τ of all effects, nats; None learns one for each.
-    total
-        The public number of records N; None where it is private.
-    total_range
-        Lower and upper end of the log-uniform prior of a private N, records.
-    smoothing
-        δ of a smoothed Laplace likelihood, in noise scales; 0 for the exact one.
+    evidence, total, total_range, smoothing
+        Those of `RelaxedCounts`.
     """
 
-    evidence: Evidence
     scale: float | None = None
-    total: float | None = None
-    total_range: tuple[float, float] = WIDEST_RANGE
-    smoothing: float = 0.0
+
+    _of_whole_numbers: ClassVar[bool] = False
+
+    @staticmethod
+    def refuses_prior(evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+        """Return why normal effects do not fit the model or the settings, or None."""
+        if evidence.specification.shares_transitions:
+            return ModelError(
+                "the log-linear formulation has no rows that all steps share; use formulation='exact' or 'auto'."
+            )
+        if settings.concentration is not None:
+            return ArgumentError(
+                "`concentration` is of the hyper-Dirichlet prior, and this model takes the log-linear one; leave it "
+                "out."
+            )
+        if not evidence.specification.is_restricted:
+            return None
+        parameters = MeanCounts(evidence=evidence).size - 1
+        if parameters <= DENSE_LIMIT:
+            return None
+        return ModelTooLargeError(
+            f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {parameters:,}; use "
+            "NoiseAwareMAP."
+        )
+
+    @classmethod
+    def refuses(cls, evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+        """Return why this engine cannot take a release or the settings, or None."""
+        reason = cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
+        if reason or not evidence.specification.is_restricted or MeanCounts(evidence=evidence).tells_all:
+            return reason
+        return ModelError(
+            "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and these "
+            "measurements tell more, such as the table of each scope by itself; use the exact formulation, with "
+            "`formulation`, `smoothing` and the sampler's settings left out, or measure the sums (queries.pooled, or "
+            "queries.weighted by the products of scores)."
+        )
 
     @property
     def name(self) -> str:
@@ -77,8 +103,15 @@ class LogLinear:
     @property
     def judged(self) -> tuple[str, ...]:
         """``counts`` of the model's possible cells; ``log_scale`` where it is learned, ``total`` where private."""
-        learned = ("log_scale",) if self._learns_scale else ()
-        return ("counts", *learned, *(() if self.total is not None else ("total",)))
+        return ("counts", *self._scales_and_total)
+
+    @property
+    def _scales_and_total(self) -> tuple[str, ...]:
+        return (*(("log_scale",) if self._learns_scale else ()), *self._private)
+
+    @property
+    def _shown(self) -> tuple[str, ...]:
+        return ("coordinates", *self._scales_and_total)
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -86,22 +119,16 @@ class LogLinear:
         return ("coordinates",)
 
     @property
-    def settings(self) -> Mapping[str, Any]:
-        """The prior's settings, by name."""
-        prior = self.latent.effects_prior
-        settings: dict[str, Any] = {}
+    def _prior_settings(self) -> Mapping[str, Any]:
         if self.scale is not None:
-            settings["prior_scale"] = float(self.scale)
-        else:
-            settings["prior_scale_location"] = prior.location
-            settings["prior_scale_spread_in_common"] = prior.spread_in_common
-            settings["prior_scale_spread_between_orders"] = prior.spread_between_orders
-            settings["prior_scale_spread_between_effects"] = prior.spread_between_effects
-        if self.total is None:
-            settings["total_range"] = tuple(float(end) for end in self.total_range)
-        if self.smoothing > 0:
-            settings["smoothing"] = float(self.smoothing)
-        return settings
+            return {"prior_scale": float(self.scale)}
+        prior = self.latent.effects_prior
+        return {
+            "prior_scale_location": prior.location,
+            "prior_scale_spread_in_common": prior.spread_in_common,
+            "prior_scale_spread_between_orders": prior.spread_between_orders,
+            "prior_scale_spread_between_effects": prior.spread_between_effects,
+        }
 
     @property
     def sparsity(self) -> float:
@@ -114,22 +141,12 @@ class LogLinear:
         return self.latent.excess / max(total, 1.0)
 
     @property
-    def acceptance(self) -> float:
-        """Mean acceptance probability for which the sampler's step is tuned."""
-        return target_acceptance(self.evidence, self.smoothing)
-
-    @property
     def operations_a_gradient(self) -> float:
         """Operations of one evaluation of the density and its gradient: marginals, products with the basis, cells."""
         model, size = self.evidence.specification, self.latent.effects.size
         products = 2.0 * size * size if self.preliminary.is_dense else 0.0
         marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
         return marginals + products + gradient_operations(size + model.size)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether counts and N are whole numbers all along."""
-        return False
 
     @cached_property
     def latent(self) -> LatentPrior:
@@ -147,17 +164,9 @@ class LogLinear:
             total_range=self.total_range,
         )
 
-    @cached_property
-    def _measured(self) -> MeasuredCells:
-        return MeasuredCells.of(self.evidence)
-
     @property
     def _learns_scale(self) -> bool:
         return self.scale is None and bool(self.latent.effects_prior.count)
-
-    @cached_property
-    def _noise(self) -> NoiseData:
-        return NoiseData.of(self.evidence, self._measured, smoothing=self.smoothing, whole_numbers=False)
 
     @property
     def density(self) -> Density:
@@ -176,42 +185,11 @@ class LogLinear:
             },
         )
 
-    def model(self) -> pm.Model:
-        """A PyMC model of this release.
-
-        Variables: ``position``, whitened, of everything that is sampled; ``log_scale`` (log τ of each effect) where
-        it is learned; ``total`` where N is private; ``coordinates`` (θ'); ``counts`` (possible cells of the model's
-        cliques, clique after clique), a ``counts[a,b]`` for each clique with the variables as dims and the states as
-        coords; and the observed ``noisy_counts``. Draws from the prior are those of `prior_draws`.
-        """
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        from bayesprivmrf.inference.posterior.relaxed.latent_op import declare_latent
-        from bayesprivmrf.inference.posterior.relaxed.readable import declare_tables
-
-        cells = self._measured
-        coords = {"cell": np.arange(cells.cells.size), "noisy_cell": np.arange(cells.targets.size)}
-        with pm.Model(coords=coords, model=None) as model:  # by itself, inside another's context too
-            latent = declare_latent(self.density)
-            for name in ("coordinates", *self.judged[1:]):
-                pm.Deterministic(name, latent[name])
-            counts = pm.Deterministic("counts", latent["counts"], dims="cell")
-            observe_noisy_counts(self._noise, counts)
-            flat = pt.zeros(self.latent.effects.cells)[cells.cells].set(counts)
-            declare_tables(self.evidence.specification, flat)
-        return model
-
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Marginals, counts and effects of sampled draws; the population's are drawn from p(β | n)."""
-        from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
-
         latent, prior = self.latent, self.latent.effects_prior
-        sampled = np.asarray(draws["counts"], dtype=float)
-        lead, draws_in_all = sampled.shape[:-1], math.prod(sampled.shape[:-1])
-        counts = np.zeros((*lead, latent.effects.cells))
-        counts[..., self._measured.cells] = sampled
-        total = np.asarray(draws["total"] if self.total is None else np.full(lead, self.total), dtype=float)
+        counts, total = self._counts_and_total(draws)
+        lead, draws_in_all = total.shape, total.size
         if self._learns_scale:
             log_scales = np.asarray(draws["log_scale"], dtype=float)
         else:
@@ -226,7 +204,7 @@ class LogLinear:
             excess=latent.excess,
             information=self._information,
         )
-        finished = self._finished(
+        finished = self.finished(
             effects.reshape(*lead, -1), marginals.reshape(*lead, -1), counts, total, log_scales, acceptance
         )
         return replace(finished, least=-latent.excess * latent.uniform)
@@ -240,7 +218,7 @@ class LogLinear:
         own = np.diag(self.preliminary.curvature()) - prior.precision(mode.log_scales)
         return np.maximum(own, 0.0) / math.exp(mode.log_total)
 
-    def _finished(
+    def finished(
         self,
         effects: FloatArray,
         marginals: FloatArray,
@@ -249,8 +227,12 @@ class LogLinear:
         log_scales: FloatArray,
         acceptance: float | None = None,
     ) -> Finished:
-        """All that follows from draws of potentials, tables, numbers of records and scales."""
-        coordinates = self.latent.effects
+        """Return all that follows from draws of potentials, tables, numbers of records and scales."""
+        coordinates, names = self.latent.effects, dimension_names(self.evidence.specification.domain)
+        own = log_scales[..., self.latent.effects_prior.levels]
+        # squares of the effects in units of their prior deviations: of mean 1 and variance 2 under the prior
+        squares = (effects * np.exp(-own)) ** 2
+        density = -0.5 * squares - own
         return Finished(
             marginals=marginals,
             counts=counts,
@@ -258,15 +240,23 @@ class LogLinear:
             total=total,
             scales=np.exp(log_scales),
             acceptance=acceptance,
-            log_prior=self._log_prior(effects, log_scales),
+            log_prior={
+                table_name("effects", names, subset): density[..., start:stop].sum(axis=-1)
+                for subset, (start, stop) in zip(
+                    coordinates.subsets, pairwise(coordinates.offsets), strict=True
+                )
+            },
             learned=self._learned(log_scales),
-            prior_fit=self._prior_fit(effects, log_scales),
+            prior_fit=(1 - squares).sum(axis=-1) / math.sqrt(2 * max(squares.shape[-1], 1)),
         )
 
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
+    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each.
+
+        `is_whole` draws a private N in proportion to 1/N on the whole numbers, as whole records have it.
+        """
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
         if self.scale is not None:
             log_scales = np.full((size, prior.count), math.log(self.scale))
         else:
@@ -277,30 +267,13 @@ class LogLinear:
         for k, potentials in enumerate(self._potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
             counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
-        return self._finished(
+        return self.finished(
             effects[np.newaxis],
             marginals[np.newaxis],
             counts[np.newaxis],
             total[np.newaxis].astype(float),
             log_scales[np.newaxis],
         )
-
-    def _log_prior(self, effects: FloatArray, log_scales: FloatArray) -> dict[str, FloatArray]:
-        """Log density of each effect's coordinates given the scales, but for its constant."""
-        coordinates, levels = self.latent.effects, self.latent.effects_prior.levels
-        names = dimension_names(self.evidence.specification.domain)
-        own = log_scales[..., levels]
-        density = -0.5 * (effects * np.exp(-own)) ** 2 - own
-        return {
-            table_name("effects", names, subset): density[..., start:stop].sum(axis=-1)
-            for subset, (start, stop) in zip(coordinates.subsets, pairwise(coordinates.offsets), strict=True)
-        }
-
-    def _prior_fit(self, effects: FloatArray, log_scales: FloatArray) -> FloatArray:
-        """Sum of squares of the effects in their prior deviations, standardised and negative."""
-        own = log_scales[..., self.latent.effects_prior.levels]
-        squares = (effects * np.exp(-own)) ** 2
-        return (1 - squares).sum(axis=-1) / math.sqrt(2 * max(squares.shape[-1], 1))
 
     def _learned(self, log_scales: FloatArray) -> dict[str, FloatArray]:
         if not self._learns_scale:

@@ -42,6 +42,7 @@ from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model.tables import FloatArray
 
+# the constant of Stirling's formula
 _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 _FIRST_NODE, _LAST_NODE, _STEP = -30.0, 2.0, 0.125
 _NODES = 257
@@ -53,7 +54,7 @@ _PLAIN_FREEDOM, _LARGEST_FREEDOM = 1e10, 1e25
 def row_weights_data(
     forest: JunctionForest, shapes: FloatArray, counts: FloatArray, precisions: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Shift, σ and log σ of each cell, and κ - A and G_0 of each row: what `rows` needs of a release.
+    """Return shift, σ and log σ of each cell, and κ - A and G_0 of each row, from the noisy tables.
 
     Parameters
     ----------
@@ -88,13 +89,13 @@ def row_weights_data(
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def digamma(x):
-    """ψ(x), x > 0: relative error 1e-13."""
+    """Return ψ(x) for x > 0, with a relative error of 1e-13."""
     return log_gamma(x)[1]
 
 
 @njit(nogil=True, error_model="numpy")
 def log_gamma(x):
-    """Log Γ(x) and its derivative ψ(x), x > 0: Stirling's series above ten, and the recurrence below.
+    """Return log Γ(x) and its derivative ψ(x) for x > 0: Stirling's series above ten, and the recurrence below.
 
     With P = x (x + 1) ... up to ten, log Γ(x) falls by log P, and ψ(x) by P' / P.
     """
@@ -115,7 +116,7 @@ def log_gamma(x):
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def trigamma(x):
-    """ψ'(x), x > 0: its asymptotic series, above ten."""
+    """Return ψ'(x) for x > 0: its asymptotic series above ten, and the recurrence below."""
     value = 0.0
     while x < 10.0:
         value += 1.0 / (x * x)
@@ -130,7 +131,7 @@ def trigamma(x):
 # far out, a number that is none ends a trajectory; an exception would end the sampling
 @njit(nogil=True, error_model="numpy")
 def softened(u):
-    """S(u), log S(u) and its derivative, log Φ(u) and its derivative.
+    """Return S(u), log S(u) and its derivative, log Φ(u) and its derivative.
 
     Far below zero they follow from the continued fraction of Mills' ratio, 1 / (x + 1 / (x + 2 / (x + ...))).
     """
@@ -153,7 +154,7 @@ def softened(u):
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def _newton(log_value):
-    """The u of which S(u) has the given logarithm, by Newton's method; log S is increasing and concave."""
+    """Return the u at which log S(u) has a given value, by Newton's method; log S is increasing and concave."""
     if log_value > _LAST_NODE:  # beyond 7 S(u) is u
         return math.exp(min(log_value, 700.0))
     u = math.exp(log_value) if log_value > 0.0 else -math.sqrt(-2.0 * log_value)
@@ -167,7 +168,10 @@ def _newton(log_value):
 
 
 def _inverse_nodes() -> FloatArray:
-    """U and its derivative at the logarithms of S from which its inverse is interpolated; S = φ (1 + u Φ / φ)."""
+    """Return u and its derivative at the nodes of log S from which the inverse is interpolated.
+
+    Newton's method on log S, with S = φ (1 + u Φ / φ) and the scaled complementary error function for Φ / φ.
+    """
     at = _FIRST_NODE + _STEP * np.arange(_NODES)
     slope = np.ones(_NODES)
     u = np.where(at > 0.0, np.exp(at), -np.sqrt(2.0 * np.abs(at)))
@@ -179,12 +183,13 @@ def _inverse_nodes() -> FloatArray:
     return np.stack([u, _STEP / slope], axis=1)
 
 
+# values and slopes of S⁻¹ at the nodes, shape (nodes, 2)
 _INVERSE = _inverse_nodes()
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def _softened_at(log_value):
-    """The u of which S(u) has the given logarithm: a cubic between two nodes, and one step of Halley's method.
+    """Return the u at which log S(u) has a given value: a cubic between two nodes, and one step of Halley's method.
 
     The cubic is right to 1e-5, and the step cubes that.
     """
@@ -203,7 +208,7 @@ def _softened_at(log_value):
 
 @njit(nogil=True, error_model="numpy")
 def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
-    """What makes u of v: its value at v = 0, w, the targets t with two slopes there, and half the sum of log w."""
+    """Return the map from v to u: u at v = 0, w, the targets t with two slopes there, and half the sum of log w."""
     origin, share, target = np.empty_like(shift), np.empty_like(shift), np.empty((shift.size, 3))
     log_jacobian = 0.0
     for row in range(row_starts.size - 1):
@@ -223,7 +228,7 @@ def row_coordinates(shapes, floor, row_starts, shift, scale, centre):
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_starts, shift, share, target):
-    """Derivatives by v and by α, from those by u and by the log density."""
+    """Return the derivatives by v and by α, from those by u and by the log density."""
     by_position, by_shapes = np.empty_like(by_u), np.zeros_like(by_u)
     for row in range(row_starts.size - 1):
         start, stop = row_starts[row], row_starts[row + 1]
@@ -235,7 +240,7 @@ def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_star
             by_position[i] = by_u[i] * root
             at, slope, normal_slope = target[i, 0], target[i, 1], target[i, 2]
             by_share = by_u[i] * (shift[i] - at + 0.5 * position[i] / root) + 0.5 * by_density / share[i]
-            by_ratio = -by_share * share[i] * share[i]  # of what w's inverse has beside 1
+            by_ratio = -by_share * share[i] * share[i]  # by 1/w - 1
             by_slope = 2.0 * by_ratio * (shapes[i] - floor[i]) * slope
             by_target = by_u[i] * (1.0 - share[i]) + by_slope * slope * (normal_slope - slope)
             by_log = by_target / slope
@@ -248,7 +253,7 @@ def row_coordinates_pullback(by_u, by_density, position, shapes, floor, row_star
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def _log_less_line(x):
-    """Log(1 + x) - x, to the digits of x."""
+    """Return log(1 + x) - x, to the digits of x: its series where the difference would cancel."""
     if abs(x) > 1e-3:
         return math.log1p(x) - x
     return -x * x * (1 / 2 - x * (1 / 3 - x * (1 / 4 - x * (1 / 5 - x / 6))))
@@ -256,7 +261,7 @@ def _log_less_line(x):
 
 @njit(nogil=True, error_model="numpy")
 def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
-    """Weights and log density at u; the weights' slopes, and the log density's derivatives by u and by α."""
+    """Return weights and log density at u; the weights' slopes, and the log density's derivatives by u and by α."""
     weights, slopes = np.empty_like(u), np.empty_like(u)
     by_u, by_shapes = np.empty_like(u), np.empty_like(u)
     log_density, alpha, of_alpha, psi = 0.0, 0.0, 0.0, 0.0
@@ -287,7 +292,7 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
             factor = -(freedom[row] * beyond / whole + mass) / centre[row]
         by_mass = psi_of_mass - psi_of_kappa + log_kappa - (whole - 1.0)
         for i in range(start, stop):
-            if shapes[i] != alpha:  # neighbours often share theirs
+            if shapes[i] != alpha:  # cells beside each other often have the same shape
                 alpha = shapes[i]
                 of_alpha, psi = log_gamma(alpha)
             log_density -= of_alpha
@@ -298,7 +303,7 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, centre):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def inverse_softened(log_values):
-    """The u of which S(u) has the given logarithms."""
+    """Return the u at which log S(u) has the given values."""
     result = np.empty_like(log_values)
     for i in range(log_values.size):
         result[i] = _newton(log_values[i])

@@ -8,7 +8,7 @@ two records that agree on a separator of a junction forest of the groups exchang
 **They reach every data set within the bounds**, if every joint state is possible and in each group the atoms, the
 bounded sets and the *slices* (the cells with one state of a separator, for each separator) are pairwise nested or
 disjoint; slices that are unions of atoms, whose sums are known, need not be. The proof is by induction over the
-groups. The tables of one group within the bounds are linked by steps of one record (`nested_sums`), and the variables
+groups. The tables of one group within the bounds are linked by steps of one record (`bounds`), and the variables
 outside are free. Let G be a leaf with the separator σ, and D and D' two data sets within the bounds. What G allows
 each slice to hold is an interval, as its family is nested; sets of G that are unions of slices depend on σ alone, and
 are bounds of the rest as well. So the rest, with these intervals, has a nested family again, and is linked by steps
@@ -40,12 +40,13 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
-from bayesprivmrf.inference.posterior.records.hard_bounds import half_widths, held_numbers
-from bayesprivmrf.inference.posterior.records.nested_sums import (
+from bayesprivmrf.inference.posterior.records.bounds import (
     CONTRADICTION,
     Bounded,
     CrossingError,
     NestedSums,
+    half_widths,
+    held_numbers,
 )
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.tables import parent as home_of

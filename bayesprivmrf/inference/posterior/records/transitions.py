@@ -1,18 +1,17 @@
-r"""The exact posterior of a chain of one transition matrix: whole records, their number, and the rows they share.
+r"""The rows that the steps of a chain share, as a prior of whole records.
 
-The prior is the hyper-Dirichlet one, of two tables: the law of the first states is one row, the matrix has a row for
-each past, and their shapes are fixed or learned (`shape_prior`). The records count in these rows at every step, so
-that the sums over the steps are what the rows are learned from; what was measured may be any query, of single steps
-as well. Counts are whole, and no law is approximated (`transition_moves`).
+The prior is the hyper-Dirichlet one, of two tables: the distribution of the first states is one row, the matrix has a
+row for each past, and their shapes are fixed or learned (`shape_prior`). The records count in these rows at every
+step, so that the rows are learned from the sums over the steps. What was measured may be any query, of single steps
+as well. Counts are whole, and nothing is approximated (`transition_moves`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -28,59 +27,42 @@ from bayesprivmrf.inference.posterior.log_uniform import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
 from bayesprivmrf.inference.posterior.measured_cells import rough_counts
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
-from bayesprivmrf.inference.posterior.records.engine import ExactRecords
-from bayesprivmrf.inference.posterior.records.tape import ChainState, RecordTape, record_tape
+from bayesprivmrf.inference.posterior.records.held import HeldSums
+from bayesprivmrf.inference.posterior.records.prior import Start
+from bayesprivmrf.inference.posterior.records.rows import DirichletRows
 from bayesprivmrf.inference.posterior.records.transition_moves import (
     SharedRows,
     SharedTape,
     advance_transitions,
 )
-from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-if TYPE_CHECKING:
-    import pymc as pm
-
-_MOVES = 500
-"""Records that one sweep visits."""
 _SCALES = 10
-"""Powers of two up to which pairs of records exchange at once, however large the noise."""
+"""Most powers of two up to which pairs of records exchange at once, however large the noise; arbitrary."""
 _SHARE = 0.25
-"""Share of the records by which chains start: their starting law is wider than the posterior."""
+"""Share of the records by which chains start, so that they start wider than the posterior; arbitrary."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ExactTransitions(ExactRecords):
-    """The posterior of a chain with shared transitions; parameters are those of `HyperDirichlet`."""
+class SharedTransitions(DirichletRows):
+    """The prior of a chain with shared transitions; parameters are those of `DirichletRows`.
 
-    def model(self) -> pm.Model:
-        """There is none.
+    With exact sums, exchanges of tails keep the tables of the states that a window and the next one share, and change
+    those of windows. So exact sums of the first are taken, and others refused.
+    """
 
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        raise ModelError(
+    moves: ClassVar[int] = 500
+    is_listed: ClassVar[bool] = False
+
+    @property
+    def no_relaxed(self) -> str:
+        """Why relaxed counts cannot stand for these: no such formulation shares transitions."""
+        return (
             "a chain with shared transitions has no PyMC model here: its posterior is drawn over whole records; use "
             "`posterior.tree`, or `posterior.quantity` for a function of each draw."
         )
-
-    @property
-    def other(self) -> None:
-        """Return None: no formulation with relaxed counts shares transitions."""
-
-    @property
-    def bytes_a_record(self) -> int:
-        """Memory of one record: none, since only tables are kept."""
-        return 0
-
-    @property
-    def operations_a_sweep(self) -> float:
-        """Operations of one sweep of one chain (`effort`)."""
-        return self.operations_a_visit * (_MOVES + self.births)
 
     @cached_property
     def chain_rows(self) -> TransitionRows:
@@ -88,7 +70,7 @@ class ExactTransitions(ExactRecords):
         return TransitionRows(model=self.evidence.specification)
 
     @cached_property
-    def _forest(self) -> JunctionForest:
+    def forest(self) -> JunctionForest:
         """The windows in the order of time, each below the one before."""
         model, chain = self.evidence.specification, self.chain_rows.chain
         parents, separators = [-1] * len(model.scopes), [()] * len(model.scopes)
@@ -105,7 +87,7 @@ class ExactTransitions(ExactRecords):
         )
 
     @cached_property
-    def prior(self) -> ShapePrior:
+    def shape_prior(self) -> ShapePrior:
         """The prior of two tables: the first states, and the next state given those before it."""
         order = self.chain_rows.chain.order
         past = tuple(range(order))
@@ -113,22 +95,36 @@ class ExactTransitions(ExactRecords):
             cardinalities=(self.chain_rows.states,) * (order + 1),
             scopes=(past, (*past, order)),
             order=(0, 1),
-            parents=(
-                -1,
-                -1,
-            ),  # only its rows matter, and nobody begins with the end state, whose row there is
+            # only its rows matter, and nobody begins with the end state, whose row there is
+            parents=(-1, -1),
             separators=((), past),
             supported=np.concatenate([mask.ravel() for mask in self.chain_rows.is_possible]),
         )
         return ShapePrior(forest=forest, concentration=self.concentration)
 
     @cached_property
-    def _tape(self) -> RecordTape:
-        return record_tape(self.evidence, self.forest, gain=0.0)
+    def sums(self) -> HeldSums:
+        """The sums that are known exactly or within bounds.
+
+        Raises
+        ------
+        ModelError
+            Moves of records do not keep them.
+        """
+        held = super().sums
+        times, order = self.chain_rows.chain.positions, self.chain_rows.chain.order
+        kept = [set(times[start : start + order]) for start in range(len(times) - order + 1)]
+        if not all(any(set(group.scope) <= each for each in kept) for group in held.groups):
+            raise ModelError(
+                "counts without noise, or within bounds, must be of the states of one time in a chain whose steps "
+                "share their transitions (of as many as its order); leave out those of several, state their noise, "
+                "or declare the chain without `share='transitions'`."
+            )
+        return held
 
     @cached_property
     def _shared(self) -> SharedTape:
-        rows, pooled = self.chain_rows, self.prior.forest
+        rows, pooled = self.chain_rows, self.shape_prior.forest
         deviations = np.array([law.standard_deviation for law in self.evidence.noise])
         place = _ranks(pooled.cells, pooled.offsets[-1])
         places = np.empty(self.evidence.specification.size, np.int64)
@@ -149,39 +145,24 @@ class ExactTransitions(ExactRecords):
             scales=1 + min(max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0), _SCALES),
         )
 
-    def chain(self, rng: np.random.Generator) -> RecordChain:
-        """No records yet; shapes drawn from their prior, rows from about the naive estimate."""
-        cells, positions = self.prior.forest.cells.size, self.prior.size
-        position = rng.standard_normal(positions)
-        shapes = self.prior.shapes(position)
-        start = draw_log_rows(self.prior.forest, (shapes + _SHARE * self._rough)[:, np.newaxis], rng)[:, 0]
-        return RecordChain(
-            sweep=self._sweep,
-            kept={
-                "counts": (self.forest.cells.size,),
-                "log_rows": (cells,),
-                "total": (),
-                "shape_position": (positions,),
-            },
-            rng=rng,
-            total=self.first_total,
-            latent=np.zeros((_MOVES, len(self.forest.order)), np.int32),
-            state=ChainState.empty(self._tape, np.zeros(self.forest.cells.size)),
-            births=0,  # the tables need no room for them
-            parts={
-                "position": position,
-                "rows": SharedRows(
-                    shapes=shapes,
-                    counts=np.zeros(cells, np.int64),
-                    log_rows=start,
-                ),
-            },
-        )
+    def start(self, rng: np.random.Generator) -> Start:
+        """Draw shapes from their prior, and rows from about the naive estimate."""
+        pooled, cells = self.shape_prior.forest, self.forest.cells.size
+        position = rng.standard_normal(self.shape_prior.size)
+        shapes = self.shape_prior.shapes(position)
+        start = draw_log_rows(pooled, (shapes + _SHARE * self._rough)[:, np.newaxis], rng)[:, 0]
+        rows = SharedRows(shapes=shapes, counts=np.zeros(pooled.cells.size, np.int64), log_rows=start)
+        # the initial records that keep exact sums are drawn by even weights
+        weights = np.ones(cells) if self.keeps_sums else np.zeros(cells)
+        return Start(self.kept, weights, {"position": position, "rows": rows})
 
     @cached_property
     def _rough(self) -> FloatArray:
         """F and C by tables that nearly fit the release."""
-        counts, _ = rough_counts(self.evidence, self.forest, float(self.first_total))
+        if self.keeps_sums:
+            counts = self.near[self.forest.cells]
+        else:
+            counts, _ = rough_counts(self.evidence, self.forest, float(self.first_total))
         return np.maximum(self._pooled(self.in_order(counts)), 0.0)
 
     @property
@@ -193,44 +174,55 @@ class ExactTransitions(ExactRecords):
         return ("sums",) if self.total is not None else ("sums", "total")
 
     def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Those of a chain's draws by which mixing is judged."""
+        """Return those of a chain's draws by which mixing is judged."""
         return [self._sums(self.in_order(kept["counts"])), kept["total"]]
 
-    def sample(self, **how: Any) -> Sampled:
-        """As `RecordSampler.sample`, with the sums besides."""
-        sampled = super().sample(**how)
-        return replace(sampled, draws={**sampled.draws, "sums": self._sums(sampled.draws["counts"])})
+    def with_more(self, draws: Kept) -> Kept:
+        """Return the draws, and the sums that are judged."""
+        return {**draws, "sums": self._sums(draws["counts"])}
 
     def _sums(self, counts: FloatArray) -> FloatArray:
-        """F, C and what was measured, of tables."""
-        return np.concatenate([self._pooled(counts), self._answers(counts)], axis=-1)
+        """Return F, C and the measured numbers of tables."""
+        return np.concatenate([self._pooled(counts), self.measured.answers(counts)], axis=-1)
 
     def _pooled(self, counts: FloatArray) -> FloatArray:
         """F and C of the model's possible cells, where they can be."""
         full = np.zeros((*counts.shape[:-1], self.evidence.specification.size))
         full[..., np.sort(self.forest.cells)] = counts
-        return self.chain_rows.sums(full)[..., self.prior.forest.cells]
+        return self.chain_rows.sums(full)[..., self.shape_prior.forest.cells]
 
-    def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
-        return advance_transitions(
-            chain.total, _MOVES, self.births, self.total_bounds, chain.latent[:_MOVES], *chain.parts.values(),
-            chain.state, self._tape, self._shared, self.prior.tape, chain.rng, thin, tuple(out.values()),
+    def sweep(
+        self, chain: RecordChain, moves: int, births: int, records: np.ndarray, out: Kept, thin: int
+    ) -> int:
+        """Sweep records, their number, the shapes and the rows."""
+        parts = chain.parts
+        total = advance_transitions(
+            chain.total, moves, births, self.total_bounds, records[: self.moves], parts["position"], parts["rows"],
+            chain.state, self.tape, self._shared, self.shape_prior.tape, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
+        if self.keeps_sums:
+            chain.latent[:total] = self._records(chain)
+        return total
 
-    def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
-        """Marginals, counts and effects of the draws; nothing is left to be drawn."""
-        lead = draws["counts"].shape[:-1]
-        counts = np.zeros((*lead, self.forest.offsets[-1]))
-        counts[..., self._measured.cells] = draws["counts"]
-        rows = np.asarray(draws["log_rows"]).reshape(math.prod(lead), -1).T
-        shapes = self.prior.shapes(draws["shape_position"]).reshape(rows.shape[::-1]).T
-        return self._finished(rows, counts, np.asarray(draws["total"], dtype=float), shapes)
+    def _records(self, chain: RecordChain) -> IntArray:
+        """Draw records that have the chain's tables, whose tails have been exchanged, shape (records, windows)."""
+        forest, tape, counts = self.forest, self.tape, chain.state.counts
+        found = np.zeros((chain.total, len(forest.order)), np.int64)
+        for column in range(len(forest.order)):
+            first, last = tape.clique_rows[column : column + 2]
+            for row in range(first, last):
+                cells = np.arange(*tape.row_starts[row : row + 2])
+                drawn = chain.rng.permutation(np.repeat(cells, counts[cells]))
+                above = tape.sources[slice(*tape.source_starts[row : row + 2])]
+                at = np.flatnonzero(np.isin(found[:, column - 1], above)) if column else slice(None)
+                found[at, column] = drawn
+        return found
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=self.is_whole)
-        shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
-        rows = draw_log_rows(self.prior.forest, shapes.T, rng)
+        total = draw_totals(self.total, self.total_range, size, rng, is_whole=True)
+        shapes = self.shape_prior.shapes(rng.standard_normal((size, self.shape_prior.size)))
+        rows = draw_log_rows(self.shape_prior.forest, shapes.T, rng)
         counts = np.zeros((1, size, self.forest.offsets[-1]))
         counts[0][:, self.forest.cells] = draw_tables(self.forest, self._in_windows(rows), total, rng).T
         return self._finished(rows, counts, total[np.newaxis].astype(float), shapes.T)
@@ -246,19 +238,19 @@ class ExactTransitions(ExactRecords):
     ) -> Finished:
         """What follows from log π and log P and their shapes, (cells, draws) both."""
         rows, lead = self.chain_rows, counts.shape[:-1]
-        full = np.zeros((log_rows.shape[1], self.prior.forest.offsets[-1]))
-        full[:, self.prior.forest.cells] = np.exp(log_rows).T
+        full = np.zeros((log_rows.shape[1], self.shape_prior.forest.offsets[-1]))
+        full[:, self.shape_prior.forest.cells] = np.exp(log_rows).T
         first, matrix = np.split(full, [rows.rows], axis=1)
         marginals = rows.forward(first, matrix.reshape(-1, rows.rows, rows.states))
         effects = effects_of(self.forest, self._in_windows(log_rows))
-        log_prior, fit = self.prior.judged(log_rows, shapes)
+        log_prior, fit = self.shape_prior.judged(log_rows, shapes)
         return Finished(
             marginals=marginals.reshape(*lead, -1),
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
             log_prior=self._by_clique("rows", lead, log_prior),
-            learned=self._by_clique("concentration", lead, self.prior.standardised(shapes)),
+            learned=self._by_clique("concentration", lead, self.shape_prior.standardised(shapes)),
             prior_fit=fit.reshape(lead),
         )
 
