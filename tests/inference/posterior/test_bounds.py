@@ -66,6 +66,7 @@ def test_counts_are_those_of_the_sum_over_all_tables(case, is_private):
     mean, sd = enumerated(evidence, 0.4, range(6, 31) if is_private else [15])
     known = {"total_range": (6, 30)} if is_private else {"total": 15}
     formulation = TableEngine(prior=Rows(evidence=evidence, concentration=0.4, **known))
+    assert formulation.other is None  # relaxed counts do not keep bounds
     drawn = formulation.sample(draws=900, tune=40, chains=2, seed=1, time_limit=0.0)
     finished = formulation.finish(drawn.draws, np.random.default_rng(0))
     found = np.column_stack([finished.counts.reshape(-1, 4), finished.total.reshape(-1)])

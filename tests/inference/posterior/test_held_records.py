@@ -128,6 +128,19 @@ def test_records_of_other_models_too(case):
     compared(formulation, [records], size=16_000)  # some cells' deviations are known by rare draws alone
 
 
+def test_steps_of_shared_transitions_may_be_within_bounds_after_noise():
+    """Counts of each window withheld after noise: exchanges of tails weigh the bounds, as moves of records do."""
+    chain = ModelSpecification(
+        domain=TREE.domain, cliques=TREE.cliques, ties=(TREE.cliques,), shares_transitions=True
+    )
+    first, middle, last = chain.domain.variables
+    law, pooled = Within(3.0, DiscreteLaplace(0.5)), q.pooled([(first, middle), (middle, last)])
+    given = [Measurement(query, np.full(4, 3.0), law) for query in (q.table(first, middle), pooled)]
+    made = NoisyStatistics.from_measurements(chain, given, total=6)
+    formulation = formulation_on(held(made), 10, concentration=0.8)
+    near(formulation, [6], size=16_000, potentials=conditionals(chain))
+
+
 def test_records_of_a_chain_of_shared_transitions_too():
     """Its first and last states known, and bounds in between: against the sum over draws of the prior's rows."""
     chain = ModelSpecification(

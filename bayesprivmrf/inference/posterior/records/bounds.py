@@ -27,7 +27,7 @@ CONTRADICTION = (
     "bounds and numbers without noise must leave some table, but contradict each other; correct one."
 )
 _MANY = np.int64(1) << 60
-"""More than any number of records."""
+"""More than any number of records, and small enough to add a few in 64 bits."""
 
 
 class CrossingError(Exception):
@@ -86,7 +86,7 @@ class NestedSums:
         return low, min(high, int(_MANY))
 
     def table(self, total: int, wanted: FloatArray) -> IntArray:
-        """A table of so many records within all bounds, near a wanted one.
+        """Return a table of so many records within all bounds, near a wanted one.
 
         Raises
         ------
@@ -113,19 +113,19 @@ class NestedSums:
 
 
 def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> IntArray:
-    """Whole numbers with that sum between the ends, about in proportion to what is wanted."""
+    """Return whole numbers between the ends with a given sum, about in proportion to those that are wanted."""
     high = np.minimum(high, number)
     scale = number / wanted.sum() if wanted.sum() > 0 else 0.0
     found = np.clip(np.rint(wanted * scale).astype(np.int64), low, high)
     missing = number - int(found.sum())
-    room = high - found if missing > 0 else found - low
-    before = np.concatenate([[0], np.cumsum(room.astype(float))[:-1]])
-    moved = np.clip(abs(missing) - before, 0, room).astype(np.int64)
+    spare = high - found if missing > 0 else found - low
+    before = np.concatenate([[0], np.cumsum(spare.astype(float))[:-1]])
+    moved = np.clip(abs(missing) - before, 0, spare).astype(np.int64)
     return found + moved if missing > 0 else found - moved
 
 
 def half_widths(evidence: Evidence) -> FloatArray:
-    """Half the distance of each number's bounds, 0 for an exact one and -1 for noisy ones, shape (numbers,)."""
+    """Return half the distance of each number's bounds, 0 for exact and -1 for noisy ones, shape (numbers,)."""
     return evidence.spread(
         [
             law.half_width if law.kernel == "within" else 0.0 if law.variance == 0 else -1.0
@@ -135,13 +135,13 @@ def half_widths(evidence: Evidence) -> FloatArray:
 
 
 def held_numbers(evidence: Evidence) -> np.ndarray:
-    """Mask of the possible numbers that have no noise, exact or within bounds, shape (numbers,)."""
+    """Return the mask of the possible numbers without noise, exact or within bounds, shape (numbers,)."""
     scale = evidence.spread([law.scale for law in evidence.noise])
     return evidence.possible & (half_widths(evidence) >= 0) & (scale == 0)
 
 
 def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | None) -> list[Bounded]:
-    """The bounds of sums of cells without noise, and the number of records where that is public.
+    """Return the bounds of sums of cells without noise, and the number of records where that is public.
 
     Raises
     ------

@@ -167,7 +167,7 @@ def sample_chains(
 
 
 def _joined(parts: Any) -> Kept:
-    """One chain's draws, of several stretches."""
+    """Return one chain's draws of several stretches."""
     parts = list(parts)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 

@@ -52,11 +52,12 @@ from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.tables import parent as home_of
 
 _ROUNDING = 1e-6
+"""Rounding error up to which a solution of linear equations counts as exact."""
 
 
 @dataclass(kw_only=True, eq=False)
 class Group:
-    """The part of one table that is held.
+    """Exact and bounded sums of the cells of one table.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class Group:
     bounded: list[Bounded] = field(default_factory=list)
 
     def tells(self, row: FloatArray) -> float | None:
-        """The sum of such weights over the table, where the exact numbers tell it."""
+        """Return the weighted sum of the table where the exact numbers determine it, else None."""
         if not self.rows:
             return None
         design = np.array(self.rows)[:, self.possible].T
@@ -89,12 +90,12 @@ class Group:
         return float(weights @ self.answers) if is_told else None
 
     def family(self) -> list[Bounded]:
-        """The atoms that the exact numbers tell, and the bounded sets.
+        """Return the atoms whose counts the exact numbers determine, and the bounded sets.
 
         Raises
         ------
         CrossingError
-            They tell sums of atoms alone.
+            The exact numbers determine only sums of atoms.
         """
         if not self.rows:
             return self.bounded
@@ -118,7 +119,7 @@ class Group:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldSums:
-    """The numbers without noise of an evidence whose cliques are the bags of a junction forest.
+    """Numbers without noise, of an evidence whose cliques are the bags of a junction forest.
 
     Parameters
     ----------
@@ -134,7 +135,7 @@ class HeldSums:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The largest tables of which something is held; each has all that is told of its margins.
+        """The largest tables with exact or bounded sums; each has all that is known of its margins.
 
         Raises
         ------
@@ -175,7 +176,7 @@ class HeldSums:
 
     @cached_property
     def families(self) -> list[list[Bounded]]:
-        """The sets that are held of each group: those by which moves are judged."""
+        """The bounded sets of each group, which moves of records keep."""
         self._tell_neighbours()
         try:
             return [group.family() for group in self.groups]
@@ -210,7 +211,7 @@ class HeldSums:
         return max((low for low, _ in ends), default=0), min((high for _, high in ends), default=1 << 60)
 
     def start(self, total: int, rough: FloatArray, rng: np.random.Generator) -> IntArray:
-        """Each group's cells of so many records within all bounds, shape (records, groups).
+        """Draw the groups' cells of so many records within all bounds, shape (records, groups).
 
         Parameters
         ----------
@@ -243,7 +244,7 @@ class HeldSums:
         return found[np.lexsort(found.T)] if self.groups else found
 
     def sides(self) -> Iterator[tuple[set[int], int, tuple[int, ...]]]:
-        """For each exchange of two records: the variables, and the group and separator that they must agree on."""
+        """Yield for each exchange of two records its variables, and the group and separator to agree on."""
         if len(self.groups) < 2:
             return
         below = [set(group.scope) for group in self.groups]
@@ -263,7 +264,7 @@ class HeldSums:
         return np.maximum(np.bincount(place, counts[own], group.possible.size), 0.1)
 
     def _slices(self, clique: int, separator: tuple[int, ...]) -> list[IntArray]:
-        """Cells of a group with each state of a separator."""
+        """Return the cells of a group with each state of a separator."""
         place = self._within(separator, self.groups[clique].scope)
         return [np.flatnonzero(place == state) for state in range(self._size(separator))]
 
@@ -288,7 +289,7 @@ class HeldSums:
                     mine.answers += [value for value in sums if value is not None]
 
     def _numbers(self) -> Iterator[tuple[tuple[int, ...], FloatArray, float, float]]:
-        """Variables, weights on their cells, value and half the distance of the bounds of each held number."""
+        """Yield variables, weights on their cells, value and half the distance of the bounds of each exact number."""
         from scipy.sparse import eye_array
 
         evidence, forest = self.evidence, self.forest
@@ -347,7 +348,7 @@ class HeldSums:
 
 
 def _reduced(weights: FloatArray, scope: tuple[int, ...]) -> tuple[tuple[int, ...], FloatArray]:
-    """The variables that weights depend on, ascending, and the weights on their cells."""
+    """Return the variables that weights depend on, ascending, and the weights on their cells."""
     first = [weights.take([0], axis=axis) for axis in range(weights.ndim)]
     kept = [axis for axis, one in enumerate(first) if not (weights == one).all()]
     table = weights[tuple(slice(None) if axis in kept else 0 for axis in range(weights.ndim))]
@@ -356,7 +357,7 @@ def _reduced(weights: FloatArray, scope: tuple[int, ...]) -> tuple[tuple[int, ..
 
 
 def _part(family: list[Bounded], cells: IntArray, size: int) -> NestedSums:
-    """The sums inside a slice, whose cells are numbered anew; sets above it are left out."""
+    """Return the sums inside a slice, whose cells are numbered anew; sets that reach out of it are left out."""
     place = np.full(size, -1)
     place[cells] = np.arange(cells.size)
     inside = [

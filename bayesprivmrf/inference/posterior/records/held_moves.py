@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, put
-from bayesprivmrf.inference.posterior.records.moves import collect, draw_new
-from bayesprivmrf.inference.posterior.records.noise import log_step_within
+from bayesprivmrf.inference.posterior.records.moves import change, collect, draw_new, log_gain, log_noise
 
 _MOST_NATS = 300.0
 """Bound of the log factor of a cell: its exponential is finite."""
@@ -34,21 +34,15 @@ _LEAST = 1e-300
 
 
 @njit(nogil=True, inline="always")
-def _log_factor(
-    cell, sums, inside, starts, numbers, entries, noisy, widths, absolute, halves, set_starts, sets, lowest, highest,
-    strength,
-):  # fmt: skip
+def _log_factor(cell, state, tape, held):
     """Return the log factor of one more record in a cell, of noise and bounds, by its clique alone and bounded."""
-    total = 0.0
-    for t in range(starts[cell], starts[cell + 1]):
-        m = numbers[t]
-        total += log_step_within(noisy[m] - sums[m], float(entries[t]), halves[m], widths[m], absolute[m])
-    for k in range(set_starts[cell], set_starts[cell + 1]):
-        s = sets[k]
-        if inside[s] < lowest[s]:
-            total += strength
-        elif inside[s] >= highest[s]:
-            total -= strength
+    total = log_noise(cell, 1, state.sums, tape)
+    for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
+        s = held.sets[k]
+        if state.inside[s] < held.lowest[s]:
+            total += held.strength
+        elif state.inside[s] >= held.highest[s]:
+            total -= held.strength
     return min(max(total, -_MOST_NATS), _MOST_NATS)
 
 
@@ -56,23 +50,9 @@ def _log_factor(
 def weigh_cells(cells, size, state, tape, held):
     """Refresh the weights of some cells: n + α, times the factor of one more record."""
     counts, shapes, weights, gain = state.counts, state.shapes, state.weights, tape.gain
-    sums, starts, numbers, entries = state.sums, tape.table_starts, tape.table_cells, tape.table_weights
-    noisy, widths, absolute, halves = tape.noisy, tape.widths, tape.absolute, held.halves
-    inside, set_starts, sets, lowest, highest = (
-        state.inside,
-        held.set_starts,
-        held.sets,
-        held.lowest,
-        held.highest,
-    )
-    strength = held.strength
     for k in range(size):
         cell = cells[k]
-        log_factor = _log_factor(
-            cell, sums, inside, starts, numbers, entries, noisy, widths, absolute, halves, set_starts, sets, lowest,
-            highest, strength,
-        )  # fmt: skip
-        weights[cell] = (gain * counts[cell] + shapes[cell]) * math.exp(log_factor)
+        weights[cell] = (gain * counts[cell] + shapes[cell]) * math.exp(_log_factor(cell, state, tape, held))
 
 
 @njit(nogil=True, **INNER)
@@ -107,28 +87,19 @@ def refresh(record, touched, state, tape, held):
 @njit(nogil=True, **INNER)
 def _add(record, by, state, tape, held):
     """Add a record, or take it out, and return the change of the log probability of records and noise."""
-    counts, shapes, wholes, sums, gain = state.counts, state.shapes, state.wholes, state.sums, tape.gain
-    starts, numbers, entries, noisy = tape.table_starts, tape.table_cells, tape.table_weights, tape.noisy
-    widths, absolute, halves = tape.widths, tape.absolute, held.halves
-    set_starts, sets, change = held.set_starts, held.sets, 0.0
+    counts, shapes, wholes, gained = state.counts, state.shapes, state.wholes, 0.0
     for cell in record:
-        row = tape.cell_rows[cell]
+        gained += log_noise(cell, by, state.sums, tape)
         # predictive probability of the cell in its row, without this record
         if by < 0:
-            counts[cell] -= 1
-            wholes[row] -= gain
-        here, whole = gain * counts[cell] + shapes[cell], wholes[row]
-        change += by * math.log(max(here, _LEAST) / max(whole, _LEAST))
+            change(cell, by, state, tape)
+        here, whole = tape.gain * counts[cell] + shapes[cell], wholes[tape.cell_rows[cell]]
+        gained += by * math.log(max(here, _LEAST) / max(whole, _LEAST))
         if by > 0:
-            counts[cell] += 1
-            wholes[row] += gain
-        for t in range(starts[cell], starts[cell + 1]):
-            m, move = numbers[t], by * entries[t]
-            change += log_step_within(noisy[m] - sums[m], float(move), halves[m], widths[m], absolute[m])
-            sums[m] += move
-        for k in range(set_starts[cell], set_starts[cell + 1]):
-            state.inside[sets[k]] += by
-    return change
+            change(cell, by, state, tape)
+        for k in range(held.set_starts[cell], held.set_starts[cell + 1]):
+            state.inside[held.sets[k]] += by
+    return gained
 
 
 @njit(nogil=True, **INNER)
@@ -155,24 +126,9 @@ def add_within(record, by, state, tape, held):
 @njit(nogil=True, **INNER)
 def exact_excess(record, state, tape, held):
     """Return the log density ratio of the noise at one more record, less the sum of its cells' own factors."""
-    total, moved, sums = 0.0, state.moved, state.sums
-    starts, numbers, entries, noisy = tape.table_starts, tape.table_cells, tape.table_weights, tape.noisy
-    widths, absolute, halves = tape.widths, tape.absolute, held.halves
+    total = log_gain(record, np.full(record.size, -1), state, tape)
     for cell in record:
-        total -= _log_factor(
-            cell, sums, state.inside, starts, numbers, entries, noisy, widths, absolute, halves, held.set_starts,
-            held.sets, held.lowest, held.highest, held.strength,
-        )  # fmt: skip
-        for t in range(starts[cell], starts[cell + 1]):
-            moved[numbers[t]] += entries[t]
-    for cell in record:
-        for t in range(starts[cell], starts[cell + 1]):
-            m = numbers[t]
-            if moved[m] != 0:
-                total += log_step_within(
-                    noisy[m] - sums[m], float(moved[m]), halves[m], widths[m], absolute[m]
-                )
-                moved[m] = 0
+        total -= _log_factor(cell, state, tape, held)
     return total
 
 

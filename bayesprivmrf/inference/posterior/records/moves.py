@@ -35,7 +35,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, put
-from bayesprivmrf.inference.posterior.records.noise import log_step
+from bayesprivmrf.inference.posterior.records.noise import log_step, log_step_within
 
 _BLOCK = 40
 """Records that share one pass of sums over the forest, or an eighth of all where they are few; arbitrary: more of
@@ -58,13 +58,25 @@ def _boost(gap, width, is_absolute, most):
 
 
 @njit(nogil=True, inline="always")
-def _log_factor(cell, sums, tape):
-    """Return the log density ratio of one more record in a cell, by its clique alone and bounded."""
+def log_noise(cell, by, sums, tape):
+    """Return the log density ratio of the noise as `by` records more are in a cell, by its clique alone."""
     total = 0.0
     for t in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
         m = tape.table_cells[t]
-        total += log_step(tape.noisy[m] - sums[m], tape.table_weights[t], tape.widths[m], tape.absolute[m])
-    return min(max(total, -tape.most_nats), tape.most_nats)
+        total += log_step_within(
+            tape.noisy[m] - sums[m],
+            by * tape.table_weights[t],
+            tape.halves[m],
+            tape.widths[m],
+            tape.absolute[m],
+        )
+    return total
+
+
+@njit(nogil=True, inline="always")
+def _log_factor(cell, sums, tape):
+    """Return the log density ratio of one more record in a cell, by its clique alone and bounded."""
+    return min(max(log_noise(cell, 1, sums, tape), -tape.most_nats), tape.most_nats)
 
 
 @njit(nogil=True, **INNER)
@@ -125,7 +137,7 @@ def change(cell, by, state, tape):
 
 
 @njit(nogil=True, **INNER)
-def _log_gain(cells, other, state, tape):
+def log_gain(cells, other, state, tape):
     """Log density of all answers with one more record in the cells that `other` has not, over that without."""
     moved, total = state.moved, 0.0
     # what the record adds to each answer, of all its cells
@@ -139,8 +151,12 @@ def _log_gain(cells, other, state, tape):
             for t in range(tape.table_starts[cells[k]], tape.table_starts[cells[k] + 1]):
                 m = tape.table_cells[t]
                 if moved[m] != 0:
-                    total += log_step(
-                        tape.noisy[m] - state.sums[m], moved[m], tape.widths[m], tape.absolute[m]
+                    total += log_step_within(
+                        tape.noisy[m] - state.sums[m],
+                        moved[m],
+                        tape.halves[m],
+                        tape.widths[m],
+                        tape.absolute[m],
                     )
                     moved[m] = 0
     return total
@@ -150,7 +166,7 @@ def _log_gain(cells, other, state, tape):
 def excess(record, state, tape):
     """Return the log density ratio of one more record, less the sum of its cells' own factors."""
     # against no cells at all: -1 is none
-    total = _log_gain(record, np.full(record.size, -1), state, tape)
+    total = log_gain(record, np.full(record.size, -1), state, tape)
     for k in range(record.size):
         total -= _log_factor(record[k], state.sums, tape)
     return total
@@ -164,7 +180,7 @@ def move_by_answers(record, proposal, state, tape, rng):
         if proposal[k] != record[k]:
             change(record[k], -1, state, tape)
     # the law at the proposal over that at the record, times the proposal's probability of the record over its own
-    ratio = _log_gain(proposal, record, state, tape) - _log_gain(record, proposal, state, tape)
+    ratio = log_gain(proposal, record, state, tape) - log_gain(record, proposal, state, tape)
     for k in range(record.size):
         old, new = record[k], proposal[k]
         if new != old:

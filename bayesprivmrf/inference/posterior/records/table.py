@@ -173,7 +173,7 @@ class TableEngine(RecordEngine):
 
     @cached_property
     def _bounds(self) -> NestedSums | None:
-        """Bounds without noise, and the number of records where that is public; None where they cross."""
+        """The bounds without noise, and the number of records where that is public; None where they cross."""
         try:
             sums = bounded_sums(self.evidence, self.prior.measured, self.total)
             return NestedSums(self.prior.forest.cells.size, sums)

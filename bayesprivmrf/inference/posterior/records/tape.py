@@ -34,7 +34,7 @@ _STRENGTH, _ALL = 30.0, 200.0
 
 
 class RecordTape(NamedTuple):
-    """The arrays that the compiled functions take; cells are in the order of ``forest.cells``."""
+    """The arrays that compiled moves read; cells are in the order of ``forest.cells``."""
 
     row_starts: IntArray
     clique_rows: IntArray  # first row of each of the forest's tables, and the number of rows last
@@ -53,12 +53,9 @@ class RecordTape(NamedTuple):
     noisy: FloatArray
     widths: FloatArray
     absolute: NDArray[np.bool_]
-    gain: (
-        float  # what a record adds to the weight of its cell: 1 where rows are integrated out, 0 where given
-    )
-    most_nats: (
-        float  # bound of a measured cell's log ratio, or of all ratios of a cell: exponentials are finite
-    )
+    halves: FloatArray  # half the distance of the bounds after a number's noise, or -1
+    gain: float  # weight that a record adds to its cell: 1 where rows are integrated out, 0 where given
+    most_nats: float  # bound of the log ratio of a measured cell, or of a cell: exponentials are finite
     is_direct: bool  # whether each number counts records of one clique, and a cell is in few of them
 
 
@@ -86,7 +83,7 @@ class ChainState(NamedTuple):
 
     @classmethod
     def empty(cls, tape: RecordTape, shapes: FloatArray, sets: int = 0) -> ChainState:
-        """Tables without records."""
+        """Return the state of a chain without records."""
         cells, rows, cliques = shapes.size, len(tape.row_cliques), len(tape.clique_rows) - 1
         return cls(
             shapes=shapes,
@@ -111,7 +108,7 @@ class ChainState(NamedTuple):
 
 
 def record_tape(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0) -> RecordTape:
-    """The arrays of one evidence, whose model's cliques are the forest's."""
+    """Return the arrays of one evidence, whose model's cliques are the tables of the forest."""
     measured = MeasuredCells.of(evidence)
     place, row_starts = forest.places, forest.row_starts
     clique_rows = np.searchsorted(row_starts, [0, *(table.stop for table in forest.tables)])
@@ -143,7 +140,11 @@ def record_tape(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0
         member_weights=grouped(measured.sums, weights, measured.targets.size)[1],
         noisy=evidence.noisy_counts[measured.targets],
         widths=evidence.spread([law.scale for law in evidence.noise])[measured.targets],
-        absolute=evidence.is_absolute[measured.targets],
+        absolute=evidence.spread([law.base_law.kernel == "absolute" for law in evidence.noise])[
+            measured.targets
+        ]
+        > 0,
+        halves=half_widths(evidence)[measured.targets],
         gain=gain,
         most_nats=_MOST_NATS / max(1, most) if is_direct else _MOST_NATS,
         is_direct=is_direct,
@@ -151,20 +152,20 @@ def record_tape(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0
 
 
 def _is_pooled(sums: IntArray, cliques: IntArray) -> bool:
-    """Whether a measured number reads cells of several cliques."""
+    """Return whether a measured number reads cells of several cliques."""
     read = np.unique(np.stack([sums, cliques]), axis=1)
     return bool(np.bincount(read[0], minlength=1).max() > 1)
 
 
 def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """Values sorted by key, and where each key's begin."""
+    """Return where the values of each key begin, and the values sorted by key."""
     order = np.argsort(keys, kind="stable")
     starts = np.searchsorted(keys[order], np.arange(size + 1))
     return starts.astype(np.int64), np.asarray(values, np.int64)[order]
 
 
 class EffectTape(NamedTuple):
-    """The arrays that the compiled moves of the effects take beside a `RecordTape` and a plan's tape."""
+    """The arrays that compiled moves of the effects read beside a `RecordTape` and the tape of a plan."""
 
     part_starts: IntArray  # of each bag cell, where the cells of the model's cliques in it begin in `parts`
     parts: IntArray  # flat over the model's cliques, each clique in the first bag that holds it
@@ -183,7 +184,7 @@ class EffectTape(NamedTuple):
 
 
 def bag_evidence(evidence: Evidence) -> Evidence:
-    """The same noisy tables with the bags of a triangulation for cliques.
+    """Return the same evidence, whose model has the bags of a triangulation for cliques.
 
     Variables of one state are no part of the bags, nor of the tables, whose cells lie in the same order without
     them; each is a bag of its own.
@@ -216,12 +217,12 @@ def bag_evidence(evidence: Evidence) -> Evidence:
 
 
 def _several(model: ModelSpecification, scope: Clique) -> Clique:
-    """The variables of a scope that have several states."""
+    """Return the variables of a scope that have several states."""
     return tuple(v for v in scope if model.cardinalities[model.domain.index(v)] > 1)
 
 
 def bag_forest(bagged: Evidence) -> JunctionForest:
-    """The junction forest of the bags."""
+    """Return the junction forest of the bags."""
     model = bagged.specification
     forest = junction_forest(model.cardinalities, model.scopes, bagged.supported)
     assert forest is not None
@@ -231,7 +232,7 @@ def bag_forest(bagged: Evidence) -> JunctionForest:
 def effect_tape(
     evidence: Evidence, bagged: Evidence, forest: JunctionForest, rough: Preliminary
 ) -> EffectTape:
-    """The arrays of one evidence."""
+    """Return the arrays that moves of the effects read."""
     model, prior = evidence.specification, rough.latent.effects_prior
     cards = model.cardinalities
     own_tables = replace(
@@ -264,7 +265,7 @@ def effect_tape(
 
 
 def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) -> dict[str, FloatArray]:
-    """Coordinates in which the posterior of the potentials is nearly standard normal.
+    """Return coordinates in which the posterior of the potentials is nearly standard normal.
 
     They have no rows where the noisy tables hold most of the information of whole records, in every direction:
     potentials and records then move each other fast (Dempster, Laird and Rubin 1977, on missing information).
@@ -290,7 +291,6 @@ def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) 
 class HeldTape(NamedTuple):
     """The arrays of exact sums beside a `RecordTape`, which never change."""
 
-    halves: FloatArray  # of each measured number, half the distance of the bounds after its noise, or -1
     set_starts: IntArray  # of each cell, where the sets that hold it begin in `sets`
     sets: IntArray
     member_starts: IntArray  # of each set, where its cells begin in `members`
@@ -307,17 +307,14 @@ class HeldTape(NamedTuple):
 
 
 def noisy_tape(held: HeldSums, gain: float) -> RecordTape:
-    """The arrays of the numbers that have noise, which may be within bounds after it."""
-    noisy = _noisy(held.evidence)
-    tape = record_tape(noisy, held.forest, gain=gain)
-    kernels = noisy.spread([law.base_law.kernel == "absolute" for law in noisy.noise])
-    return tape._replace(absolute=kernels[MeasuredCells.of(noisy).targets] > 0)
+    """Return the arrays of the numbers that have noise, also of those known within bounds after it."""
+    return record_tape(_noisy(held.evidence), held.forest, gain=gain)
 
 
 def held_tape(held: HeldSums) -> HeldTape:
-    """The arrays of the sums that have none."""
+    """Return the arrays of the sums that have no noise."""
     forest, groups = held.forest, held.groups
-    noisy, cards = _noisy(held.evidence), forest.cardinalities
+    cards = forest.cardinalities
     homes = np.searchsorted(forest.offsets, forest.cells, side="right") - 1
     local = forest.cells - np.array(forest.offsets)[homes]
     size, count = forest.cells.size, len(groups)
@@ -333,7 +330,6 @@ def held_tape(held: HeldSums) -> HeldTape:
     places = np.full(forest.offsets[-1], -1)
     places[forest.cells] = np.arange(size)
     return HeldTape(
-        halves=half_widths(noisy)[MeasuredCells.of(noisy).targets],
         set_starts=set_starts,
         sets=own_sets,
         member_starts=member_starts,
@@ -351,12 +347,12 @@ def held_tape(held: HeldSums) -> HeldTape:
 
 
 def _noisy(evidence: Evidence) -> Evidence:
-    """The same without the numbers that have no noise."""
+    """Return the same evidence without the numbers that have no noise."""
     return replace(evidence, possible=evidence.possible & ~held_numbers(evidence))
 
 
 def _sets(held: HeldSums, codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Pairs of a cell and a set that holds it, and the bounds of each set."""
+    """Return pairs of a cell and a set that contains it, and the bounds of each set."""
     cells, sets, bounds = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], np.zeros((0, 2), np.int64)
     for own, group, family in zip(codes, held.groups, held.families, strict=True):
         for each in family:
@@ -373,7 +369,7 @@ def _sets(held: HeldSums, codes: IntArray) -> tuple[IntArray, IntArray, IntArray
 
 
 def _exchanges(held: HeldSums, homes: IntArray, local: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """For each exchange: the cells' parts that change places, the states to agree on, and where to read these."""
+    """Return for each exchange the exchanged parts of the cells, the states to agree on, and the clique of these."""
     forest, groups = held.forest, held.groups
     cards, moves = forest.cardinalities, list(held.sides())
     sides, shared = np.zeros((2, len(moves), homes.size), np.int64)

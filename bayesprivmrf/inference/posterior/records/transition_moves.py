@@ -25,8 +25,7 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total, take
-from bayesprivmrf.inference.posterior.records.moves import move_records, weigh_all
-from bayesprivmrf.inference.posterior.records.noise import log_step
+from bayesprivmrf.inference.posterior.records.moves import change, log_noise, move_records, weigh_all
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -79,12 +78,8 @@ def _add_up(state, rows, shared):
 @njit(nogil=True, **INNER)
 def _step(cell, by, state, tape):
     """Add a record to a cell, or take it out, and return the change of the log density of the noise."""
-    gain = 0.0
-    state.counts[cell] += by
-    for k in range(tape.table_starts[cell], tape.table_starts[cell + 1]):
-        m, move = tape.table_cells[k], by * tape.table_weights[k]
-        gain += log_step(tape.noisy[m] - state.sums[m], move, tape.widths[m], tape.absolute[m])
-        state.sums[m] += move
+    gain = log_noise(cell, by, state.sums, tape)
+    change(cell, by, state, tape)
     return gain
 
 

@@ -186,7 +186,7 @@ class SharedTransitions(DirichletRows):
         return np.concatenate([self._pooled(counts), self.measured.answers(counts)], axis=-1)
 
     def _pooled(self, counts: FloatArray) -> FloatArray:
-        """F and C of the model's possible cells, where they can be."""
+        """Return F and C from counts of the model's possible cells, for the transitions that are possible."""
         full = np.zeros((*counts.shape[:-1], self.evidence.specification.size))
         full[..., np.sort(self.forest.cells)] = counts
         return self.chain_rows.sums(full)[..., self.shape_prior.forest.cells]
@@ -219,7 +219,7 @@ class SharedTransitions(DirichletRows):
         return found
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Exact draws of the prior, shape (1, size, ...), with the integer tables of N records each."""
+        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each."""
         total = draw_totals(self.total, self.total_range, size, rng, is_whole=True)
         shapes = self.shape_prior.shapes(rng.standard_normal((size, self.shape_prior.size)))
         rows = draw_log_rows(self.shape_prior.forest, shapes.T, rng)
@@ -228,7 +228,7 @@ class SharedTransitions(DirichletRows):
         return self._finished(rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     def _in_windows(self, log_rows: FloatArray) -> FloatArray:
-        """Log-probabilities of the windows' rows, in the order of ``forest.cells``, from those of π and P."""
+        """Return log probabilities of the windows' rows, in the order of ``forest.cells``, from those of π and P."""
         windows = log_rows[self._shared.places]
         windows[: self._shared.firsts.size] += log_rows[self._shared.firsts]
         return windows
@@ -236,7 +236,7 @@ class SharedTransitions(DirichletRows):
     def _finished(
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
-        """What follows from log π and log P and their shapes, (cells, draws) both."""
+        """Return all that follows from log π and log P and their shapes, (cells, draws) both."""
         rows, lead = self.chain_rows, counts.shape[:-1]
         full = np.zeros((log_rows.shape[1], self.shape_prior.forest.offsets[-1]))
         full[:, self.shape_prior.forest.cells] = np.exp(log_rows).T
@@ -264,7 +264,7 @@ class SharedTransitions(DirichletRows):
 
 
 def _ranks(cells: IntArray, size: int) -> IntArray:
-    """Where each of a number of cells stands among those that can be, -1 for the others."""
+    """Return the rank of each cell among those that are possible, -1 for the others."""
     ranks = np.full(size, -1, np.int64)
     ranks[cells] = np.arange(cells.size)
     return ranks
