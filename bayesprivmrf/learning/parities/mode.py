@@ -55,7 +55,9 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.learning.parities.moments import ParityMoments, parity_moments
+from bayesprivmrf.inference.effects_fit import Weighed
+from bayesprivmrf.inference.noise_aware import DenseCurvature
+from bayesprivmrf.learning.parities.moments import ParityMoments
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -98,12 +100,12 @@ def posterior_mode(
         Exact inference in the model does not fit.
     """
     generator = np.random.default_rng(zlib.crc32(np.ascontiguousarray(means).tobytes()))
-    parity_moments(sets, generator)  # refuses what would not fit
+    ParityMoments(sets, generator)  # refuses what would not fit
     search = _Search(np.asarray(means, dtype=float)[1:], noise, total_noise, total)
     moments, has_ended = None, False
     for k in range(1, sets.order + 1):
         family = Monomials(variables=sets.variables, levels=sets.levels[: k + 1])
-        moments = parity_moments(family, generator)
+        moments = ParityMoments(family, generator)
         has_ended = search.stage(moments, family.orders[1:], _ROUNDS if k == sets.order else _STAGE)
     assert moments is not None
     well = "converged" if moments.is_exact else "approximate"
@@ -134,39 +136,34 @@ class _Search:
 
     def stage(self, moments: ParityMoments, orders: IntArray, limit: int) -> bool:
         """Bring in the sets of one more order, and return whether the search came to an end."""
-        from scipy.linalg import cho_solve, cholesky, solve_triangular
-
         size, means = orders.size, self.means[: orders.size]
         self.priors.append(min(self.error, self._largest(len(self.priors) + 1)))
         fresh = np.zeros(size - self.h.size)
         self.h = np.concatenate([self.h, fresh])
         self.precisions = np.concatenate([self.precisions, fresh + 1 / self.priors[-1]])
         noises = self.noise * np.eye(size) + self.total_noise * np.multiply.outer(means, means)
-        factor, inner, root, damped, settled = noises, noises, noises, 1.0, False
+        weighed, curvature, damped, settled = None, None, 1.0, False
         last, entered = np.zeros(size), slice(size - fresh.size, size)
         for place in range(limit):
-            point = moments.at(self.h)
             is_weighed = moments.is_exact or place < _WEIGHED
-            if is_weighed:
-                covariance = point.positive_covariance()
-                factor = cholesky(covariance / self.total + noises, lower=True)
-                inner = solve_triangular(factor, covariance, lower=True)
-                information = inner.T @ inner
-                if place == 0:
-                    score = inner.T @ solve_triangular(factor, means - point.means, lower=True)
-                    if not self._stands_out(information, score, entered):
-                        self.silent.append(len(self.priors))
-                        self.priors[-1] = _LEAST * self.error
-                        self.precisions[entered] = 1 / self.priors[-1]
-                root = cholesky(information + np.diag(self.precisions), lower=True)
+            if is_weighed or weighed is None or curvature is None:
+                found, covariance = moments.expanded(self.h)
+                weighed = Weighed.by(covariance, noises, self.total)
+                score, information = weighed.score(means - found), weighed.information
+                if place == 0 and not self._stands_out(information, score, entered):
+                    self.silent.append(len(self.priors))
+                    self.priors[-1] = _LEAST * self.error
+                    self.precisions[entered] = 1 / self.priors[-1]
+                curvature = DenseCurvature(information=information, prior=self.precisions)
                 if 0 < place < _PRIORS:
-                    left = (solve_triangular(root, np.eye(size), lower=True) ** 2).sum(axis=0)
+                    left = curvature.variances
                     if not settled:
                         settled = self._weigh(left, orders) and place > 2
                     self._sharpen(left, orders)
-                    root = cholesky(information + np.diag(self.precisions), lower=True)
-            pull = inner.T @ solve_triangular(factor, means - point.means, lower=True)
-            step = cho_solve((root, True), pull - self.precisions * self.h)
+                    curvature = DenseCurvature(information=information, prior=self.precisions)
+            else:
+                score = weighed.score(means - moments.means(self.h)[1])
+            step = curvature.solve(score - self.precisions * self.h)
             step[np.isin(orders, self.silent)] = 0.0
             moved = float(np.abs(step).max(initial=0.0))
             damped = max(damped / 2, _SHORTEST) if step @ last < 0 else min(damped * _LONGER, 1.0)

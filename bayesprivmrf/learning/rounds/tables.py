@@ -38,7 +38,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bayesprivmrf.checks import truth
-from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, IntArray

@@ -64,12 +64,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
+from bayesprivmrf.inference.effects_fit.moments import moments_of
+from bayesprivmrf.inference.effects_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved_map import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
 from bayesprivmrf.learning.select_measure.fall_back import require_own_fit
-from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, features_of
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
@@ -79,7 +81,6 @@ from bayesprivmrf.learning.select_measure.measurement import (
     public_shares,
     select_and_measure,
 )
-from bayesprivmrf.learning.select_measure.reweighted_fit import moments_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.choices import gumbel
@@ -239,9 +240,9 @@ class _Model:
         self.shares = self.sums.single / size
         self.mean, self.covariance = self._moments()
         if self.is_reweighted and learned.details["inference"] == "exact":  # draws would miss what is rare
-            moments = moments_of(self.effects, generator, "exact")
+            moments = moments_of(self.effects, generator)
             if moments.has_covariance:
-                self.covariance = moments.covariance(self.beta)
+                self.covariance = moments.expanded(self.beta)[1]
         self.single_noise, self.pair_noise = self._noise()
 
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
