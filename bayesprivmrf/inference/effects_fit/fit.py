@@ -37,7 +37,7 @@ import numpy as np
 
 from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.effects_fit.moments import Inference, moments_of
+from bayesprivmrf.inference.effects_fit.moments import Eliminated, Inference
 from bayesprivmrf.inference.effects_fit.sampled import NOTHING_FIXED, Fixed, Sampled
 from bayesprivmrf.inference.optimize import Optimum, minimize
 from bayesprivmrf.inference.solution import Status
@@ -225,7 +225,7 @@ def _exactly(
     iterations: int,
 ) -> PairFit:
     found = ridge_mode(
-        moments_of(effects, fixed=fixed).means,
+        Eliminated(effects, fixed=fixed).means,
         means,
         ridges,
         start,

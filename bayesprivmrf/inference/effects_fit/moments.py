@@ -91,9 +91,7 @@ class ExactMoments(Moments, Protocol):
         ...
 
 
-def moments_of(
-    effects: Effects, generator: np.random.Generator | None = None, fixed: Fixed = NOTHING_FIXED
-) -> ExactMoments:
+def moments_of(effects: Effects, generator: np.random.Generator | None = None) -> ExactMoments:
     """Return the exact moments of a model, by the cheaper method.
 
     Parameters
@@ -102,8 +100,6 @@ def moments_of(
         The model's coordinates.
     generator
         Generator of the draws for covariances that are too costly; None where no covariance is needed.
-    fixed
-        Further potentials, which are known.
 
     Raises
     ------
@@ -112,8 +108,8 @@ def moments_of(
     """
     configurations = math.prod(effects.cardinalities)
     is_expanded = generator is not None and max(effects.cardinalities, default=1) <= 2
-    if fixed.scopes or (generator is not None and not is_expanded):
-        return Eliminated(effects, generator, fixed)
+    if generator is not None and not is_expanded:
+        return Eliminated(effects, generator)
     if configurations <= (_MOST_EXPANDED if is_expanded else MOST_CONFIGURATIONS):
         return Listed(effects)
     if is_expanded and configurations <= _MOST_LISTED:
@@ -143,8 +139,10 @@ class Eliminated:
 
     Parameters
     ----------
-    effects, generator, fixed
+    effects, generator
         See `moments_of`.
+    fixed
+        Further potentials, which are known.
     """
 
     def __init__(
