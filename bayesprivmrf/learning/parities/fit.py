@@ -29,11 +29,20 @@ from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
-_FLOOR = 0.01  # of a ridge's squared deviation, in error variances
-_DENSE = 1600  # coefficients up to which covariances are factorised
+_FLOOR = 0.01
+"""Least squared deviation of a ridge's prior, in error variances."""
+
+_DENSE = 1600
+"""Coefficients up to which covariances are factorized: their matrix then has 20 MB."""
+
 _ITERATIONS = 1000
-_DIVERGED = 300.0  # nats: no finite maximum is there, and a search that reaches it says "diverged"
+"""Most steps of the quasi-Newton search; those that settle take about 70 (wide models in benchmarks/parities.py)."""
+
+_DIVERGED = 300.0
+"""Size of a coefficient, nats, at which a search has diverged: odds of e^600 are no estimate."""
+
 _NEWTON_ROUNDS, _HALVINGS = 200, 40
+"""Most Newton steps, and most halvings of one; searches that settle take 4 to 20 steps."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

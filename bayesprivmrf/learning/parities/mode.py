@@ -55,21 +55,35 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit import Weighed
+from bayesprivmrf.inference.effects_fit import PRIOR_DEVIATION, Weighed
 from bayesprivmrf.inference.noise_aware import DenseCurvature
 from bayesprivmrf.learning.parities.moments import ParityMoments
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-_LEAST = 1e-6  # squared scale of a prior, in error variances
-_FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0  # and standard errors of a sum of squares
-_PRIOR_DEVIATION = 2.0  # of 2^(k/2) h, nats
-_STAGE, _ROUNDS = 12, 100  # rounds of each order but the last, and of that
-_WEIGHED = 12  # rounds in which covariances are drawn
-_PRIORS = 20  # rounds that weigh the priors anew
-_SETTLED = 0.02  # relative change of a squared scale
-_MOVED = 1e-5  # nats
+_LEAST = 1e-6
+"""Least squared scale of a prior, in error variances: next to 0, and far from rounding."""
+
+_FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0
+"""Rate of false discoveries at which an order enters, and standard errors of a sum of squares beyond chance."""
+
+_STAGE, _ROUNDS = 12, 100
+"""Most rounds of each order but the last, and of the last."""
+
+_WEIGHED = 12
+"""Rounds in which covariances are drawn: with weights of ever new draws no search would settle."""
+
+_PRIORS = 20
+"""Rounds that weigh the priors anew; later rounds solve the equation of fixed priors."""
+
+_SETTLED = 0.02
+"""Relative change of a squared scale at which it has settled."""
+
+_MOVED = 1e-5
+"""Step at which the search has ended, nats."""
+
 _LARGEST_STEP, _SHORTEST, _LONGER = 0.5, 0.1, 1.3
+"""Largest step, nats; least share of a step that is halved where steps alternate, and growth of the share."""
 
 
 def posterior_mode(
@@ -217,4 +231,4 @@ class _Search:
 
     @staticmethod
     def _largest(order: int) -> float:
-        return _PRIOR_DEVIATION**2 / 2.0**order
+        return PRIOR_DEVIATION**2 / 2.0**order

@@ -71,8 +71,11 @@ _TOLERANCE = 1e-9
 _MEMORY, _MOST_KEPT = 1_000_000, 160
 """Numbers, and gradients, that the search remembers: many spare most of its steps where there are hundreds."""
 
-_HALF = 0.5  # records: the least that a group counts
-_LEAST_SPREAD = 1e-7  # variance of an effect in one record
+_HALF = 0.5
+"""Least count of a group, records."""
+
+_LEAST_SPREAD = 1e-7
+"""Least variance of an effect in one record: ridges divide by it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,7 +57,10 @@ TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 
 _LEAST_RECORDS = 0.5
-_NAMED = 4  # merged states that a row's note names
+"""Least count of a group of merged states, records, by which the share of a state is divided."""
+
+_NAMED = 4
+"""Most merged states that a row's note names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -57,7 +57,8 @@ Of K states that nobody has half a one may pass by chance: ten thousand would le
 MOST_GROUPS = 512
 """Groups of a variable: beyond them the rarest states are one, however many records they have."""
 
-_LEAST = 0.5  # records: what a state counts at least when a group is shared out
+_LEAST = 0.5
+"""Least count of a state, records, when a group is shared out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,7 +62,10 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
-_LEAST_VARIANCE = 1e-9  # records squared
+"""Rate of false discoveries among measured pairs where all is noise; largest tail where all is sampling."""
+
+_LEAST_VARIANCE = 1e-9
+"""Least noise variance, records squared: exact numbers count as nearly exact, as precisions divide by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +230,7 @@ class PairTargets:
     def _of_moments(
         cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
     ) -> PairTargets:
-        noise_one, noise_two = _variances(plan)
+        noise_one, noise_two = noise_variances(plan)
         return cls(
             cardinalities=plan.cardinalities,
             total=total,
@@ -245,7 +248,7 @@ class PairTargets:
         cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
     ) -> PairTargets:
         cards, pairs = np.array(plan.cardinalities), measured.pairs.tolist()
-        noise_one, noise_two = _variances(plan)
+        noise_one, noise_two = noise_variances(plan)
         tables = np.split(measured.one_way.astype(float), np.cumsum(cards)[:-1])
         shapes = [(int(cards[i]), int(cards[j])) for i, j in pairs]
         ends = np.cumsum([k * m for k, m in shapes])
@@ -389,7 +392,7 @@ def _discoveries(log_levels: FloatArray) -> np.ndarray:
     return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
 
 
-def _variances(plan: MeasurementPlan) -> tuple[float, float]:
+def noise_variances(plan: MeasurementPlan) -> tuple[float, float]:
     """Noise variances of the entries of one-way and two-way measurements, records squared, above zero."""
     return max(plan.one_way.variance, _LEAST_VARIANCE), max(plan.two_way.variance, _LEAST_VARIANCE)
 
