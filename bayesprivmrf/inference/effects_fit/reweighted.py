@@ -166,8 +166,8 @@ def reweighted_fit(
     start
         β to begin at, held to two prior deviations; 0 by default.
     """
-    is_exact = inference == "exact"
-    moments = moments_of(effects, generator) if is_exact else Sampled(effects, generator)
+    sampled = None if inference == "exact" else Sampled(effects, generator)
+    is_exact, moments = sampled is None, sampled or moments_of(effects, generator)
     most_weighed = _WEIGHED if moments.has_covariance else _DRAWN
     precision = np.full(effects.size, 1 / prior**2)
     beta = np.clip(np.zeros(effects.size) if start is None else start, -_FARTHEST * prior, _FARTHEST * prior)
@@ -207,13 +207,10 @@ def reweighted_fit(
         if is_exact and moved < _ENDED and (moments.has_covariance or not is_weighed):
             break
     found = np.nan_to_num(beta if is_exact else average)
-    if is_exact:
+    if sampled is None:
         well, ended = "converged", moved < _ENDED
     else:
-        well, ended = (
-            "approximate",
-            moved < _LARGEST_STEP and isinstance(moments, Sampled) and moments.is_mixed(found),
-        )
+        well, ended = "approximate", moved < _LARGEST_STEP and sampled.is_mixed(found)
     # later rounds kept an older W: a mode is one where the estimate's own W leaves no step either
     off = _strain(moments, found, means, noises, total, prior) if is_exact and moments.has_covariance else 0.0
     if off > _NEAR:
