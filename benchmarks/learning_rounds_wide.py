@@ -24,8 +24,8 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.mechanisms import SelectMeasure
 
 SEED, TABLES, BLOCK = 20_261_123, 300, 20

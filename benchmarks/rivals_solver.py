@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import mbi
 import numpy as np
 
-from bayesprivmrf.learning.rounds.engine import engine_of
+from bayesprivmrf.inference.effects_fit.moments import moments_of
 from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.model.effects import Effects, contrasts
 
@@ -41,7 +41,7 @@ class Here(mbi.MarkovRandomField):
             "beta": beta,
             "total": total,
             "names": names,
-            "engine": engine_of(effects),
+            "engine": moments_of(effects),
         }
         held["potentials"] = SimpleNamespace(domain=domain, cliques=cliques, model=self)
         for name, value in held.items():
@@ -109,7 +109,7 @@ def estimate(self, domain, measured, *, iters=1000, warm_start=None, **_) -> Her
     scopes = [tuple(sorted(names.index(v) for v in one.clique)) for one in measured]
     effects = Effects.of(cards, maximal([*scopes, *((v,) for v in range(len(names)))]))
     total = mbi.estimation.minimum_variance_unbiased_total(measured)
-    loss, engine, beta = Loss(effects, names, measured, total), engine_of(effects), np.zeros(effects.size)
+    loss, engine, beta = Loss(effects, names, measured, total), moments_of(effects), np.zeros(effects.size)
     if warm_start is not None:
         place = dict(zip(effects.subsets, effects.offsets, strict=False))
         last = warm_start.effects

@@ -24,6 +24,7 @@ import numpy as np
 import pandas as pd
 from learning_models import IsingPopulation
 
+from bayesprivmrf.inference.effects_fit import fit as pair_fit
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.select_measure import (
     MeasurementPlan,
@@ -37,7 +38,6 @@ from bayesprivmrf.learning.select_measure import (
     select_and_measure,
     singles_sensitivity,
 )
-from bayesprivmrf.learning.select_measure import fit as pair_fit
 from bayesprivmrf.learning.select_measure.couplings import fit_targets
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.mechanisms import discrete_gaussian_laws

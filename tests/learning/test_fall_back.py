@@ -13,13 +13,9 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError, NoiseWarning
+from bayesprivmrf.inference.effects_fit import PairFit
 from bayesprivmrf.learning.rounds import MergeRule
-from bayesprivmrf.learning.select_measure import (
-    MergedTargets,
-    PairFit,
-    PairTargets,
-    fall_back,
-)
+from bayesprivmrf.learning.select_measure import MergedTargets, PairTargets, fall_back
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects, contrasts
 

@@ -15,9 +15,10 @@ from mechanisms.contract import Silent, released
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.effects_fit import Fixed
 from bayesprivmrf.learning.frank_wolfe import fields as refit
 from bayesprivmrf.learning.frank_wolfe import singles_plan
-from bayesprivmrf.learning.select_measure import Fixed, Measured
+from bayesprivmrf.learning.select_measure import Measured
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
@@ -72,7 +73,7 @@ def law_of(couplings: Fixed, fields: np.ndarray, cards: tuple[int, ...]) -> np.n
 @pytest.mark.parametrize("cards", [(2, 2, 2, 2), (2, 3, 1, 4)])
 @pytest.mark.parametrize("inference", ["exact", "gibbs"])
 def test_refitted_fields_give_the_measured_margins_by_enumeration(cards, inference, monkeypatch):
-    monkeypatch.setattr("bayesprivmrf.learning.select_measure.fit.is_narrow", lambda *_: inference == "exact")
+    monkeypatch.setattr("bayesprivmrf.inference.effects_fit.fit.is_narrow", lambda *_: inference == "exact")
     rng, total = np.random.default_rng(3), 50_000
     pairs = [(i, j) for i in range(4) for j in range(i) if min(cards[i], cards[j]) > 1]
     couplings = Fixed(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf.inference.effects_fit import closed_form, fit_means, is_narrow
 from bayesprivmrf.learning import LearnedIsing, select_measure
-from bayesprivmrf.learning.select_measure import closed_form, fit_means
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Domain, Effects
 from bayesprivmrf.noise import SimulatedNoise
@@ -87,8 +87,8 @@ def test_impossible_means_have_a_finite_estimate():
 def test_wide_models_are_left_to_sampling():
     chain = [(i, i + 1) for i in range(99)]
     complete = list(itertools.combinations(range(60), 2))
-    assert select_measure.is_narrow((2,) * 100, chain)
-    assert not select_measure.is_narrow((2,) * 60, complete)
+    assert is_narrow((2,) * 100, chain)
+    assert not is_narrow((2,) * 60, complete)
 
 
 def measured(cards, form, noise, n=3000, seed=6):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from itertools import combinations
 
 import numpy as np
@@ -10,13 +9,19 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf.inference.effects_fit import moments_of, reweighted_fit
 from bayesprivmrf.learning.select_measure import couplings
-from bayesprivmrf.learning.select_measure.reweighted_fit import reweighted_fit
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects
 
-reweighted_fit_module = importlib.import_module("bayesprivmrf.learning.select_measure.reweighted_fit")
+MOMENTS, REWEIGHTED = (f"bayesprivmrf.inference.effects_fit.{name}" for name in ("moments", "reweighted"))
+
+
+def never_list(monkeypatch):
+    for limit in ("_MOST_EXPANDED", "_MOST_LISTED"):
+        monkeypatch.setattr(f"{MOMENTS}.{limit}", 0)
+
 
 CARDS, SCOPES = (2, 3, 2), ((0, 1), (1, 2), (0,), (1,), (2,))
 
@@ -51,7 +56,7 @@ def test_the_mode_solves_its_equation(inference):
 def test_the_mode_is_the_same_from_wherever_the_search_begins(listed, monkeypatch):
     """From 0, the first full step would go where all of these variables agree."""
     if not listed:
-        monkeypatch.setattr(reweighted_fit_module, "ALWAYS_LISTED", 0)
+        never_list(monkeypatch)
     cards = (1, *(2,) * 9)
     pairs = list(combinations(range(1, 10), 2))
     effects = Effects.of(cards, (*pairs, *((v,) for v in range(10))))
@@ -72,7 +77,7 @@ def test_the_mode_is_the_same_from_wherever_the_search_begins(listed, monkeypatc
 
 def test_weights_that_are_not_those_of_the_estimate_are_told(monkeypatch):
     """Weighed once, far from the mode: the search ends, but at another equation."""
-    monkeypatch.setattr(reweighted_fit_module, "_WEIGHED", 1)
+    monkeypatch.setattr(f"{REWEIGHTED}._WEIGHED", 1)
     effects = Effects.of((2, 2, 2), ((0, 1), (1, 2), (0, 2), (0,), (1,), (2,)))
     beta = np.where(effects.orders == 1, -2.0, 1.5)
     engine = marginal_engine((2, 2, 2), effects.scopes)
@@ -89,11 +94,16 @@ def test_weights_that_are_not_those_of_the_estimate_are_told(monkeypatch):
 def test_a_covariance_is_that_of_the_records_however_it_is_found(monkeypatch):
     effects = Effects.of((2, 1, 2, 2), ((0, 2), (2, 3), (0,), (2,), (3,)))
     beta = np.random.default_rng(3).normal(size=effects.size)
-    for lowered, tolerance in ((None, 1e-10), ("ALWAYS_LISTED", 1e-10), ("_LARGEST_WORK", 0.03)):
-        if lowered is not None:
-            monkeypatch.setattr(reweighted_fit_module, lowered, 0)
-        moments = reweighted_fit_module.moments_of(effects, np.random.default_rng(4), "exact")
-        np.testing.assert_allclose(moments.covariance(beta), covariance_of(effects, beta), atol=tolerance)
+
+    def check(tolerance):
+        found = moments_of(effects, np.random.default_rng(4)).expanded(beta)[1]
+        np.testing.assert_allclose(found, covariance_of(effects, beta), atol=tolerance)
+
+    check(1e-10)
+    never_list(monkeypatch)
+    check(1e-10)
+    monkeypatch.setattr(f"{MOMENTS}.LARGEST_WORK", 0)
+    check(0.03)
 
 
 def nested(records: int, seed: int) -> pd.DataFrame:
@@ -126,7 +136,7 @@ def test_of_exact_copies_an_interval_is_infinite_whatever_records_are_drawn(exac
     learned = mechanism.release(network, data.assign(b=data["a"]), rng=0)
     assert learned.details["penalty"] == "curvature at the estimate"
     if not exact:  # as where the covariance is too costly
-        monkeypatch.setattr(reweighted_fit_module, "_LARGEST_WORK", 0)
+        monkeypatch.setattr(f"{MOMENTS}.LARGEST_WORK", 0)
     for seed in range(5):
         frame = learned.interval(rng=seed)
         is_of_copies = (frame.index.get_level_values("variable") == "a") & (

@@ -7,7 +7,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayesprivmrf.learning.rounds import NoisyTable, engine, fit_tables
+from bayesprivmrf.inference.effects_fit import moments_of
+from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
 
 CARDS = (2, 3, 1, 4, 2, 3, 2)
 MODELS = {
@@ -27,8 +28,8 @@ def test_tables_of_any_variables_are_those_of_all_configurations(scopes, monkeyp
     fit = fit_tables(CARDS, measured)
     asked = [scope for size in (1, 2, 3, 4) for scope in combinations(range(7), size)]
     all_at_once = fit.probabilities(asked)
-    monkeypatch.setattr(engine, "MOST_CONFIGURATIONS", 0)
-    by_elimination = engine.engine_of(fit.effects).tables(fit.coordinates, asked)
+    monkeypatch.setattr("bayesprivmrf.inference.effects_fit.moments.MOST_CONFIGURATIONS", 0)
+    by_elimination = moments_of(fit.effects).tables(fit.coordinates, asked)
     for one, other in zip(all_at_once, by_elimination, strict=True):
         assert one == pytest.approx(other, abs=1e-12)
 
@@ -37,7 +38,7 @@ def test_a_fit_of_rounds_runs_on_one_blas_thread(monkeypatch):
     """With two a release of Adult took six times the processor time, and thirty times on a busy machine."""
     from threadpoolctl import threadpool_info, threadpool_limits
 
-    from bayesprivmrf.learning.rounds import fit
+    from bayesprivmrf.inference.effects_fit import fit
 
     seen, minimize = [], fit.minimize
 

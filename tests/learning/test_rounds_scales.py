@@ -127,7 +127,7 @@ def test_fixed_scales_are_among_the_assumptions_of_a_large_model():
 def test_the_covariance_of_effects_is_the_derivative_of_their_means(most, monkeypatch):
     """By both engines, against central differences."""
     if most is not None:
-        monkeypatch.setattr("bayesprivmrf.learning.rounds.engine.MOST_CONFIGURATIONS", most)
+        monkeypatch.setattr("bayesprivmrf.inference.effects_fit.moments.MOST_CONFIGURATIONS", most)
     rng = np.random.default_rng(0)
     cards = (2, 3, 2, 2)
     scopes = [(0, 1), (1, 2, 3)]

@@ -73,7 +73,9 @@ class DenseCurvature:
 
     def solve(self, vector: FloatArray) -> FloatArray:
         """C v."""
-        return self.step(self.gradient(vector))
+        from scipy.linalg import cho_solve
+
+        return cho_solve((self._factor, True), vector)
 
     @property
     def covariance(self) -> FloatArray:

@@ -8,11 +8,11 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.fields import FittedFields, FrankWolfeFit, fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.settings import STEPS_OF_LOGISTIC, default_steps
 from bayesprivmrf.learning.models.saved import SavedMap
-from bayesprivmrf.learning.select_measure.fit import Fixed
 from bayesprivmrf.learning.select_measure.measurement import select_and_measure
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource

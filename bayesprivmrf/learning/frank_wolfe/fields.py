@@ -21,9 +21,10 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, fit_means
+from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.select_measure.couplings import PairTargets
-from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, Fixed, fit_means
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray

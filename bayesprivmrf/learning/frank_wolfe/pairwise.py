@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions
 from bayesprivmrf.learning.frank_wolfe.fields import FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
@@ -20,7 +21,6 @@ from bayesprivmrf.learning.frank_wolfe.settings import (
 )
 from bayesprivmrf.learning.frank_wolfe.softmax import SoftmaxRegressions
 from bayesprivmrf.learning.models.saved import require_states, written_pairs
-from bayesprivmrf.learning.select_measure.fit import Fixed
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.frank_wolfe import Exposure

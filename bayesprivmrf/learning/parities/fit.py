@@ -17,10 +17,10 @@ from typing import Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.effects_fit import ridge_mode
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.parities.mode import posterior_mode
-from bayesprivmrf.learning.parities.moments import ParityMoments, Point, parity_moments
+from bayesprivmrf.learning.parities.moments import ParityMoments
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -29,11 +29,20 @@ from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
-_FLOOR = 0.01  # of a ridge's squared deviation, in error variances
-_DENSE = 1600  # coefficients up to which covariances are factorised
+_FLOOR = 0.01
+"""Least squared deviation of a ridge's prior, in error variances."""
+
+_DENSE = 1600
+"""Coefficients up to which covariances are factorized: their matrix then has 20 MB."""
+
 _ITERATIONS = 1000
-_DIVERGED = 300.0  # nats: no finite maximum is there, and a search that reaches it says "diverged"
+"""Most steps of the quasi-Newton search; those that settle take about 70 (wide models in benchmarks/parities.py)."""
+
+_DIVERGED = 300.0
+"""Size of a coefficient, nats, at which a search has diverged: odds of e^600 are no estimate."""
+
 _NEWTON_ROUNDS, _HALVINGS = 200, 40
+"""Most Newton steps, and most halvings of one; searches that settle take 4 to 20 steps."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -173,7 +182,7 @@ def fit_parities(
         Exact inference in the model does not fit.
     """
     # draws nothing: covariances are asked of exact ones
-    moments = parity_moments(sets, np.random.default_rng(0))
+    moments = ParityMoments(sets, np.random.default_rng(0))
     wanted, weights = np.asarray(means, dtype=float)[1:], ridges[1:]
     search = _by_newton if moments.is_exact and wanted.size <= _DENSE else _by_gradients
     h, gradient, iterations = search(moments, wanted, weights, tolerance)
@@ -191,27 +200,27 @@ def _by_newton(
     """Return coefficients, gradient there and rounds of Newton's method, each step halved until the value falls."""
     from scipy.linalg import cho_factor, cho_solve
 
-    def value(h: FloatArray, point: Point) -> float:
-        return point.log_partition - float(h @ wanted) + 0.5 * float(h @ (weights * h))
+    def evaluated(h: FloatArray) -> tuple[float, FloatArray]:
+        log_partition, found = moments.means(h)
+        return log_partition - float(h @ wanted) + 0.5 * float(h @ (weights * h)), found
 
     h, rounds = np.zeros(wanted.size), 0
-    point = moments.at(h)
-    gradient, here = point.means - wanted, value(h, point)
+    here, found = evaluated(h)
+    gradient = found - wanted
     while rounds < _NEWTON_ROUNDS and np.abs(gradient).max(initial=0.0) > tolerance:
         rounds += 1
-        step = cho_solve(cho_factor(point.positive_covariance() + np.diag(weights)), gradient)
+        step = cho_solve(cho_factor(moments.expanded(h)[1] + np.diag(weights)), gradient)
         slope, share = float(step @ gradient), min(1.0, 8.0 / max(float(np.abs(step).max()), 1e-300))
         for _ in range(_HALVINGS):
-            found = moments.at(h - share * step)
-            there = value(h - share * step, found)
+            there, found = evaluated(h - share * step)
             # near the end the value no longer tells
             if there <= here - 1e-4 * share * slope or share * slope < 1e-13 * max(abs(here), 1.0):
                 break
             share /= 2
         else:
             break
-        h, point, here = h - share * step, found, there
-        gradient = point.means - wanted + weights * h
+        h, here = h - share * step, there
+        gradient = found - wanted + weights * h
         if np.abs(h).max() >= _DIVERGED:
             break
     return h, gradient, rounds
@@ -221,14 +230,11 @@ def _by_gradients(
     moments: ParityMoments, wanted: FloatArray, weights: FloatArray, tolerance: float
 ) -> tuple[FloatArray, FloatArray, int]:
     """Return coefficients, gradient there and rounds of a quasi-Newton search, held to 300 nats."""
-
-    def objective(h: FloatArray) -> tuple[float, FloatArray]:
-        point, pull = moments.at(h), weights * h
-        return point.log_partition + float(h @ (0.5 * pull - wanted)), point.means - wanted + pull
-
     farthest = np.full(wanted.size, _DIVERGED)
-    found = minimize(
-        objective,
+    found = ridge_mode(
+        moments.means,
+        wanted,
+        weights,
         np.zeros(wanted.size),
         bounds=(-farthest, farthest),
         gradient_tolerance=tolerance,

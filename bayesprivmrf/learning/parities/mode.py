@@ -55,19 +55,35 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.learning.parities.moments import ParityMoments, parity_moments
+from bayesprivmrf.inference.effects_fit import PRIOR_DEVIATION, Weighed
+from bayesprivmrf.inference.noise_aware import DenseCurvature
+from bayesprivmrf.learning.parities.moments import ParityMoments
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-_LEAST = 1e-6  # squared scale of a prior, in error variances
-_FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0  # and standard errors of a sum of squares
-_PRIOR_DEVIATION = 2.0  # of 2^(k/2) h, nats
-_STAGE, _ROUNDS = 12, 100  # rounds of each order but the last, and of that
-_WEIGHED = 12  # rounds in which covariances are drawn
-_PRIORS = 20  # rounds that weigh the priors anew
-_SETTLED = 0.02  # relative change of a squared scale
-_MOVED = 1e-5  # nats
+_LEAST = 1e-6
+"""Least squared scale of a prior, in error variances: next to 0, and far from rounding."""
+
+_FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0
+"""Rate of false discoveries at which an order enters, and standard errors of a sum of squares beyond chance."""
+
+_STAGE, _ROUNDS = 12, 100
+"""Most rounds of each order but the last, and of the last."""
+
+_WEIGHED = 12
+"""Rounds in which covariances are drawn: with weights of ever new draws no search would settle."""
+
+_PRIORS = 20
+"""Rounds that weigh the priors anew; later rounds solve the equation of fixed priors."""
+
+_SETTLED = 0.02
+"""Relative change of a squared scale at which it has settled."""
+
+_MOVED = 1e-5
+"""Step at which the search has ended, nats."""
+
 _LARGEST_STEP, _SHORTEST, _LONGER = 0.5, 0.1, 1.3
+"""Largest step, nats; least share of a step that is halved where steps alternate, and growth of the share."""
 
 
 def posterior_mode(
@@ -98,12 +114,12 @@ def posterior_mode(
         Exact inference in the model does not fit.
     """
     generator = np.random.default_rng(zlib.crc32(np.ascontiguousarray(means).tobytes()))
-    parity_moments(sets, generator)  # refuses what would not fit
+    ParityMoments(sets, generator)  # refuses what would not fit
     search = _Search(np.asarray(means, dtype=float)[1:], noise, total_noise, total)
     moments, has_ended = None, False
     for k in range(1, sets.order + 1):
         family = Monomials(variables=sets.variables, levels=sets.levels[: k + 1])
-        moments = parity_moments(family, generator)
+        moments = ParityMoments(family, generator)
         has_ended = search.stage(moments, family.orders[1:], _ROUNDS if k == sets.order else _STAGE)
     assert moments is not None
     well = "converged" if moments.is_exact else "approximate"
@@ -134,39 +150,34 @@ class _Search:
 
     def stage(self, moments: ParityMoments, orders: IntArray, limit: int) -> bool:
         """Bring in the sets of one more order, and return whether the search came to an end."""
-        from scipy.linalg import cho_solve, cholesky, solve_triangular
-
         size, means = orders.size, self.means[: orders.size]
         self.priors.append(min(self.error, self._largest(len(self.priors) + 1)))
         fresh = np.zeros(size - self.h.size)
         self.h = np.concatenate([self.h, fresh])
         self.precisions = np.concatenate([self.precisions, fresh + 1 / self.priors[-1]])
         noises = self.noise * np.eye(size) + self.total_noise * np.multiply.outer(means, means)
-        factor, inner, root, damped, settled = noises, noises, noises, 1.0, False
+        weighed, curvature, damped, settled = None, None, 1.0, False
         last, entered = np.zeros(size), slice(size - fresh.size, size)
         for place in range(limit):
-            point = moments.at(self.h)
             is_weighed = moments.is_exact or place < _WEIGHED
-            if is_weighed:
-                covariance = point.positive_covariance()
-                factor = cholesky(covariance / self.total + noises, lower=True)
-                inner = solve_triangular(factor, covariance, lower=True)
-                information = inner.T @ inner
-                if place == 0:
-                    score = inner.T @ solve_triangular(factor, means - point.means, lower=True)
-                    if not self._stands_out(information, score, entered):
-                        self.silent.append(len(self.priors))
-                        self.priors[-1] = _LEAST * self.error
-                        self.precisions[entered] = 1 / self.priors[-1]
-                root = cholesky(information + np.diag(self.precisions), lower=True)
+            if is_weighed or weighed is None or curvature is None:
+                found, covariance = moments.expanded(self.h)
+                weighed = Weighed.by(covariance, noises, self.total)
+                score, information = weighed.score(means - found), weighed.information
+                if place == 0 and not self._stands_out(information, score, entered):
+                    self.silent.append(len(self.priors))
+                    self.priors[-1] = _LEAST * self.error
+                    self.precisions[entered] = 1 / self.priors[-1]
+                curvature = DenseCurvature(information=information, prior=self.precisions)
                 if 0 < place < _PRIORS:
-                    left = (solve_triangular(root, np.eye(size), lower=True) ** 2).sum(axis=0)
+                    left = curvature.variances
                     if not settled:
                         settled = self._weigh(left, orders) and place > 2
                     self._sharpen(left, orders)
-                    root = cholesky(information + np.diag(self.precisions), lower=True)
-            pull = inner.T @ solve_triangular(factor, means - point.means, lower=True)
-            step = cho_solve((root, True), pull - self.precisions * self.h)
+                    curvature = DenseCurvature(information=information, prior=self.precisions)
+            else:
+                score = weighed.score(means - moments.means(self.h)[1])
+            step = curvature.solve(score - self.precisions * self.h)
             step[np.isin(orders, self.silent)] = 0.0
             moved = float(np.abs(step).max(initial=0.0))
             damped = max(damped / 2, _SHORTEST) if step @ last < 0 else min(damped * _LONGER, 1.0)
@@ -220,4 +231,4 @@ class _Search:
 
     @staticmethod
     def _largest(order: int) -> float:
-        return _PRIOR_DEVIATION**2 / 2.0**order
+        return PRIOR_DEVIATION**2 / 2.0**order

@@ -158,9 +158,10 @@ class ReleasedParities(Released):
         -------
         LearnedMonomials
             The model, with the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where
-            the curvature came from draws, as in models too wide to list all states; ``"iteration limit"``, or
-            ``"diverged"`` of a plain penalty without a maximum; ``"not trusted"`` where the noise hides how many
-            records there are, or which states most variables have (`bayesprivmrf.learning.models.noise_alone`).
+            the curvature came from draws, as in wide models whose exact curvature is too costly;
+            ``"iteration limit"``, or ``"diverged"`` of a plain penalty without a maximum; ``"not trusted"`` where the
+            noise hides how many records there are, or which states most variables have
+            (`bayesprivmrf.learning.models.noise_alone`).
 
         Raises
         ------

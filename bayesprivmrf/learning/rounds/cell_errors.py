@@ -50,9 +50,9 @@ from itertools import combinations
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.moments import Scope, margin
 from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.learning.rounds.engine import Scope, margin
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
     effect_moments,

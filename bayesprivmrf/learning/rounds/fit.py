@@ -13,8 +13,8 @@ where :math:`F_s` is the variance of :math:`\phi_s` in one record of the last fi
 a normal prior on effects of k variables. Near the minimum the first part is :math:`\tfrac12 F_s (\beta_s -
 \hat\beta_s)^2`, and noise gives the estimate an error of variance :math:`v_s / F_s^2`: so the penalty is that of the
 prior on the scale of the first part. The objective is convex, and each fit starts where the last one ended. Means and
-:math:`A` are exact (`bayesprivmrf.learning.rounds.engine`): over all configurations where these are few, else by
-elimination, which the plan of the rounds has seen to be within memory.
+:math:`A` are exact (`bayesprivmrf.inference.effects_fit.moments`): over all configurations where these are few, else
+by elimination, which the plan of the rounds has seen to be within memory.
 
 The search ends where the gradient, :math:`E_\beta[\phi_s] - t_s + \lambda_s \beta_s`, is a tenth of the noise
 :math:`\sqrt{v_s}` (root mean square over effects of one, two, and three or more variables, of which the largest
@@ -41,10 +41,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.inference.optimize import MEMORY, minimize
+from bayesprivmrf.inference.effects_fit.fit import ridge_mode
+from bayesprivmrf.inference.effects_fit.moments import ExactMoments, Scope, moments_of
+from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.rounds.engine import Engine, Scope, engine_of
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.consistency import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
@@ -70,8 +71,11 @@ _TOLERANCE = 1e-9
 _MEMORY, _MOST_KEPT = 1_000_000, 160
 """Numbers, and gradients, that the search remembers: many spare most of its steps where there are hundreds."""
 
-_HALF = 0.5  # records: the least that a group counts
-_LEAST_SPREAD = 1e-7  # variance of an effect in one record
+_HALF = 0.5
+"""Least count of a group, records."""
+
+_LEAST_SPREAD = 1e-7
+"""Least variance of an effect in one record: ridges divide by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +107,9 @@ class RoundFit:
     evaluations: int
 
     @cached_property
-    def engine(self) -> Engine:
+    def engine(self) -> ExactMoments:
         """Marginals of the model."""
-        return engine_of(self.effects)
+        return moments_of(self.effects)
 
     def potentials(self) -> list[FloatArray]:
         """Return log potentials, one table a clique."""
@@ -161,17 +165,11 @@ def fit_tables(
     number, error = number_of_records(measured) if total is None else (total, 0.0)
     total = max(number, 1.0)
     means, variances = pooled_means(effects, agreeing(measured, number, error), total)
-    engine = engine_of(effects)
+    engine = moments_of(effects)
     beta = np.zeros(effects.size) if last is None else carried(effects, last)
     spread = _spreads(effects, engine, beta)
     ridge = variances / (spread * prior_deviations(effects.orders) ** 2)
     unit = 1 / np.sqrt(spread + ridge)
-
-    def objective(point: FloatArray) -> tuple[float, FloatArray]:
-        at = unit * point
-        log_partition, found = engine.means(at)
-        pull = ridge * at
-        return float(log_partition - means @ at + 0.5 * pull @ at), unit * (found - means + pull)
 
     def off(gradient: FloatArray) -> float:
         return distance_in_noise(effects, gradient / unit, variances, total)
@@ -186,9 +184,12 @@ def fit_tables(
         return now <= (enough if 2 * steps <= iterations else max(enough, CONVERGED))
 
     try:
-        found = minimize(
-            objective,
-            beta / unit,
+        found = ridge_mode(
+            engine.means,
+            means,
+            ridge,
+            beta,
+            unit=unit,
             gradient_tolerance=_TOLERANCE,
             iterations=iterations,
             memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
@@ -303,7 +304,7 @@ def pooled_means(
     return weighted / (precision * total), 1 / (precision * total**2)
 
 
-def _spreads(effects: Effects, engine: Engine, beta: FloatArray) -> FloatArray:
+def _spreads(effects: Effects, engine: ExactMoments, beta: FloatArray) -> FloatArray:
     """Return the variance of each coordinate's contrast in one record of the model, shape (d,)."""
     found = [np.zeros(0)]
     for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True):

@@ -23,7 +23,7 @@ from itertools import combinations
 
 import numpy as np
 
-from bayesprivmrf.learning.rounds.engine import Scope, margin
+from bayesprivmrf.inference.effects_fit.moments import Scope, margin
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout

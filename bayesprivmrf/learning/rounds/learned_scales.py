@@ -28,12 +28,12 @@ from functools import cached_property
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.moments import Product, Scope
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, EffectsPrior
 from bayesprivmrf.inference.noise_aware.objective import learned_scales
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.rounds.engine import Product, Scope
 from bayesprivmrf.learning.rounds.fit import (
     CONVERGED,
     PRIOR_DEVIATIONS,

@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.model.tables import FloatArray
 

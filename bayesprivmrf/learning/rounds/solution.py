@@ -36,12 +36,12 @@ import numpy as np
 from bayesprivmrf.checks import one_of, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.criticism.assumptions import model_assumptions
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.cell_errors import CellErrors, given_back
-from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, marks_of_unmeasured
@@ -57,7 +57,10 @@ TABLES_BY_ROUND = "tables_by_round"
 """The detail by which a release is one of rounds: how many tables each of them measured."""
 
 _LEAST_RECORDS = 0.5
-_NAMED = 4  # merged states that a row's note names
+"""Least count of a group of merged states, records, by which the share of a state is divided."""
+
+_NAMED = 4
+"""Most merged states that a row's note names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

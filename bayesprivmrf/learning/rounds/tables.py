@@ -38,7 +38,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from bayesprivmrf.checks import truth
-from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -57,7 +57,8 @@ Of K states that nobody has half a one may pass by chance: ten thousand would le
 MOST_GROUPS = 512
 """Groups of a variable: beyond them the rarest states are one, however many records they have."""
 
-_LEAST = 0.5  # records: what a state counts at least when a group is shared out
+_LEAST = 0.5
+"""Least count of a state, records, when a group is shared out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,5 @@
 from .couplings import FittedCouplings, PairTargets, details_of, least_statistic
 from .fall_back import MergedTargets, fall_back
-from .fit import Fixed, PairFit, closed_form, fit_means, is_narrow
 from .forecast import noise_share, smallest_chosen, smallest_measured
 from .map import CouplingsByMeasurement
 from .measurement import (
@@ -22,19 +21,14 @@ __all__ = [
     "STEPS",
     "CouplingsByMeasurement",
     "FittedCouplings",
-    "Fixed",
     "Measured",
     "MeasurementPlan",
     "MergedTargets",
-    "PairFit",
     "PairTargets",
     "all_pairs",
-    "closed_form",
     "dependence_scores",
     "details_of",
     "fall_back",
-    "fit_means",
-    "is_narrow",
     "least_statistic",
     "noise_share",
     "pair_statistics",

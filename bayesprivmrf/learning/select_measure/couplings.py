@@ -28,10 +28,10 @@ is the geometric mean with the variances' shares. A coupling that is left out is
 other pairs, so this rule rarely adds to the largest error, and it keeps graphs sparse and models narrow.
 
 **The fit.** The pairs that stand out, and all variables, are fitted to these means by maximum likelihood, with a
-ridge for each effect by the curvature that it has at independence (`bayesprivmrf.learning.select_measure.fit`). Where
+ridge for each effect by the curvature that it has at independence (`bayesprivmrf.inference.effects_fit.fit`). Where
 noise makes a rare event impossible, such a ridge hardly holds the estimate. After each fit of up to 2,000 coordinates
 it is asked whether the ridge is far from that by the curvature at the estimate. If so,
-`bayesprivmrf.learning.select_measure.reweighted_fit` takes the place of the fit: the mode of the same model, from the
+`bayesprivmrf.inference.effects_fit.reweighted` takes the place of the fit: the mode of the same model, from the
 same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
 `PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
 where its search did not end. It sees no more than the fit does. Where the fit failed, a smaller model stands in for
@@ -48,6 +48,8 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
+from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.models.advice import FALLEN_BACK
@@ -55,14 +57,15 @@ from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.learning.select_measure.fall_back import fall_back
-from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
-from bayesprivmrf.learning.select_measure.reweighted_fit import needs_reweighting, reweighted_fit
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
-_LEAST_VARIANCE = 1e-9  # records squared
+"""Rate of false discoveries among measured pairs where all is noise; largest tail where all is sampling."""
+
+_LEAST_VARIANCE = 1e-9
+"""Least noise variance, records squared: exact numbers count as nearly exact, as precisions divide by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +230,7 @@ class PairTargets:
     def _of_moments(
         cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
     ) -> PairTargets:
-        noise_one, noise_two = _variances(plan)
+        noise_one, noise_two = noise_variances(plan)
         return cls(
             cardinalities=plan.cardinalities,
             total=total,
@@ -245,7 +248,7 @@ class PairTargets:
         cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
     ) -> PairTargets:
         cards, pairs = np.array(plan.cardinalities), measured.pairs.tolist()
-        noise_one, noise_two = _variances(plan)
+        noise_one, noise_two = noise_variances(plan)
         tables = np.split(measured.one_way.astype(float), np.cumsum(cards)[:-1])
         shapes = [(int(cards[i]), int(cards[j])) for i, j in pairs]
         ends = np.cumsum([k * m for k, m in shapes])
@@ -389,7 +392,7 @@ def _discoveries(log_levels: FloatArray) -> np.ndarray:
     return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
 
 
-def _variances(plan: MeasurementPlan) -> tuple[float, float]:
+def noise_variances(plan: MeasurementPlan) -> tuple[float, float]:
     """Noise variances of the entries of one-way and two-way measurements, records squared, above zero."""
     return max(plan.one_way.variance, _LEAST_VARIANCE), max(plan.two_way.variance, _LEAST_VARIANCE)
 

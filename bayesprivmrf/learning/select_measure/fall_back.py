@@ -19,7 +19,7 @@ look at noisy numbers alone.
 
    The mean of a single variable has :math:`v_i a_{is}`. What the margins' noise adds to a pair is left out: it is
    small, for a margin is shared out over the states of the other variable. The fit is that of
-   `bayesprivmrf.learning.select_measure.fit`, with half its prior deviation: noise makes some cells of groups
+   `bayesprivmrf.inference.effects_fit.fit`, with half its prior deviation: noise makes some cells of groups
    negative as well, and the search ends sooner, with couplings a third as large and tables as good
    (docs/select_measure.md). The potentials of a group are those of its states, which share it by their noisy counts.
 2. **Fewer pairs**: the half of those that stood out which stand out most, then half of these, and so on. A pair's
@@ -43,10 +43,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, fit_means
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.rounds import Merging
-from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, PairFit, fit_means
 from bayesprivmrf.model.consistency import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
@@ -56,8 +56,13 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.select_measure.couplings import PairTargets
 
 _ITERATIONS = 3000
+"""Most steps of a search: a model that stands in for one that failed may take longer."""
+
 _PRIOR = PRIOR_DEVIATION / 2
+"""Prior deviation of merged states, nats; see the module."""
+
 _LEAST_SPREAD = 1e-9
+"""Least variance of a contrast in one record: of a state that nobody has it would be 0."""
 
 type Fit = Callable[[np.ndarray], PairFit]
 

@@ -64,12 +64,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
+from bayesprivmrf.inference.effects_fit.moments import moments_of
+from bayesprivmrf.inference.effects_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
-from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings, least_statistic
+from bayesprivmrf.learning.select_measure.couplings import (
+    FittedCouplings,
+    fit_couplings,
+    least_statistic,
+    noise_variances,
+)
 from bayesprivmrf.learning.select_measure.fall_back import require_own_fit
-from bayesprivmrf.learning.select_measure.fit import PRIOR_DEVIATION, features_of
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
@@ -79,7 +86,6 @@ from bayesprivmrf.learning.select_measure.measurement import (
     public_shares,
     select_and_measure,
 )
-from bayesprivmrf.learning.select_measure.reweighted_fit import moments_of
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.choices import gumbel
@@ -91,11 +97,19 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
 
 _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
-_CHUNK = 1 << 22  # entries of the matrix of effects
-_NODES = 41  # of the integral over sampling
+"""Records drawn from the released model: at least as many, and so many more for each coordinate."""
+
+_CHUNK = 1 << 22
+"""Entries of the matrix of effects that is multiplied at once: 16 MB in single precision."""
+
+_NODES = 41
+"""Nodes of the integral over sampling, from -4 to 4 standard deviations."""
+
 _HALVINGS = 30
-_LEAST_VARIANCE = 1e-9  # records squared
-_ROUNDING = 1e-12  # of the largest eigenvalue: what a smaller one is, rounding decides
+"""Halvings of an interval of length 1 that holds a limit: an error of 1e-9."""
+
+_ROUNDING = 1e-12
+"""Share of the largest eigenvalue below which rounding decides an eigenvalue."""
 
 type Limits = tuple[FloatArray, FloatArray]
 
@@ -239,9 +253,9 @@ class _Model:
         self.shares = self.sums.single / size
         self.mean, self.covariance = self._moments()
         if self.is_reweighted and learned.details["inference"] == "exact":  # draws would miss what is rare
-            moments = moments_of(self.effects, generator, "exact")
+            moments = moments_of(self.effects, generator)
             if moments.has_covariance:
-                self.covariance = moments.covariance(self.beta)
+                self.covariance = moments.expanded(self.beta)[1]
         self.single_noise, self.pair_noise = self._noise()
 
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
@@ -261,7 +275,7 @@ class _Model:
 
     def _noise(self) -> tuple[FloatArray, float]:
         """Noise variances of mean effects: of each variable's, and of pairs'."""
-        one, two = (max(law.variance, _LEAST_VARIANCE) for law in (self.plan.one_way, self.plan.two_way))
+        one, two = noise_variances(self.plan)
         if self.plan.form == "moments":
             return np.full(len(self.cards), one / (2 * self.total**2)), two / (4 * self.total**2)
         precision = np.full(len(self.cards), 1 / one)

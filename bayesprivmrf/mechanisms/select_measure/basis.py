@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.model.tables import IntArray
 
 

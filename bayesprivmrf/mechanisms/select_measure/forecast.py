@@ -21,8 +21,8 @@ from typing import Any
 
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import require_memory
+from bayesprivmrf.inference.effects_fit.moments import MOST_CONFIGURATIONS
 from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
-from bayesprivmrf.learning.rounds.engine import MOST_CONFIGURATIONS
 from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.select_measure.plan import (

@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds import MergeRule
-from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.mechanisms.select_measure.size import require_tables_fit

@@ -61,9 +61,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.rounds.engine import Scope
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
     carried,

@@ -15,7 +15,7 @@ from itertools import combinations
 from typing import TYPE_CHECKING
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.learning.rounds.engine import Scope
+from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.marginals import array_forecast
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.ordering import elimination_order

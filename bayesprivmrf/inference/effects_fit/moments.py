@@ -1,4 +1,15 @@
-"""Means of all effects of a model: over all configurations where these are few, else by elimination."""
+r"""Means, covariances and tables of a log-linear model, by one of three methods behind one protocol.
+
+In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` a model is
+:math:`\log p(x) = \beta^\top \phi(x) - A(\beta)`. Each fit of such a model asks for its log partition :math:`A`, the
+means :math:`\mu = E \phi = \nabla A` and the covariance :math:`\Sigma = \nabla^2 A` of one record's effects.
+
+- *Listing* holds the probabilities of all configurations. Effects are entries of their transform.
+- *Elimination* computes exact marginals of the cliques (`bayesprivmrf.marginals`).
+- *Gibbs sampling* estimates means and covariance from the same draws, for graphs too wide to eliminate.
+
+With exact means, a covariance that would take too many operations is estimated from exact draws of the model.
+"""
 
 from __future__ import annotations
 
@@ -6,35 +17,70 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
-from bayesprivmrf.marginals import marginal_engine, marginal_of
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.effects_fit.sampled import (
+    NOTHING_FIXED,
+    Fixed,
+    Scope,
+    drawn_covariance,
+    features_of,
+)
+from bayesprivmrf.marginals import forecast, marginal_engine, marginal_of, sample
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
-
-type Scope = tuple[int, ...]
-"""Positions of variables, ascending."""
 
 type Product = Callable[[FloatArray], FloatArray]
 """The product of a vector with a matrix."""
 
+type Inference = Literal["exact", "gibbs"]
+
 MOST_CONFIGURATIONS = 1 << 17
-"""Configurations up to which all are held: with many overlapping tables that is several times as fast."""
+"""Configurations up to which all are listed: with many overlapping tables that is several times as fast."""
+
+_MOST_EXPANDED, _MOST_LISTED = 1 << 18, 1 << 24
+"""Configurations of two-state variables that are listed where covariances are needed: always, and where elimination
+takes more operations. Listing them makes the covariance exact."""
+
+LARGEST_WORK = 3e7
+"""Multiplications up to which a covariance is exact: about as long as the draws take that replace it."""
+
+_FEWEST_DRAWS, _MOST_DRAWS, _DRAWS_EACH = 5_000, 20_000, 20
+"""Draws for a covariance: the limits, and for each coordinate. A matrix of d coordinates from n draws has a relative
+error of about sqrt(d / n) in its smallest directions."""
 
 _PASSES = 8
 """Passes over a planned model that take less time than to plan it anew for one table."""
 
-_BLOCK = 32  # configurations of the variables that are transformed by one matrix
+_BLOCK = 32
+"""Configurations of the variables that are transformed by one matrix: a BLAS product of that size is efficient."""
+
+_ROUNDING = 1e-12
+"""Added to the diagonal of an exact covariance, which rounding may leave indefinite."""
 
 
-class Engine(Protocol):
-    """The numbers that the fit asks of a model."""
+class Moments(Protocol):
+    """The numbers that a fit asks of a model."""
+
+    @property
+    def has_covariance(self) -> bool:
+        """Whether covariances are exact, not estimated from draws."""
+        ...
 
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the log-partition, and the means of all effects."""
+        """Return the log partition (NaN of a sampled model), and the means of all effects, shape (d,)."""
         ...
+
+    def expanded(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the means, and the covariance of one record's effects, shape (d, d), positive definite."""
+        ...
+
+
+class ExactMoments(Moments, Protocol):
+    """Exact means, with products and tables."""
 
     def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
         """Return the means of all effects, and the product with their covariance in one record."""
@@ -45,11 +91,35 @@ class Engine(Protocol):
         ...
 
 
-def engine_of(effects: Effects) -> Engine:
-    """Return the faster engine of a model."""
-    if math.prod(effects.cardinalities) <= MOST_CONFIGURATIONS:
-        return _All(effects)
-    return _Elimination(effects)
+def moments_of(effects: Effects, generator: np.random.Generator | None = None) -> ExactMoments:
+    """Return the exact moments of a model, by the cheaper method.
+
+    Parameters
+    ----------
+    effects
+        The model's coordinates.
+    generator
+        Generator of the draws for covariances that are too costly; None where no covariance is needed.
+
+    Raises
+    ------
+    ModelTooLargeError
+        No method fits in memory.
+    """
+    configurations = math.prod(effects.cardinalities)
+    is_expanded = generator is not None and max(effects.cardinalities, default=1) <= 2
+    if generator is not None and not is_expanded:
+        return Eliminated(effects, generator)
+    if configurations <= (_MOST_EXPANDED if is_expanded else MOST_CONFIGURATIONS):
+        return Listed(effects)
+    if is_expanded and configurations <= _MOST_LISTED:
+        try:
+            is_cheaper = forecast(effects.cardinalities, effects.scopes).multiplications < configurations
+        except ModelTooLargeError:
+            is_cheaper = False
+        if not is_cheaper:
+            return Listed(effects)
+    return Eliminated(effects, generator)
 
 
 def margin(table: FloatArray, scope: Scope, subset: Scope) -> FloatArray:
@@ -57,19 +127,75 @@ def margin(table: FloatArray, scope: Scope, subset: Scope) -> FloatArray:
     return table.sum(axis=tuple(a for a, v in enumerate(scope) if v not in set(subset)))
 
 
-class _Elimination:
-    def __init__(self, effects: Effects) -> None:
-        self._effects = effects
-        self._engine = marginal_engine(effects.cardinalities, effects.scopes)
+def _regular(covariance: FloatArray) -> FloatArray:
+    """Return a covariance kept positive definite against rounding."""
+    found = (covariance + covariance.T) / 2
+    found[np.diag_indices_from(found)] += _ROUNDING
+    return found
+
+
+class Eliminated:
+    """Moments by exact inference; covariances by its derivatives, or from exact draws where those are too many.
+
+    Parameters
+    ----------
+    effects, generator
+        See `moments_of`.
+    fixed
+        Further potentials, which are known.
+    """
+
+    def __init__(
+        self,
+        effects: Effects,
+        generator: np.random.Generator | None = None,
+        fixed: Fixed = NOTHING_FIXED,
+    ) -> None:
+        self._effects, self._generator, self._fixed = effects, generator, fixed
+        self._scopes = (*fixed.scopes, *effects.scopes)
+        self._engine = marginal_engine(effects.cardinalities, self._scopes)
+
+    @property
+    def has_covariance(self) -> bool:
+        """Whether one product for each coordinate is little work."""
+        return self._work <= LARGEST_WORK
+
+    @cached_property
+    def _work(self) -> int:
+        """Multiplications for a covariance."""
+        return forecast(self._effects.cardinalities, self._scopes).multiplications * self._effects.size
+
+    def _potentials(self, beta: FloatArray) -> FloatArray:
+        return np.concatenate([self._fixed.potentials, self._effects.potentials(beta)])
+
+    def _pulled(self, flat: FloatArray) -> FloatArray:
+        return self._effects.pull_back(flat[self._fixed.potentials.size :])
 
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
-        log_partition, found = self._engine.marginals(self._effects.potentials(beta))
-        return float(log_partition), self._effects.pull_back(found)
+        """Return the log partition and the means of all effects."""
+        log_partition, found = self._engine.marginals(self._potentials(beta))
+        return float(log_partition), self._pulled(found)
 
     def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
-        effects = self._effects
-        _, found, product = self._engine.linearize(effects.potentials(beta))
-        return effects.pull_back(found), lambda v: effects.pull_back(product(effects.potentials(v)))
+        """Return the means, and the product with the covariance."""
+        _, found, product = self._engine.linearize(self._potentials(beta))
+        still = np.zeros(self._fixed.potentials.size)
+
+        def times(v: FloatArray) -> FloatArray:
+            return self._pulled(product(np.concatenate([still, self._effects.potentials(v)])))
+
+        return self._pulled(found), times
+
+    def expanded(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the means and the covariance."""
+        if self.has_covariance:
+            means, product = self.linearized(beta)
+            return means, _regular(np.array([product(row) for row in np.eye(self._effects.size)]))
+        assert self._generator is not None
+        draws = int(np.clip(_DRAWS_EACH * self._effects.size, _FEWEST_DRAWS, _MOST_DRAWS))
+        cards, potentials = self._effects.cardinalities, self._potentials(beta)
+        codes = sample(cards, self._scopes, potentials, draws, self._generator)
+        return self.means(beta)[1], drawn_covariance(features_of(self._effects)(codes))
 
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
         """Return probabilities of any scopes.
@@ -77,7 +203,7 @@ class _Elimination:
         A clique's are a margin of it. For others, one or two variables are held at each of their states, so that a
         clique has the rest: a pass for each state serves all scopes that need the same variables held.
         """
-        potentials = self._effects.potentials(beta)
+        potentials = self._potentials(beta)
         whole, flat = self._engine.marginals(potentials)
         found = {scope: held for scope in scopes if (held := self._held(flat, scope)) is not None}
         waiting: dict[Scope, list[Scope]] = {}
@@ -88,7 +214,7 @@ class _Elimination:
         for fixed, group in waiting.items():
             if not fixed or math.prod(cards[v] for v in fixed) > _PASSES * len(group):
                 for scope in group:
-                    found[scope] = marginal_of(cards, self._effects.scopes, potentials, scope)
+                    found[scope] = marginal_of(cards, self._scopes, potentials, scope)
             else:
                 found |= self._opened(potentials, whole, fixed, group)
         return [found[scope] for scope in scopes]
@@ -98,7 +224,7 @@ class _Elimination:
         home = self._home(scope)
         if home is None:
             return None
-        clique = self._effects.scopes[home]
+        clique = self._scopes[home]
         shape = [self._effects.cardinalities[v] for v in clique]
         return margin(flat[self._offsets[home] : self._offsets[home + 1]].reshape(shape), clique, scope)
 
@@ -110,7 +236,7 @@ class _Elimination:
     def _cliques(self) -> list[set[int]]:
         """Positions of the cliques of each variable."""
         found: list[set[int]] = [set() for _ in self._effects.cardinalities]
-        for position, clique in enumerate(self._effects.scopes):
+        for position, clique in enumerate(self._scopes):
             for v in clique:
                 found[v].add(position)
         return found
@@ -118,7 +244,7 @@ class _Elimination:
     @cached_property
     def _offsets(self) -> IntArray:
         cards = self._effects.cardinalities
-        sizes = [math.prod(cards[v] for v in clique) for clique in self._effects.scopes]
+        sizes = [math.prod(cards[v] for v in clique) for clique in self._scopes]
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def _opening(self, scope: Scope) -> Scope:
@@ -156,15 +282,17 @@ class _Elimination:
     def _hold(self, potentials: FloatArray, variable: int, state: int) -> None:
         """Leave a variable one state, in place: in one clique is enough."""
         home = min(self._cliques[variable])
-        clique = self._effects.scopes[home]
+        clique = self._scopes[home]
         shape = [self._effects.cardinalities[v] for v in clique]
         table = potentials[self._offsets[home] : self._offsets[home + 1]].reshape(shape)
         others = np.arange(shape[clique.index(variable)]) != state
         table[(slice(None),) * clique.index(variable) + (others,)] = -np.inf
 
 
-class _All:
-    """The whole table of probabilities; effects are entries of its transform, axis block after axis block."""
+class Listed:
+    """Moments by the table of all configurations; effects are entries of its transform, block after block of axes."""
+
+    has_covariance = True
 
     def __init__(self, effects: Effects) -> None:
         self._effects = effects
@@ -181,6 +309,12 @@ class _All:
                 at = np.add.outer(at, strides[v] * np.arange(1, cards[v])).ravel()
             found.append(at)
         return np.concatenate(found)
+
+    @cached_property
+    def _products(self) -> tuple[IntArray, FloatArray]:
+        """Place and factor of the product of each two effects of two-state variables, shape (d, d)."""
+        rows = self._places[:, np.newaxis]
+        return rows ^ self._places, 0.5 ** np.bitwise_count(rows & self._places)
 
     def _logs(self, beta: FloatArray) -> FloatArray:
         inner = np.zeros(math.prod(self._shape))
@@ -199,10 +333,12 @@ class _All:
         return top + math.log(total), weights / total
 
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
+        """Return the log partition and the means of all effects."""
         log_partition, joint = self._probabilities(beta)
         return log_partition, self._back(joint)
 
     def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
+        """Return the means, and the product with the covariance."""
         joint = self._probabilities(beta)[1]
 
         def product(direction: FloatArray) -> FloatArray:
@@ -211,7 +347,22 @@ class _All:
 
         return self._back(joint), product
 
+    def expanded(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
+        r"""Return the means and the covariance.
+
+        Of two states :math:`\phi_v^2 = 1/2`, so that :math:`\phi_I \phi_J = 2^{-|I \cap J|} \phi_{I \triangle J}`
+        with the symmetric difference: one transform holds all second moments.
+        """
+        if max(self._effects.cardinalities, default=1) > 2:
+            means, product = self.linearized(beta)
+            return means, _regular(np.array([product(row) for row in np.eye(self._effects.size)]))
+        joint, (both, halves) = self._probabilities(beta)[1], self._products
+        everything = _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])
+        means = everything[self._places]
+        return means, _regular(everything[both] * halves - np.multiply.outer(means, means))
+
     def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
+        """Return probabilities of any scopes."""
         cards = self._effects.cardinalities
         joint = self._probabilities(beta)[1].reshape(cards)
         everything = tuple(range(len(cards)))

@@ -1,11 +1,16 @@
-r"""Maximum likelihood of a pairwise model from noisy expectations of its effects, exact or by Gibbs sampling.
+r"""Mode of a log-linear model from noisy means of its effects, under a normal prior that enters as a ridge.
 
 In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` the model is
-:math:`\log p(x) = \beta^\top \phi(x) - A(\beta)`, a record's :math:`\phi` being the contrasts of single variables and
-their products over the pairs. From noisy means :math:`t` of :math:`\phi` the estimate minimises
+:math:`\log p(x) = \beta^\top \phi(x) - A(\beta)`, :math:`\phi` being the contrasts of single variables and their
+products. From noisy means :math:`t` of :math:`\phi` every fit of the library that weighs the prior by the curvature
+at one point minimizes the convex function
 
-.. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
-    \lambda_s = \frac{1}{\tau^2} \Bigl( \frac{v_s}{F_s} + \frac1N \Bigr) .
+.. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2
+
+(`ridge_mode`), with ridges :math:`\lambda` of its own. `bayesprivmrf.inference.effects_fit.reweighted` has the fit
+that weighs the prior by the curvature at the mode itself. For pairs of variables
+
+.. math:: \lambda_s = \frac{1}{\tau^2} \Bigl( \frac{v_s}{F_s} + \frac1N \Bigr) .
 
 :math:`F_s` is the variance of :math:`\phi_s` in one record, :math:`v_s` the variance of the noise on :math:`t_s`, and
 :math:`F_s / N` that of sampling. Near its minimum the first part is :math:`\tfrac12 F_s (\beta_s - \hat\beta_s)^2`,
@@ -13,13 +18,12 @@ while the estimate's error has variance :math:`(v_s + F_s / N) / F_s^2`; a norma
 :math:`\tau` beside a likelihood of that precision, on the scale of the first part, is the penalty. It keeps every
 minimum finite.
 
-Two ways to minimise. *Exact*: quasi-Newton steps with the marginals of exact elimination. *Gibbs*: Newton steps with
-means and covariance of draws from chains that follow the potentials; the iterates of the last rounds are averaged,
-so that what is left of the draws' noise is that of all their draws together. The chosen graph and the
-alphabets, which are public, decide between the two: `is_narrow`.
+There are two methods. *Exact*: quasi-Newton steps with exact means. *Gibbs*: Newton steps with means and covariance
+of draws from chains that follow the coordinates. The iterates of the last rounds are averaged, so that the error of
+the draws is that of all of them together. The model's graph and its alphabets, which are public, decide between the
+two (`is_narrow`).
 
-This is numerical work on means that were let out: which effects there are, and t, v and F, are the caller's, for one
-choice of pairs `bayesprivmrf.learning.select_measure.couplings`.
+Only noisy means enter here. Callers choose the effects, and give t, v and F.
 """
 
 from __future__ import annotations
@@ -27,18 +31,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.chains.gibbs import Chains, mixing_of
+from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.effects_fit.moments import Eliminated, Inference
+from bayesprivmrf.inference.effects_fit.sampled import NOTHING_FIXED, Fixed, Sampled
+from bayesprivmrf.inference.optimize import Optimum, minimize
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.marginals import forecast, marginal_engine
-from bayesprivmrf.model.effects import Effects, contrasts
+from bayesprivmrf.marginals import forecast
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
+
+type Means = Callable[[FloatArray], tuple[float, FloatArray]]
+"""Log partition, and means of all effects, at some coordinates."""
 
 PRIOR_DEVIATION = 2.0
 """Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields."""
@@ -47,17 +56,28 @@ LARGEST_WORK = 1e8
 """Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""
 
 ITERATIONS = 500
-_TOLERANCE = 1e-6
-_MEMORY = 30  # gradients
-_LARGEST_STEP = 0.5  # nats, of a coordinate in one Newton step
-_NEWTON_ROUNDS = 4
-_DRAWS = 1 << 14
-_FEWEST_ROUNDS, _MOST_ROUNDS = 4, 64
-_DENSE = 1500  # coordinates up to which the covariance is factorised
-_SPARE = 20  # draws for each record that the means are worth
-_CELLS = 1 << 26  # numbers in the matrix of features from which the covariance is estimated
+"""The most steps of an exact search; those that settle take 20 to 200."""
 
-type Inference = Literal["exact", "gibbs"]
+_TOLERANCE = 1e-6
+"""Gradient at which an exact search has converged: far below the noise of any mean."""
+
+_MEMORY = 30
+"""Gradients that an exact search keeps."""
+
+_LARGEST_STEP = 0.5
+"""Largest change of a coordinate in one Newton step of the Gibbs method, nats: draws err far from the optimum."""
+
+_NEWTON_ROUNDS, _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 4, 64
+"""Rounds of the Gibbs method: those that renew the covariance, and the limits of those that are averaged."""
+
+_DRAWS, _CELLS = 1 << 14, 1 << 26
+"""Most draws of a round, and most numbers of their matrix of features (256 MB in single precision)."""
+
+_DENSE = 1500
+"""Coordinates up to which the sampled covariance is factorized; beyond, conjugate gradients are faster."""
+
+_SPARE = 20
+"""Draws for each record that the means are worth: they then add a twentieth to the variance of the noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,14 +109,38 @@ class PairFit:
     means: FloatArray | None = None
 
 
-class Fixed(NamedTuple):
-    """Potentials that a fit leaves as they are: cliques, and their tables after another, each in C order."""
+def ridge_mode(
+    means_at: Means,
+    means: FloatArray,
+    ridges: FloatArray,
+    start: FloatArray,
+    *,
+    unit: FloatArray | float = 1.0,
+    **search: Any,
+) -> Optimum:
+    """Return the minimum of the module's function; its point and gradient are by coordinates over their units.
 
-    scopes: tuple[tuple[int, ...], ...]
-    potentials: FloatArray
+    Parameters
+    ----------
+    means_at
+        Log partition and means of the model.
+    means, ridges
+        t and λ, shape (d,).
+    start
+        β to begin at.
+    unit
+        Scale of each coordinate in the search.
+    search
+        Settings of `bayesprivmrf.inference.optimize.minimize`.
+    """
 
+    def objective(point: FloatArray) -> tuple[float, FloatArray]:
+        beta = unit * point
+        log_partition, found = means_at(beta)
+        pull = ridges * beta
+        return float(log_partition - means @ beta + 0.5 * pull @ beta), unit * (found - means + pull)
 
-NOTHING_FIXED = Fixed((), np.zeros(0))
+    return minimize(objective, start / unit, **search)
 
 
 def is_narrow(cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> bool:
@@ -180,24 +224,22 @@ def _exactly(
     fixed: Fixed,
     iterations: int,
 ) -> PairFit:
-    engine = marginal_engine(effects.cardinalities, (*fixed.scopes, *effects.scopes))
-
-    def objective(beta: FloatArray) -> tuple[float, FloatArray]:
-        log_partition, marginals = engine.marginals(
-            np.concatenate([fixed.potentials, effects.potentials(beta)])
-        )
-        pull = ridges * beta
-        value = log_partition - means @ beta + 0.5 * pull @ beta
-        return float(value), effects.pull_back(marginals[fixed.potentials.size :]) - means + pull
-
-    found = minimize(objective, start, gradient_tolerance=_TOLERANCE, iterations=iterations, memory=_MEMORY)
+    found = ridge_mode(
+        Eliminated(effects, fixed=fixed).means,
+        means,
+        ridges,
+        start,
+        gradient_tolerance=_TOLERANCE,
+        iterations=iterations,
+        memory=_MEMORY,
+    )
     point = np.nan_to_num(found.point)
     return PairFit(
         effects=effects,
         coordinates=point,
         inference="exact",
         status="converged" if found.status is Status.CONVERGED else "not trusted",
-        means=means - ridges * point + objective(point)[1],
+        means=np.nan_to_num(found.gradient) + means - ridges * point,
         details={"iterations": found.iterations},
     )
 
@@ -211,33 +253,29 @@ def _by_sampling(
     generator: np.random.Generator,
     fixed: Fixed,
 ) -> PairFit:
-    chains = Chains(effects.cardinalities, (*fixed.scopes, *effects.scopes), generator)
-    features = features_of(effects)
-
-    def potentials_at(beta: FloatArray) -> FloatArray:
-        return np.concatenate([fixed.potentials, effects.potentials(beta)])
-
+    moments = Sampled(effects, generator, fixed)
+    chains = moments.chains
     lanes = chains.codes.shape[1]
     draws = max(min(_DRAWS, _CELLS // max(effects.size, 1)) // lanes, 16)
     beta, sample, step = start.copy(), np.zeros((0, effects.size), dtype=np.float32), np.zeros_like
-    chains.advance(potentials_at(beta), 1, 100)
+    chains.advance(moments.potentials(beta), 1, 100)
     for _ in range(_NEWTON_ROUNDS):
-        sample = features(_rows(chains.advance(potentials_at(beta), draws + 10)[10:]))
+        sample = moments.features(beta, draws)
         step = _newton(sample, ridges)
         beta += step(means - sample.mean(axis=0) - ridges * beta)
     wanted = _SPARE * worth / (4 * draws * lanes)
     rounds = int(min(max(math.ceil(wanted), _FEWEST_ROUNDS), _MOST_ROUNDS))
     iterates, gradients = np.zeros(effects.size), np.zeros(effects.size)
     for _ in range(rounds):
-        potentials = potentials_at(beta)
+        potentials = moments.potentials(beta)
         chains.advance(potentials, 1, 5)
         marginals = chains.marginals(potentials, 4 * draws)[fixed.potentials.size :]
         gradient = means - effects.pull_back(marginals) - ridges * beta
         beta += step(gradient)
         iterates += beta / rounds
         gradients += gradient / rounds
-    codes = chains.advance(potentials_at(beta), draws)
-    mixing = mixing_of(codes, chains.cards, chains.scopes, potentials_at(beta))
+    codes = chains.advance(moments.potentials(beta), draws)
+    mixing = mixing_of(codes, chains.cards, chains.scopes, moments.potentials(beta))
     # sweeps depend on each other, so a mean of draws may be off by a few times its deviation if they did not
     deviation = sample.std(axis=0) / math.sqrt(4 * draws * lanes * rounds)
     off = float((np.abs(gradients) / np.maximum(deviation, 1e-12)).max(initial=0.0))
@@ -254,35 +292,6 @@ def _by_sampling(
         details={"draws": 4 * draws * lanes * rounds, "energy_rhat": mixing.energy_rhat, "gradient": off},
         means=means - ridges * iterates - gradients,
     )
-
-
-def _rows(codes: np.ndarray) -> np.ndarray:
-    return codes.transpose(0, 2, 1).reshape(-1, codes.shape[1])
-
-
-def features_of(effects: Effects) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the map from codes (rows, p) to φ, float32 of shape (rows, d)."""
-    cards = effects.cardinalities
-    first = np.cumsum([0, *(k - 1 for k in cards)])
-    left, right = [], []
-    for subset in effects.subsets:
-        i = first[subset[0]] + np.arange(cards[subset[0]] - 1)
-        j = first[subset[-1]] + np.arange(cards[subset[-1]] - 1)
-        is_pair = len(subset) == 2
-        left.append(np.repeat(i, len(j)) if is_pair else i)
-        right.append(np.tile(j, len(i)) if is_pair else i)
-    lefts = np.concatenate([np.zeros(0, dtype=np.int64), *left])
-    rights = np.concatenate([np.zeros(0, dtype=np.int64), *right])
-    singles = effects.orders == 1
-    bases = [contrasts(k).astype(np.float32) for k in cards]
-
-    def phi(codes: np.ndarray) -> np.ndarray:
-        single = np.concatenate([basis[codes[:, v]] for v, basis in enumerate(bases)], axis=1)
-        result = single[:, lefts]
-        result[:, ~singles] *= single[:, rights[~singles]]
-        return result
-
-    return phi
 
 
 def _newton(sample: np.ndarray, ridges: FloatArray) -> Callable[[FloatArray], FloatArray]:
