@@ -378,6 +378,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _randomise(self, plan: PlanT, exact: ExactT, source: NoiseSource, stamp: Stamp) -> ReleaseT:
         """Return the release: noise from `source` on the exact values, with the stamp's fields."""
 
+    def _keep(self, **checked: Any) -> None:
+        """Replace settings by their checked values, in ``__post_init__``: the fields of the class are frozen."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text, for the provenance."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}

@@ -125,14 +125,13 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "width", checked_size("width", self.width))
-        object.__setattr__(self, "steps", checked_steps(self.steps))
+        self._keep(width=checked_size("width", self.width), steps=checked_steps(self.steps))
         whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
         one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
         one_of("method", self.method, ("softmax", "pairs"))
         share = _SINGLE_SHARE if self.single_share is None else self.single_share
-        share = probability("single_share", share, zero=True, remedy="0.05 is a twentieth of the budget")
-        object.__setattr__(self, "single_share", share)
+        remedy = "0.05 is a twentieth of the budget"
+        self._keep(single_share=probability("single_share", share, zero=True, remedy=remedy))
         if self.target == "linf" and self.order == 2:
             raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
 

@@ -79,8 +79,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "radius", checked_size("radius", self.radius))
-        object.__setattr__(self, "steps", checked_steps(self.steps))
+        self._keep(radius=checked_size("radius", self.radius), steps=checked_steps(self.steps))
 
     @property
     def needs_total(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,8 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise
+from bayesprivmrf.mechanisms.settings import RecordPlan
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.planning import drowned_queries, drowned_tables
@@ -36,13 +36,10 @@ LARGEST_ANSWER = 2**61
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsPlan:
+class StatisticsPlan(RecordPlan):
     """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
 
-    specification: ModelSpecification
     noise: tuple[NoiseLaw, ...]
-    missing: Mapping[Variable, int]
-    other: Mapping[Variable, int]
     queries: tuple[BoundQuery, ...] | None = None
     query_noise: QueryNoise | None = None
     of_units: tuple[BoundQuery, ...] | None = None

@@ -157,7 +157,7 @@ class SelectMeasure(
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number("maximum_cells", self.maximum_cells, 16)
-        object.__setattr__(self, "workload", checked_workload(self.workload))
+        self._keep(workload=checked_workload(self.workload))
         if self.degree is None:
             if self.measure is not None:
                 raise ArgumentError(
