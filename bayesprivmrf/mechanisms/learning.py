@@ -1,6 +1,7 @@
 """Mechanisms that learn from whole records: what is read of these, what is promised, and how the budget is shared.
 
-`Mechanism.release` (`bayesprivmrf.mechanisms.base`) calls the four hooks, in this order:
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) calls the four hooks, in the order below. The settings that all
+mechanisms have which read records are those of `RecordMechanism` (`bayesprivmrf.mechanisms.settings`).
 
 1. ``_prepare``: what was declared is checked, the budget is split, and a subclass makes its own public plan. No data.
 2. ``_guarantee``: zero-concentrated privacy of `rho` for the neighbouring relation, whatever the answers will be, or
