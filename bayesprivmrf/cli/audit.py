@@ -134,11 +134,9 @@ def _of_mechanism(options: argparse.Namespace) -> _Audited:
         return _of_network(mechanism, options)
     model = _chain() if options.model is None else read_declaration(options.model).specification
     guarantee = _required(mechanism.promise(model))
-    if hasattr(mechanism, "outlays"):
-        outlays = mechanism.outlays(model, _RECORDS)
-        steps = [step for step in outlays if step.draws]
-        if not steps:
-            raise ArgumentError(f"{options.subject!r} with these settings has no draws that `audit` knows.")
+    outlays = mechanism.outlays(model, _RECORDS)
+    steps = [step for step in outlays if step.draws]
+    if steps:
         return _Audited(
             guarantee=guarantee,
             statement=guarantee.sentence(),

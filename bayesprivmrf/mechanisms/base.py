@@ -358,9 +358,23 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         known = None if total is None else checked_total(total)
-        promised = self._promised(self._prepare(network))
+        return outlay_preview(self.outlays(network, known), known)
+
+    def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
+        """Return the steps of a release as values: what each costs, its noise, and what is drawn.
+
+        Parameters
+        ----------
+        network, total
+            The declared model and the number of records, as for `preview`, which makes a table of the steps.
+        """
+        return self._outlays(self._prepare(network), total)
+
+    def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
+        """Return the steps of a release; by default one, with the cost of all."""
+        promised = self._promised(plan)
         cost: dict[str, Any] = {} if promised is None else {"rho": promised.rho, "epsilon": promised.epsilon}
-        return outlay_preview([Outlay(step="release", **cost)], known)
+        return [Outlay(step="release", **cost)]
 
     @abstractmethod
     def _prepare(self, network: NetworkT) -> PlanT:

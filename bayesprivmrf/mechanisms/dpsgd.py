@@ -31,7 +31,7 @@ from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.planning import Outlay, about, checked_total, outlay_preview
+from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import (
     Adjacency,
     CalibratedNoise,
@@ -43,7 +43,6 @@ from bayesprivmrf.privacy import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 # far beyond any use: a thousand steps are the default, and a gradient of a record is at most sqrt(2m) long
@@ -252,35 +251,14 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             averaging=self.averaging,
         )
 
-    def preview(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> pd.DataFrame:
-        """Tell what a release will do with its budget, before any data is read or budget spent.
+    def _outlays(self, plan: AscentPlan, total: float | None) -> list[Outlay]:
+        """Return the noisy number of records, the ascent, and all together, which alone has a cost.
 
-        Parameters
-        ----------
-        network
-            The declared model.
-        total
-            A public guess of the number of records, to compare the noise with.
-
-        Returns
-        -------
-        DataFrame
-            One row for the noisy number of records, one for the ascent, and one for all together, which alone has a
-            cost: those of steps over samples do not add up. ``noise_sd`` is that of each entry of a step's sum of
-            clipped gradients, records; see `bayesprivmrf.planning.outlay_preview`, whose ``smallest_coupling`` is
-            here the smallest difference of potentials that the noise does not hide along the clearest direction.
-
-        Raises
-        ------
-        ArgumentError, ModelError
-            `release` would raise the same before it reads anything; or ``total`` is no number of records.
+        Costs of steps over samples do not add up. ``noise_sd`` is that of each entry of a step's sum of clipped
+        gradients, records; ``smallest_coupling`` is here the smallest difference of potentials that the noise does
+        not hide along the clearest direction.
         """
-        plan = self._prepare(network)
-        known = None if total is None else checked_total(total)
-        together = Outlay(step="all of this together", epsilon=self.epsilon)
-        return outlay_preview([*plan.outlays(known), together], known)
+        return [*plan.outlays(total), Outlay(step="all of this together", epsilon=self.epsilon)]
 
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> AscentPlan:
         noise = calibrated_noise((self.schedule,), self.epsilon, self.delta)

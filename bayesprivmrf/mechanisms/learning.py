@@ -164,19 +164,6 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
             warnings.warn(message, NoiseWarning, stacklevel=2)
         return outlay_preview(outlays, known)
 
-    @final
-    def outlays(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> list[Outlay]:
-        """Return the steps of a release as values: what each costs, its noise, and what is drawn.
-
-        Parameters
-        ----------
-        network, total
-            The declared model and the number of records, as for `preview`, which makes a table of the steps.
-        """
-        return self._outlays(self._prepare(network), total)
-
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
         """Return the steps of a release, the number of records first where it is bought."""
         return [*self._total_outlay(plan), Outlay(step="learning", rho=plan.budget.learning)]

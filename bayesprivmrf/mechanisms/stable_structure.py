@@ -24,12 +24,11 @@ from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
-from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
+from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, ROUNDING
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 _MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
@@ -189,36 +188,9 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     def _guarantee(self, plan: StructurePlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)
 
-    def preview(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> pd.DataFrame:
-        """Tell the two steps of a release, before any data is read; see `Mechanism.preview`."""
-        known = None if total is None else checked_total(total)
-        return outlay_preview(self.outlays(network), known)
-
-    def outlays(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> list[Outlay]:
-        """Return the steps of a release as values, with what is drawn.
-
-        Parameters
-        ----------
-        network, total
-            As for `preview`.
-        """
-        plan = self._prepare(network)
+    def _outlays(self, plan: StructurePlan, total: float | None) -> list[Outlay]:
         spent = 0.0 if plan.choice is None else _CHOOSING * self.epsilon
-        choosing = Outlay(
-            step="choice of a threshold",
-            epsilon=spent,
-            count=1,
-            noise_sd=None if plan.choice is None else plan.choice * GUMBEL_DEVIATION,
-            draws=()
-            if plan.choice is None
-            else (Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=_BEHIND),),
-        )
-        return [
-            *([choosing] if choosing.draws else []),
+        steps = [
             Outlay(
                 step="noisy distance",
                 epsilon=self.epsilon - spent,
@@ -231,6 +203,16 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
                 draws=(StableAnswers(law=plan.law, threshold=plan.needed),),
             ),
         ]
+        if plan.choice is None:
+            return steps
+        choosing = Outlay(
+            step="choice of a threshold",
+            epsilon=spent,
+            count=1,
+            noise_sd=plan.choice * GUMBEL_DEVIATION,
+            draws=(Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=_BEHIND),),
+        )
+        return [choosing, *steps]
 
     def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> Exact:
         exact = self._records(plan, data, count)

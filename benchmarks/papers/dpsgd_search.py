@@ -20,7 +20,7 @@ from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.settings import FrozenMapping, RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
+from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import (
     Adjacency,
     CalibratedNoise,
@@ -31,7 +31,6 @@ from bayesprivmrf.privacy import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 
@@ -156,15 +155,10 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
             for values in product(*self.grid.values())
         )
 
-    def preview(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> pd.DataFrame:
-        """Tell the noise of every trial, and what all cost together, as `DPSGD.preview` does."""
-        plan = self._prepare(network)
-        known = None if total is None else checked_total(total)
-        count, *ascents = [step for trial in plan.trials for step in trial.outlays(known)]
-        together = Outlay(step="all of this together", epsilon=plan.epsilon)
-        return outlay_preview([count, *ascents[::2], together], known)
+    def _outlays(self, plan: SearchPlan, total: float | None) -> list[Outlay]:
+        """Return the noisy number of records, every ascent, and all together, as `DPSGD` does."""
+        count, *steps = [step for trial in plan.trials for step in trial.outlays(total)]
+        return [count, *steps[::2], Outlay(step="all of this together", epsilon=plan.epsilon)]
 
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> SearchPlan:
         trials = self.trials
