@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 import numpy as np
 
 from bayesprivmrf.errors import (
+    OWN_WARNINGS,
     ArgumentError,
     BayesPrivMRFError,
     ConsistencyWarning,
     DataError,
     DeclarationWarning,
-    ForecastWarning,
-    GuaranteeWarning,
     InterruptionWarning,
-    NoiseWarning,
     PrivacyError,
-    SamplingWarning,
 )
 from bayesprivmrf.interruption import heard
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
@@ -63,18 +60,8 @@ class Stamp:
         return {"guarantee": self.guarantee, "provenance": self.provenance}
 
 
+# failures from outside, which a second call of `_randomise` may survive
 _INTERRUPTIONS = (KeyboardInterrupt, MemoryError, TimeoutError)
-
-_WARNINGS = (
-    ConsistencyWarning,
-    DeclarationWarning,
-    ForecastWarning,
-    GuaranteeWarning,
-    InterruptionWarning,
-    NoiseWarning,
-    SamplingWarning,
-)
-"""This library's own, which quote no data where a filter makes errors of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +248,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """Call a hook that sees data: another library's error may quote it, in its message or its context."""
         try:
             return getattr(self, hook)(*given)
-        except (BayesPrivMRFError, ImportError, *_WARNINGS, KeyboardInterrupt, SystemExit):
+        except (BayesPrivMRFError, ImportError, *OWN_WARNINGS, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             # a panic of Polars, Arrow or OpenDP is no Exception; nor a warning that raises

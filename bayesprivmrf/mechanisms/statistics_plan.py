@@ -164,10 +164,9 @@ def warn_of_width(specification: ModelSpecification) -> None:
     """Say before anything is spent that exact inference from the release will not fit."""
     cost = forecast(specification.cardinalities, specification.scopes)
     if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
-        warnings.warn(
-            f"exact inference in this model will not fit (cliques of {cost.treewidth + 1} variables once "
-            "triangulated): its release can be fitted with inference='loopy' only, an approximation; declare "
-            "fewer or smaller cliques for exact answers.",
-            DeclarationWarning,
-            stacklevel=4,
+        warning = DeclarationWarning(
+            f"exact inference in this model will not fit (it needs cliques of {cost.treewidth + 1} variables)",
+            remedy="fit its release with inference='loopy', an approximation, or declare fewer or smaller cliques",
+            option="fit its release with `--inference loopy`, an approximation, or declare fewer or smaller cliques",
         )
+        warnings.warn(warning, stacklevel=4)

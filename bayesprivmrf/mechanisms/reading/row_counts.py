@@ -139,9 +139,9 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
     found = [name for name in names if name.lower() in _USUAL_NAMES and name not in declared]
     if found:
-        warnings.warn(
-            f"each row counts as one record, and the column {found[0]!r} is not used. If it says how many records a "
-            "row stands for, pass its name as `count=` here; otherwise drop or rename it.",
-            DeclarationWarning,
-            stacklevel=stacklevel + 1,
+        warning = DeclarationWarning(
+            f"each row counts as one record, and the column {found[0]!r} is not used",
+            remedy="if it says how many records a row stands for, pass its name as `count=`, else drop or rename it",
+            option="if it says how many records a row stands for, pass its name as `--count`, else drop or rename it",
         )
+        warnings.warn(warning, stacklevel=stacklevel + 1)
