@@ -29,9 +29,8 @@ from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
+from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay, monomial_map
 from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.monomial_plan import monomial_map
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.mechanisms.reading.coding import codings_of, declared_codes
-from bayesprivmrf.mechanisms.reading.eager import in_memory_codes, without_empty_rows
+from bayesprivmrf.mechanisms.reading.coding import codings_of, declared_codes, in_memory_codes
 from bayesprivmrf.mechanisms.reading.frame import (
     column_names,
     frame_of,
@@ -19,7 +18,7 @@ from bayesprivmrf.mechanisms.reading.frame import (
     in_memory,
     match_columns,
 )
-from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts
+from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts, without_empty_rows
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Variable, checked_domain
 from bayesprivmrf.model.tables import IntArray

@@ -129,6 +129,12 @@ class Counts:
         )
 
 
+def without_empty_rows(frame: Any, units: IntArray) -> tuple[Any, IntArray]:
+    """Return the rows of an eager narwhals frame that stand for at least one record, and their numbers of records."""
+    held = np.flatnonzero(units)
+    return (frame, units) if held.size == units.size else (frame[held], units[held])
+
+
 def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2) -> None:
     """Warn if an undeclared column has a name that is usual for the counts of a frequency table.
 
