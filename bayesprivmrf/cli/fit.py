@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.cli.learned import trusted_tables
 from bayesprivmrf.cli.methods import chosen_method, fitted
 from bayesprivmrf.cli.output import (
     aligned,
@@ -26,7 +27,10 @@ from bayesprivmrf.cli.output import (
 )
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.files import replaced_when_whole
+from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.interval_frame import POINT, interval_frame, joint_index, point_status
+from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.release import NoisyStatistics, load_release
 
 if TYPE_CHECKING:
@@ -115,12 +119,7 @@ def _learned_solution(release: Any) -> Solution | None:
 
 
 def _trust(learned: Solution) -> str:
-    """Which tables of a learned model can be trusted; whoever fits may not have seen how its own fit ended."""
-    from bayesprivmrf.cli.learned import trusted_tables
-    from bayesprivmrf.inference import Status
-    from bayesprivmrf.learning.models.advice import told_status
-    from bayesprivmrf.learning.rounds.solution import RoundsSolution
-
+    """Say which tables of a learned model can be trusted; whoever fits may not have seen how its own fit ended."""
     if learned.status is not Status.CONVERGED:
         remark(f"bayesprivmrf: warning: the learned model is {told_status(learned.status, learned.stats)}.")
     return trusted_tables(learned) if isinstance(learned, RoundsSolution) else ""

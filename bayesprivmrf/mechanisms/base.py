@@ -379,6 +379,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     def _randomise(self, plan: PlanT, exact: ExactT, source: NoiseSource, stamp: Stamp) -> ReleaseT:
         """Return the release: noise from `source` on the exact values, with the stamp's fields."""
 
+    @final
     def _keep(self, **checked: Any) -> None:
         """Replace settings by their checked values, in ``__post_init__``: the fields of the class are frozen."""
         for name, value in checked.items():

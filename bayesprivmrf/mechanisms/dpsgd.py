@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 # far beyond any use: a thousand steps are the default, and a gradient of a record is at most sqrt(2m) long
-LARGEST_STEPS = 10**5
-LARGEST_LEARNING_RATE = 1e6
+LARGEST_STEPS, LARGEST_LEARNING_RATE = 10**5, 1e6
 
 LARGEST_RESOLUTION = 1.0
 """Nats: where noise hides a difference of potentials as large as this, it hides nearly all there is."""

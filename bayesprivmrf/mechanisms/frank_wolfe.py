@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.audit import Sums
-from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
+from bayesprivmrf.checks import one_of, probability, require, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
@@ -36,7 +36,7 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import DiscreteGaussian, squared_l2_sensitivity
 
-_MOST_STATES = 12
+_MOST_STATES = 12  # logistic regressions of pairs of states grow as its square; SelectMeasure takes more
 _SINGLE_SHARE = 0.05  # of the budget, for single variables
 _MOST_BYTES = 1 << 33  # of coefficients, sums and noise, which no number of records enters
 
@@ -136,7 +136,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
     @property
     def needs_total(self) -> bool:
-        """Whether the number of records chooses the steps, or turns measured counts into shares."""
+        """True if the number of records chooses the steps, or turns measured counts into shares."""
         return self.steps is None or self._share > 0
 
     @property
@@ -171,11 +171,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         cards = plan.specification.cardinalities
         moved = singles_sensitivity(cards, _form(cards), self.adjacency)
         (law,) = discrete_gaussian_laws([1.0], self._share * self.rho, moved)
-        if not law.variance > 0:
-            raise ArgumentError(
-                f"`rho` must leave noise that a float can tell from none, got {self.rho!r}; choose a smaller budget, "
-                "or `single_share=0`."
-            )
+        remedy = "choose a smaller budget, or `single_share=0`"
+        require(law.variance > 0, "rho", "leave noise that a float can tell from none", self.rho, remedy)
         rest = Fraction(plan.budget.learning) - Fraction(self._share * self.rho)
         if not rest > 0:
             raise ArgumentError(

@@ -89,7 +89,7 @@ class LearningPlan(RecordPlan):
 
     @property
     def knows_total(self) -> bool:
-        """Whether there is a number of records, public or noisy."""
+        """True if there is a number of records, public or noisy."""
         return self.is_total_public or self.budget.total is not None
 
     @property
@@ -206,7 +206,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
 
     @property
     def needs_total(self) -> bool:
-        """Whether the algorithm uses the number of records."""
+        """True if the algorithm uses the number of records."""
         return True
 
     @final

@@ -83,7 +83,7 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
 
     @property
     def needs_total(self) -> bool:
-        """Whether the number of records chooses the steps."""
+        """True if the number of records chooses the steps."""
         return self.steps is None
 
     def _plan(self, plan: LearningPlan) -> RegressionPlan:

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from bayesprivmrf.network.ising import IsingNetwork
     from bayesprivmrf.network.perturbed_score import PerturbedScore
 
+# unit of the guarantee
 UNIT = "node's outcome"
 _TAIL_FIELD = 4.0  # in norms of J; the theory asks that fields beyond some constant hardly matter
-_TAIL_SHARE = 0.5
+_TAIL_SHARE = 0.5  # of the score's slope at 0: from here on the truncated tail is not small beside it
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from bayesprivmrf.checks import is_labeled, positive_finite, whole_number
+from bayesprivmrf.checks import is_labeled, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
@@ -224,10 +224,7 @@ def checked_grid(grid: Any, at_most: int | None, queries: Any) -> int | None:
 def checked_redirect(name: str, redirect: Any) -> Any:
     """Return the setting `missing` or `other`: None, a label, or a frozen mapping from variable to label."""
     if isinstance(redirect, Mapping):
-        if not redirect:
-            raise ArgumentError(
-                f"`{name}` must name a variable, got an empty mapping; leave it out for none."
-            )
+        require(redirect, name, "name a variable", "an empty mapping", "leave it out for none")
         return FrozenMapping(redirect)
     try:
         hash(redirect)
@@ -261,11 +258,8 @@ def redirect_codes(
         for variable in domain.variables
         if label_key(redirect) in domain.codes_of(variable)
     }
-    if not codes:
-        raise ArgumentError(
-            f"`{name}` must be a declared state, got {redirect!r}, which no variable has; "
-            "declare it as a state of the variables it is meant for."
-        )
+    remedy = "declare it as a state of the variables it is meant for"
+    require(codes, name, "be a declared state", f"{redirect!r}, which no variable has", remedy)
     return codes
 
 
@@ -289,6 +283,5 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
                 "are measured anyway."
             )
         found.append(table)
-    if not found:
-        raise ArgumentError("`workload` must hold a table at least, got none; leave it out for all.")
+    require(found, "workload", "hold a table at least", "none", "leave it out for all")
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bayesprivmrf.audit import Choices, StableAnswers, Sums
-from bayesprivmrf.checks import one_of, positive_finite, probability, require_memory, whole_number
+from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_to_choose, stable_graph
 from bayesprivmrf.learning.structure.packed_records import UNIT
@@ -275,8 +275,5 @@ def _threshold(given: float | str | None) -> float | str:
 def _choice(epsilon: float) -> float:
     """Return the scale at which a choice of a threshold costs its share, with the rounding of its noise."""
     slack = _CHOOSING * epsilon - 2 * ROUNDING
-    if slack <= 0:
-        raise ArgumentError(
-            f"`epsilon` must leave a choice of a threshold some budget, got {epsilon!r}; take more."
-        )
+    require(slack > 0, "epsilon", "leave a choice of a threshold some budget", epsilon, "take more")
     return _MOVED / slack

@@ -144,7 +144,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @property
     def _knows_total(self) -> bool:
-        """Whether the number of records is public. Where that of persons is, how many rows each has is not."""
+        """True if the number of records is public. Where that of persons is, how many rows each has is not."""
         return self.adjacency is Adjacency.REPLACE_ONE and self.person is None
 
     @property
@@ -157,19 +157,19 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     @property
     @final
     def contribution(self) -> int | None:
-        """How many times as far as a record a person moves the answers: `grid`, or `at_most`; None for records."""
+        """Multiple of a record by which a person moves the answers: `grid`, or `at_most`; None for records."""
         return self.at_most if self.grid is None else self.grid
 
     @property
     @final
     def l1_sensitivity(self) -> int:
-        """How far one neighbour moves one table in L1: 1, or 2 under replace-one; times `contribution`."""
+        """Change of one table by one neighbor in L1: 1, or 2 under replace-one; times `contribution`."""
         return (self.contribution or 1) * (1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2)
 
     @property
     @final
     def l2_sensitivity(self) -> float:
-        """How far one neighbour moves one table in L2: 1, or sqrt(2) rounded up; for persons `contribution` times."""
+        """Change of one table by one neighbor in L2: 1, or sqrt(2) rounded up; for persons `contribution` times."""
         most = self.contribution or 1
         if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             return float(most)
@@ -302,12 +302,14 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
         promised = self._promise(plan.specification)
-        if isinstance(promised, PrivacyGuarantee) and promised.adjacency is not self.adjacency:
+        if not isinstance(promised, PrivacyGuarantee):
+            return promised  # None, or what `_promised` refuses
+        if promised.adjacency is not self.adjacency:
             raise PrivacyError(
                 f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
                 f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
             )
-        if isinstance(promised, PrivacyGuarantee) and promised.unit != self.unit:
+        if promised.unit != self.unit:
             given = "given" if self.person is not None else "left out"
             raise PrivacyError(
                 f"{type(self).__name__} must promise for a {self.unit} where `person` is {given}, got a guarantee "

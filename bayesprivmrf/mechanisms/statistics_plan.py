@@ -59,7 +59,7 @@ class StatisticsPlan(RecordPlan):
 
     @cached_property
     def is_public_zero(self) -> np.ndarray | None:
-        """Which numbers count impossible cells alone, so that they are zero whatever the records; None for none."""
+        """Mask of the numbers that count impossible cells alone, so that they are zero; None for none."""
         possible = self.specification.possible
         if possible is None or self.queries is None:
             return None if possible is None else ~possible
@@ -166,7 +166,7 @@ def warn_of_width(specification: ModelSpecification) -> None:
     if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
         warning = DeclarationWarning(
             f"exact inference in this model will not fit (it needs cliques of {cost.treewidth + 1} variables)",
-            remedy="fit its release with inference='loopy', an approximation, or declare fewer or smaller cliques",
-            option="fit its release with `--inference loopy`, an approximation, or declare fewer or smaller cliques",
+            remedy="fit its release with inference='loopy' only, an approximation, or declare fewer or smaller cliques",
+            option="fit its release with `--inference loopy` only, an approximation, or declare fewer or smaller cliques",
         )
         warnings.warn(warning, stacklevel=4)

@@ -24,7 +24,7 @@ from bayesprivmrf.model.domain import Variable, checked_domain
 from bayesprivmrf.model.tables import IntArray
 
 _DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
-_LARGEST_KEY = 2**62
+_LARGEST_KEY = 2**62  # joint states that 64 bits number
 _MOST_COUNTED = 2**27
 """Largest number of records of a frequency table: mechanisms that draw 8-byte numbers per record then need 3 GiB."""
 

@@ -19,7 +19,9 @@ BREAKS = "bayesprivmrf.breaks"
 """Key of a recoded frame's `attrs`: public breaks by the name of the column that they bin."""
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
-_LARGEST_LOOKUP = 1 << 16
+_LARGEST_LOOKUP = (
+    1 << 16
+)  # entries of a table of whole numbers, which a second cache holds; else they are searched
 # two values of these types are equal only if they are one label
 _EXACT = {str, bytes, int, float, type(None)}
 
@@ -211,7 +213,7 @@ def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:
-    """Whether a label can be a value of a Boolean column, or else of a column of numbers."""
+    """Return True if a label can be a value of a Boolean column, or else of a column of numbers."""
     if label_key(label)[0]:
         return is_boolean
     return not is_boolean and isinstance(label, Real | Decimal) and abs(label) < np.inf
@@ -258,7 +260,7 @@ def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: 
 
 
 def is_missing(series: Any) -> np.ndarray:
-    """Where an eager narwhals series has no value: null, or NaN in a column of floats."""
+    """Return the mask of missing values of an eager narwhals series: null, or NaN in a column of floats."""
     return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
 
 

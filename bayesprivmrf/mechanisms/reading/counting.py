@@ -110,7 +110,7 @@ def _counted(
         flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
         return ExactCounts(flat=flat, records=records)
     units = None if rows is None else rows.units(data, frame)
-    if isinstance(rows, Counts) and units is not None:  # a row with count 0 holds nobody's values
+    if rows is not None and units is not None and rows.leaves_out_zeros:
         frame, units = without_empty_rows(frame, units)
     flat, records = count_in_memory(specification, frame, codings, columns, units)
     return ExactCounts(flat=flat, records=records)

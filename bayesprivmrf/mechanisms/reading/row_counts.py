@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from bayesprivmrf.model.tables import IntArray
 MOST_RECORDS = 2**53
 """Largest number of records of a frequency table for which sums of its counts are exact as floats."""
 
+# names that R, SPSS and others give to the counts of a frequency table
 _USUAL_NAMES = {"freq", "frequency", "count", "counts", "n"}
 
 
@@ -44,6 +45,9 @@ class Counts:
     most
         Largest number of records of the whole table.
     """
+
+    # a row with count 0 stands for nobody, so that its values are not looked at
+    leaves_out_zeros: ClassVar[bool] = True
 
     column: Hashable
     variables: tuple[Variable, ...]
@@ -94,8 +98,11 @@ class Counts:
             raise self.error()
         return counts
 
-    def of_query(self, data: Any, frame: Any) -> tuple[Any, Any, Any]:
-        """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal."""
+    def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
+        """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal.
+
+        The columns of the declared variables are not needed.
+        """
         import narwhals.stable.v2 as nw
 
         column = self.named(data, frame)

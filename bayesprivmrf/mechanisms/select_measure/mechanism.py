@@ -179,7 +179,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     @property
     def needs_total(self) -> bool:
-        """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
+        """True if a number of records is bought by itself: tables of single variables tell it to the rounds."""
         return self.degree is not None
 
     @property

@@ -110,7 +110,7 @@ class RoundsPlan:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the rounds are those of `select_measure.wide_rounds`."""
+        """True if the rounds are those of `select_measure.wide_rounds`."""
         is_free = self.inside is None and self.workload is None
         return len(self.declared) > (min(FEW_VARIABLES, MOST_VARIABLES) if is_free else MOST_VARIABLES)
 
@@ -138,7 +138,7 @@ class RoundsPlan:
 
     @property
     def moved(self) -> int:
-        """How many cells of a table a neighbour moves by one: D in records."""
+        """Number of cells of a table that a neighbor moves by one: D in records."""
         return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
 
 

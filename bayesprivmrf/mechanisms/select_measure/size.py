@@ -98,7 +98,7 @@ class Size:
         )
 
     def bears(self, scopes: Sequence[Scope], share: float = 1.0) -> bool:
-        """Whether a model of these scopes is within a share of the size."""
+        """Return True if a model of these scopes is within a share of the size."""
         return self._most <= share or self.share(scopes) <= share
 
     def share(self, scopes: Sequence[Scope]) -> float:

@@ -129,7 +129,7 @@ class WideRounds(Rounds):
         return self._bearable(chosen)
 
     def _takes(self, scope: Scope) -> bool:
-        """Whether a table fits next to those before it; the forest then holds it."""
+        """Return True if a table fits next to those before it; the forest then holds it."""
         if self.forest.holds(scope):
             return True
         u, v = scope
