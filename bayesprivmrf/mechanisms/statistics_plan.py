@@ -166,7 +166,7 @@ def warn_of_width(specification: ModelSpecification) -> None:
     if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
         warning = DeclarationWarning(
             f"exact inference in this model will not fit (it needs cliques of {cost.treewidth + 1} variables)",
-            remedy="an approximation, inference='loopy' only, fits its release; declare fewer or smaller cliques",
-            option="an approximation, `--inference loopy` only, fits its release; declare fewer or smaller cliques",
+            remedy="fit its release with inference='loopy' only, which approximates, or declare smaller cliques",
+            option="fit its release with `--inference loopy` only, which approximates, or declare smaller cliques",
         )
         warnings.warn(warning, stacklevel=4)

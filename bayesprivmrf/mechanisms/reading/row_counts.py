@@ -154,7 +154,7 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     if found:
         warning = DeclarationWarning(
             f"each row counts as one record, and the column {found[0]!r} is not used",
-            remedy="if it says how many records a row stands for, pass it as `count=` here, else drop or rename it",
-            option="if it says how many records a row stands for, pass it as `--count`, else drop or rename it",
+            remedy="where it says how many records a row stands for, pass its name as `count=` here, or else drop it",
+            option="where it says how many records a row stands for, pass its name as `--count`, or else drop it",
         )
         warnings.warn(warning, stacklevel=stacklevel + 1)
