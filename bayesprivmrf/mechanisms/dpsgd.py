@@ -261,9 +261,9 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
 
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> AscentPlan:
         noise = calibrated_noise((self.schedule,), self.epsilon, self.delta)
-        return self.planned(network, noise, self.epsilon)
+        return self._planned(network, noise, self.epsilon)
 
-    def planned(
+    def _planned(
         self, network: DiscreteMarkovNetwork | ModelSpecification, noise: CalibratedNoise, epsilon: float
     ) -> AscentPlan:
         """Return the plan with given noise, after a check of all that is public.

@@ -175,7 +175,7 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
                 for schedule, multiplier in singles
             )
         plans = tuple(
-            trial.planned(network, replace(noise, steps=(multiplier,)), one_alone)
+            trial._planned(network, replace(noise, steps=(multiplier,)), one_alone)
             for trial, multiplier in zip(trials, noise.steps, strict=True)
         )
         smallest = min(plan.smallest_scale for plan in plans)
