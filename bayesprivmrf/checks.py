@@ -14,8 +14,10 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelTooLargeError
 
+# names of the types of truth values, of Python and NumPy, which are numbers to Python
 _TRUTHS = {"bool", "bool_"}
 _MOST = 10**12  # of anything: no memory holds as many, and NumPy fails in its own way at more
+# remedy for a delta outside its interval
 _SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"
 
 

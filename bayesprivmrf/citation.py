@@ -7,6 +7,7 @@ from typing import Any
 
 __all__ = ["citation"]
 
+# entries of data/references.bib behind each mechanism
 _RAN = {
     "LaplaceStatistics": ("opendp", "laplace", "geometric"),
     "GaussianStatistics": ("opendp", "gaussian", "zcdp"),

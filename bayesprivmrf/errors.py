@@ -29,7 +29,26 @@ __all__ = [
 ]
 
 
-class BayesPrivMRFError(Exception):
+class _Message:
+    """Message whose remedy may be another one at the command line than in Python.
+
+    Parameters
+    ----------
+    args
+        The message; with a remedy, what is wrong.
+    remedy
+        The remedy in Python, which follows the message.
+    option
+        The remedy at the command line, in its place.
+    """
+
+    def __init__(self, *args: object, remedy: str = "", option: str = "") -> None:
+        problem = args[0] if args else ""
+        super().__init__(*([f"{problem}; {remedy}."] if remedy else args))
+        self.at_command_line = f"{problem}; {option}." if option else str(self)
+
+
+class BayesPrivMRFError(_Message, Exception):
     """The base of every error that this package raises on purpose."""
 
 
@@ -80,7 +99,7 @@ class ConsistencyWarning(UserWarning):
     """
 
 
-class DeclarationWarning(UserWarning):
+class DeclarationWarning(_Message, UserWarning):
     """A network holds something that is not taken for part of its declaration."""
 
 
@@ -100,9 +119,22 @@ class NoiseWarning(UserWarning):
     """The noise that privacy asks for is as large as what it is to protect."""
 
 
-class SamplingWarning(UserWarning):
+class SamplingWarning(_Message, UserWarning):
     """A posterior's chains cannot be trusted as they are: not mixed, stopped early, or somewhere they cannot go."""
 
 
 class UnfinishedSaveWarning(UserWarning):
     """A complete release, whose budget is spent, left beside the file by a save that was killed."""
+
+
+OWN_WARNINGS: tuple[type[Warning], ...] = (
+    ConsistencyWarning,
+    DeclarationWarning,
+    ForecastWarning,
+    GuaranteeWarning,
+    InterruptionWarning,
+    NoiseWarning,
+    SamplingWarning,
+    UnfinishedSaveWarning,
+)
+"""All warnings of this package; none quotes a value of the data."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
 from bayesprivmrf.marginals import marginal_engine
@@ -114,8 +115,7 @@ def holdout_log_likelihood(
         "other": redirect_codes("other", checked_redirect("other", other), model),
     }
     counts = count_tables(model, data, **redirects, rows=Counts.of(count, model.domain.variables))
-    if counts.records == 0:
-        raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
+    require(counts.records != 0, "data", "hold at least one record to evaluate on", "none")
     if isinstance(judged, Posterior):
         from bayesprivmrf.inference.posterior.results.predictive import log_predictive
         from bayesprivmrf.mechanisms.reading.coded import read_records
@@ -162,10 +162,9 @@ def compare(
     """
     import pandas as pd
 
-    if not isinstance(methods, Mapping):
-        raise ArgumentError(
-            f"`methods` must be a mapping from name to solution, got {type(methods).__name__}."
-        )
+    require(
+        isinstance(methods, Mapping), "methods", "be a mapping from name to solution", type(methods).__name__
+    )
 
     def held_out(solution: Solution | Posterior) -> float:
         return holdout_log_likelihood(solution, holdout, missing=missing, other=other, count=count)

@@ -18,19 +18,9 @@ from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.methods import offers_loopy
 from bayesprivmrf.cli.parser import command_parser as _parser
 from bayesprivmrf.cli.settle import settle
-from bayesprivmrf.errors import BayesPrivMRFError, ModelTooLargeError
+from bayesprivmrf.errors import OWN_WARNINGS, BayesPrivMRFError, ModelTooLargeError
 
 __all__ = ["guarded", "main"]
-
-_REMEDIES = {
-    "inference='loopy'": "`--inference loopy`",
-    "raise `draws` and `tune`": "raise `--draws`",
-    " `posterior.stats` has the numbers.": "",
-    "use NaiveMLE": "use `--method naive-mle`",
-    "use LatentCounts": "use `--method posterior`",
-    "its name as `count=` here": "its name as `--count`",
-}
-"""Remedies in the library's words, and in those of the command line."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,7 +77,7 @@ def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], st
         try:
             return command()
         except BayesPrivMRFError as error:
-            print(f"bayesprivmrf: error: {printable(_here(str(error)))}{remedy(error)}", file=sys.stderr)
+            print(f"bayesprivmrf: error: {printable(error.at_command_line)}{remedy(error)}", file=sys.stderr)
             return 1
         except BrokenPipeError:
             # the reader of our output has left (`... | head`); Python must not try to flush to it again
@@ -121,43 +111,16 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _keep_own_warnings() -> None:
-    """Show this package's warnings, whatever filters are set; another library's notices are its developers'."""
-    from bayesprivmrf.errors import (
-        ConsistencyWarning,
-        DeclarationWarning,
-        ForecastWarning,
-        GuaranteeWarning,
-        InterruptionWarning,
-        NoiseWarning,
-        SamplingWarning,
-        UnfinishedSaveWarning,
-    )
-
+    """Show this package's warnings, whatever filters are set; another library's notices are for its developers."""
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
-    for category in (
-        ConsistencyWarning,
-        DeclarationWarning,
-        ForecastWarning,
-        GuaranteeWarning,
-        InterruptionWarning,
-        NoiseWarning,
-        SamplingWarning,
-        UnfinishedSaveWarning,
-    ):
+    for category in OWN_WARNINGS:
         warnings.simplefilter("always", category)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    text = printable(_here(" ".join(str(message).split())))
-    print(f"bayesprivmrf: warning: {text}", file=sys.stderr)
-
-
-def _here(text: str) -> str:
-    """Say what the command line does for what the library would."""
-    for of_python, here in _REMEDIES.items():
-        text = text.replace(of_python, here)
-    return text
+    text = " ".join(getattr(message, "at_command_line", str(message)).split())
+    print(f"bayesprivmrf: warning: {printable(text)}", file=sys.stderr)
 
 
 def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:

@@ -28,6 +28,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.mechanisms import available_mechanisms
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import load_release
@@ -37,7 +38,7 @@ REFUTED = 3
 
 _RECORDS = 1000.0  # a public guess: some mechanisms take as many steps as the number of records asks for
 _DRAWS_A_RELEASE = 50  # a whole release takes longer than a draw
-_WHOLE = "whole releases"
+# what is printed, by whether a promise was refuted
 _VERDICTS = {
     False: "Not refuted. That is no proof: other data, or more runs, might show what these do not.",
     True: "REFUTED: what is promised is not kept.",
@@ -134,11 +135,9 @@ def _of_mechanism(options: argparse.Namespace) -> _Audited:
         return _of_network(mechanism, options)
     model = _chain() if options.model is None else read_declaration(options.model).specification
     guarantee = _required(mechanism.promise(model))
-    if hasattr(mechanism, "outlays"):
-        outlays = mechanism.outlays(model, _RECORDS)
-        steps = [step for step in outlays if step.draws]
-        if not steps:
-            raise ArgumentError(f"{options.subject!r} with these settings has no draws that `audit` knows.")
+    outlays = mechanism.outlays(model, _RECORDS)
+    steps = [step for step in outlays if step.draws]
+    if steps:
         return _Audited(
             guarantee=guarantee,
             statement=guarantee.sentence(),
@@ -157,8 +156,6 @@ def _of_mechanism(options: argparse.Namespace) -> _Audited:
 
 def _of_network(mechanism: Any, options: argparse.Namespace) -> _Audited:
     """Audit estimates on a star, whose centre's outcome moves the score most."""
-    from bayesprivmrf.network import IsingNetwork
-
     if options.model is not None:
         raise ArgumentError(
             "`--model` must be left out for objective-perturbation, which is audited on a star."
@@ -192,7 +189,9 @@ def _of_draws(
 
 
 def _of_runs(promised: Any, result: AuditResult) -> Finding:
-    return Finding(what=_WHOLE, promised=promised, cost=None, is_refuted=result.is_violated, result=result)
+    return Finding(
+        what="whole releases", promised=promised, cost=None, is_refuted=result.is_violated, result=result
+    )
 
 
 def _fewer(runs: int) -> int:

@@ -29,32 +29,43 @@ from bayesprivmrf.errors import (
     NoiseWarning,
     SamplingWarning,
 )
+from bayesprivmrf.evaluation import compare
+from bayesprivmrf.inference import NaiveMLE, Status
 from bayesprivmrf.inference.registry import estimator_names
+from bayesprivmrf.inference.solution import uniform_solution
+from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from bayesprivmrf.inference import Posterior, Solution
-    from bayesprivmrf.privacy import Adjacency
     from bayesprivmrf.release import NoisyStatistics
 
+# printed first, and written into every file
 NOTE = (
     "An evaluation, not a release: it reads the records unprotected and simulates the noise. "
     "Nothing here may be published as private."
 )
+# columns of comparison.csv, whose names are a file format
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
 SAMPLING = {"chains": 2, "progress_bar": False}
 """Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored."""
 TOO_LARGE, FAILED = "too large", "failed"
+# warnings that any fit may give; each is shown once, with what it is about
 _SAID = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
 _FIRST_GUESS = {True: 10.0, False: 0.3}
 """Seconds that a method is forecast to take before it was seen to; True for one that samples."""
+# printed below the table
 _LEGEND = (
     "Held-out log-likelihood in nats a record: higher is better. Lost: against the non-private MLE. "
     "*: best at its epsilon, to the digits shown."
 )
+# all that is written into the folder of `--out`
 _FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
 
@@ -85,8 +96,6 @@ _TUNE = 400
 
 def run(options: argparse.Namespace) -> None:
     """Read, evaluate, print, and write what ``--out`` asks for."""
-    from bayesprivmrf.privacy import Adjacency
-
     seed = secrets.randbits(32) if options.seed is None else options.seed
     folder = None
     if options.out is not None:
@@ -173,11 +182,6 @@ def evaluate(
     """
     import pandas as pd
 
-    from bayesprivmrf.evaluation import compare
-    from bayesprivmrf.inference import NaiveMLE
-    from bayesprivmrf.inference.solution import uniform_solution
-    from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
-
     mechanisms = [LaplaceStatistics(epsilon=epsilon, adjacency=adjacency) for epsilon in epsilons]
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
     train, test = training_and_test(specification, data, count, np.random.default_rng(split))
@@ -258,8 +262,6 @@ def _fitted_if_it_fits(
     draws: int,
 ) -> Solution | Posterior | str:
     """Estimate, or the status of one that there is none of: the others' rows are not lost with it."""
-    from bayesprivmrf.inference import Status
-
     try:
         sampling = {**SAMPLING, "draws": draws, "tune": min(draws, _TUNE)}
         estimate = fitted(name, release, inference=inference, rng=rng, sampling=sampling)
@@ -293,12 +295,8 @@ def _warnings_of(where: str) -> Iterator[None]:
 
 def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.DataFrame]:
     if options.data is None:
-        from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records
-
         declaration = fair_survey_declaration()
         return declaration.title, declaration.specification, fair_survey_records()
-    from bayesprivmrf.model.declaration_file import read_declaration
-
     declaration = read_declaration(options.model)
     data = recoded_records(options, declaration)
     return declaration.title or Path(options.data).name, declaration.specification, data

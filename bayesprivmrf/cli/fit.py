@@ -1,13 +1,20 @@
-"""``bayesprivmrf fit``: a Markov random field from a saved release."""
+"""``bayesprivmrf fit``: a Markov random field from a saved release.
+
+A statistician can read the files of a point estimate anywhere: JSON for the model, one CSV file for each
+marginal table. Released parities make a learned model of their own, in one file.
+"""
 
 from __future__ import annotations
 
 import argparse
+import re
 import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.fitted_files import FILES, marginal_table, variables_of, write_folder
+import numpy as np
+
+from bayesprivmrf.cli.learned import trusted_tables
 from bayesprivmrf.cli.methods import chosen_method, fitted
 from bayesprivmrf.cli.output import (
     aligned,
@@ -18,29 +25,37 @@ from bayesprivmrf.cli.output import (
     promised,
     remark,
 )
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.files import replaced_when_whole
+from bayesprivmrf.inference import Status
+from bayesprivmrf.inference.interval_frame import POINT, interval_frame, joint_index, point_status
+from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.release import NoisyStatistics, load_release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    import numpy as np
+    import pandas as pd
 
     from bayesprivmrf.inference import Solution
+    from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
     from bayesprivmrf.model.domain import Variable
 
-SOLUTION_FORMAT = "bayesprivmrf-solution"
-SOLUTION_VERSION = 1
+# marks of solution.json; a change of its keys makes a new version
+SOLUTION_FORMAT, SOLUTION_VERSION = "bayesprivmrf-solution", 1
+
+FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
+"""Patterns of all that `write_folder` writes."""
+
+_COEFFICIENTS_SHOWN = 10  # the largest; the file has all
 
 
 def run(options: argparse.Namespace) -> None:
     """Fit, print the one-way marginals, and write where asked."""
     found = load_release(options.release)
     if hasattr(found, "fit"):  # released parities make their own model
-        from bayesprivmrf.cli.fit_parities import run as fit_parities
-
-        fit_parities(options, found)
+        _fit_parities(options, found)
         return
     release = _tables_of(found)
     learned = None if options.method else _learned_solution(found)
@@ -104,12 +119,7 @@ def _learned_solution(release: Any) -> Solution | None:
 
 
 def _trust(learned: Solution) -> str:
-    """Which tables of a learned model can be trusted; whoever fits may not have seen how its own fit ended."""
-    from bayesprivmrf.cli.learned import trusted_tables
-    from bayesprivmrf.inference import Status
-    from bayesprivmrf.learning.models.advice import told_status
-    from bayesprivmrf.learning.rounds.solution import RoundsSolution
-
+    """Say which tables of a learned model can be trusted; whoever fits may not have seen how its own fit ended."""
     if learned.status is not Status.CONVERGED:
         remark(f"bayesprivmrf: warning: the learned model is {told_status(learned.status, learned.stats)}.")
     return trusted_tables(learned) if isinstance(learned, RoundsSolution) else ""
@@ -186,3 +196,102 @@ def _one_way(estimate: Any, prob: float | None) -> str:
                 found.setdefault(name, []).extend(one if name == "status" else f"{one:.3f}" for one in shown)
     rows = zip(names, *found.values(), states, strict=True)
     return aligned(["variable", *found, "state"], [list(row) for row in rows])
+
+
+def write_folder(
+    folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None = None
+) -> None:
+    """Write the summary, the network and the marginal tables of the measured cliques, with intervals if `prob`."""
+    (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
+    (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
+    (folder / "marginals").mkdir(exist_ok=True)
+    for position, clique in enumerate(solution.specification.cliques, start=1):
+        name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
+        table = marginal_table(solution, clique, prob).assign(simulated=solution.is_simulated)
+        table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
+
+
+def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> pd.DataFrame:
+    """Return the probabilities of a marginal with statuses and notes; if `prob` is given, also with limits."""
+    if prob is not None:
+        return estimate.interval(list(variables), prob=prob).rename(columns={"estimate": "probability"})
+    frame = interval_frame(
+        estimate.marginal(list(variables)).to_numpy(),
+        *(np.nan, np.nan),
+        joint_index(estimate.specification.domain, variables),
+        status=point_status(estimate.status),
+        marks=[POINT],
+        is_simulated=estimate.is_simulated,
+    )
+    return frame.drop(columns=["lower", "upper"]).rename(columns={"estimate": "probability"})
+
+
+def variables_of(solution: Solution) -> list[dict[str, Any]]:
+    """Names and states as JSON holds them."""
+    domain = solution.specification.domain
+    return [
+        {"name": variable, "states": list(states)}
+        for variable, states in zip(domain.variables, domain.states, strict=True)
+    ]
+
+
+def _network(solution: Solution) -> dict[str, Any]:
+    """The fitted field: P(x) is proportional to exp of the sum of the log-potentials; null is minus infinity."""
+    return {
+        "simulated": solution.is_simulated,
+        "variables": variables_of(solution),
+        "factors": [
+            {"variables": list(clique), "log_potential": solution.potentials[clique]}
+            for clique in solution.specification.cliques
+        ],
+        "log_partition": solution.log_partition,
+    }
+
+
+def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> None:
+    """Fit released parities, print the largest coefficients, and write the model where asked."""
+    if options.method is not None or options.inference != "exact":
+        raise ArgumentError(
+            "released parities have one method of their own, with exact inference: leave out `--method` and "
+            "`--inference`."
+        )
+    target = None
+    if options.out is not None:
+        target = claim_file(options.out, force=options.force, sources=[options.release])
+    try:
+        model = release.fit()
+    except ModelTooLargeError as error:  # of tables loopy inference is a remedy, here it is none
+        raise ArgumentError(str(error)) from None
+    if target is not None:
+        model.save(target, overwrite=options.force)
+    if options.json:
+        print(json_text(_summary_of_monomials(model)))
+    else:
+        print(f"{model}\n\nstatus: {model.status}\n")
+        print(_largest(model))
+    if target is not None:
+        remark(f"\nWrote {target}, which bayesprivmrf.load_release reads.")
+
+
+def _summary_of_monomials(model: LearnedMonomials) -> dict[str, Any]:
+    return {
+        "kind": model.kind,
+        "status": model.status,
+        "guarantee": promised(model),
+        "statement": model.privacy_statement(),
+        "total": model.total,
+        "monomials": [
+            {"variables": members, "coefficient": value} for members, value in _coefficients(model)
+        ],
+    }
+
+
+def _coefficients(model: LearnedMonomials) -> list[tuple[list[Any], float]]:
+    found = model.monomials
+    return [(list(members), value) for members, value in zip(found.index, found.tolist(), strict=True)]
+
+
+def _largest(model: LearnedMonomials) -> str:
+    found = sorted(_coefficients(model), key=lambda each: -abs(each[1]))[:_COEFFICIENTS_SHOWN]
+    rows = [[" ".join(map(str, members)), f"{value:.3f}"] for members, value in found]
+    return f"Largest coefficients, nats:\n{aligned(['monomial', 'coefficient'], rows)}"

@@ -15,7 +15,7 @@ from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 
-_SHOWN = 10
+_SHOWN = 10  # couplings that fit a screen; the file has all
 _CLEAR = 3.0
 """Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""
 _SIZELESS = 1.0

@@ -7,11 +7,12 @@ import inspect
 import json
 from typing import Any
 
-from bayesprivmrf.checks import nearest
+from bayesprivmrf.checks import nearest, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.kinds import is_listed
 from bayesprivmrf.release import RELEASE_KINDS
 
+# settings with an option of their own, which `--set` refuses
 _OWN_OPTIONS = ("epsilon", "rho", "adjacency")
 
 
@@ -66,7 +67,7 @@ def require_listed(group: str, kind: str, made: type) -> None:
 
 
 def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, float]:
-    """What ``--epsilon`` or ``--rho`` says; a mechanism without either has its budget among its settings."""
+    """Return the budget of ``--epsilon`` or ``--rho``; a mechanism without either takes it as a setting."""
     given = {key: getattr(options, key) for key in ("epsilon", "rho") if getattr(options, key) is not None}
     taken = [f"`--{key}`" for key in ("epsilon", "rho") if key in known]
     if given.keys() <= known.keys() and (given or not taken):
@@ -95,8 +96,7 @@ def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
             raise ArgumentError(
                 f"`--set` must name a setting of {name!r} ({', '.join(free)}), got {key!r}; {remedy}"
             )
-        if not equals or key in found:
-            raise ArgumentError(f"`--set` must be NAME=VALUE, each name once, got {text!r}.")
+        require(bool(equals) and key not in found, "--set", "be NAME=VALUE, each name once", repr(text))
         try:
             found[key] = json.loads(value)
         except ValueError:

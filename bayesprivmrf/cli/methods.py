@@ -50,17 +50,17 @@ def label(name: str) -> str:
 
 
 def is_plug_in(name: str) -> bool:
-    """Whether another package brings the method."""
+    """Return True if another package brings the method."""
     return name not in _REFERENCES and estimator(name).__module__.partition(".")[0] != "bayesprivmrf"
 
 
 def has_intervals(name: str) -> bool:
-    """Whether what the estimator gives has intervals."""
+    """Return True if what the estimator gives has intervals."""
     return getattr(estimator(name), "has_intervals", False)
 
 
 def offers_loopy(name: str) -> bool:
-    """Whether the method can do without exact marginals, in a time that one would wait for."""
+    """Return True if the method can do without exact marginals, in a time that one would wait for."""
     return name in _REFERENCES or getattr(estimator(name), "offers_loopy", False)
 
 

@@ -16,6 +16,7 @@ from bayesprivmrf.readers.columns import csv_columns, or_near
 _MISSING = "missing"
 """Name of the state of missing values, where its row in the codebook has no label."""
 
+# head of a drafted model file
 _NEXT = """\
 # Drafted from a codebook. Check it: the states are public, and answers and plots list them in this order.
 # Add the tables to measure, as `cliques = [["a", "b"], ["b", "c"]]`, or leave them out to learn what depends on what.

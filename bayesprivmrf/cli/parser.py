@@ -9,9 +9,12 @@ from typing import NoReturn
 from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
 
+# help that several commands share
 _DATA_HELP = "records, .csv or .parquet, one column a variable"
-_MODEL_HELP = "TOML file that declares variables, states and cliques"
+_MODEL_HELP = "TOML file that declares variables, states and cliques"  # of `compare`
+# of commands that may learn couplings
 _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are to be learned, cliques"
+# values of `Adjacency`, whose module takes time to import; the first is the default
 _ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 

@@ -10,6 +10,8 @@ from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import NO_KERNEL, aligned, column, json_text, memory
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.planning import records_needed
+from bayesprivmrf.privacy import PrivacyGuarantee
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,9 +47,6 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _learn(options: argparse.Namespace) -> None:
-    from bayesprivmrf.planning import records_needed
-    from bayesprivmrf.privacy import PrivacyGuarantee
-
     variables, states = options.variables, options.states or 2
     if options.model is not None:
         sizes = read_declaration(options.model).specification.cardinalities

@@ -62,8 +62,9 @@ class CGM(EMSettings):
         model = evidence.specification
         if model.shares_transitions:
             raise ModelError(
-                "CGM fits potentials, and a chain with shared transitions has none that are free; use NaiveMLE or "
-                "NoiseAwareMAP, or declare markov_chain(..., share='potentials')."
+                "CGM fits potentials, and a chain with shared transitions has none that are free",
+                remedy="use NaiveMLE or NoiseAwareMAP, or declare markov_chain(..., share='potentials')",
+                option="use `--method naive-mle` or `--method noise-aware`",
             )
         if model.is_restricted and self.e_step != "dual":
             raise ModelError(

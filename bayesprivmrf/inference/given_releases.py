@@ -97,8 +97,9 @@ def checked_releases(
         check_kernel(law)
     if not takes_bounds and any(law.kernel == "within" for release in given for law in release.noise):
         raise ArgumentError(
-            "this estimator takes no counts within bounds, whose midpoint estimates nothing; use LatentCounts, "
-            "beside a table that tells the number of records, or with a public `total`."
+            "this estimator takes no counts within bounds, whose midpoint estimates nothing",
+            remedy="use LatentCounts, beside a table that tells the number of records, or with a public `total`",
+            option="use `--method posterior`",
         )
     if needs_kernel:
         _refuse_unknown_kernels(given)
@@ -138,8 +139,9 @@ def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
         if law.kernel is None:
             raise ArgumentError(
                 "this estimator needs noise whose log density falls with the residual's absolute value or its "
-                f"square, got the law {law.name!r}, whose `kernel` says neither; use "
-                "NaiveMLE, which takes any added noise."
+                f"square, got the law {law.name!r}, whose `kernel` says neither",
+                remedy="use NaiveMLE, which takes any added noise",
+                option="use `--method naive-mle`, which takes any added noise",
             )
 
 

@@ -16,17 +16,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 import numpy as np
 
 from bayesprivmrf.errors import (
+    OWN_WARNINGS,
     ArgumentError,
     BayesPrivMRFError,
     ConsistencyWarning,
     DataError,
     DeclarationWarning,
-    ForecastWarning,
-    GuaranteeWarning,
     InterruptionWarning,
-    NoiseWarning,
     PrivacyError,
-    SamplingWarning,
 )
 from bayesprivmrf.interruption import heard
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
@@ -63,18 +60,8 @@ class Stamp:
         return {"guarantee": self.guarantee, "provenance": self.provenance}
 
 
+# failures from outside, which a second call of `_randomise` may survive
 _INTERRUPTIONS = (KeyboardInterrupt, MemoryError, TimeoutError)
-
-_WARNINGS = (
-    ConsistencyWarning,
-    DeclarationWarning,
-    ForecastWarning,
-    GuaranteeWarning,
-    InterruptionWarning,
-    NoiseWarning,
-    SamplingWarning,
-)
-"""This library's own, which quote no data where a filter makes errors of them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +248,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """Call a hook that sees data: another library's error may quote it, in its message or its context."""
         try:
             return getattr(self, hook)(*given)
-        except (BayesPrivMRFError, ImportError, *_WARNINGS, KeyboardInterrupt, SystemExit):
+        except (BayesPrivMRFError, ImportError, *OWN_WARNINGS, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             # a panic of Polars, Arrow or OpenDP is no Exception; nor a warning that raises
@@ -358,9 +345,23 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
         known = None if total is None else checked_total(total)
-        promised = self._promised(self._prepare(network))
+        return outlay_preview(self.outlays(network, known), known)
+
+    def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
+        """Return the steps of a release as values: what each costs, its noise, and what is drawn.
+
+        Parameters
+        ----------
+        network, total
+            The declared model and the number of records, as for `preview`, which makes a table of the steps.
+        """
+        return self._outlays(self._prepare(network), total)
+
+    def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
+        """Return the steps of a release; by default one, with the cost of all."""
+        promised = self._promised(plan)
         cost: dict[str, Any] = {} if promised is None else {"rho": promised.rho, "epsilon": promised.epsilon}
-        return outlay_preview([Outlay(step="release", **cost)], known)
+        return [Outlay(step="release", **cost)]
 
     @abstractmethod
     def _prepare(self, network: NetworkT) -> PlanT:
@@ -377,6 +378,12 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     @abstractmethod
     def _randomise(self, plan: PlanT, exact: ExactT, source: NoiseSource, stamp: Stamp) -> ReleaseT:
         """Return the release: noise from `source` on the exact values, with the stamp's fields."""
+
+    @final
+    def _keep(self, **checked: Any) -> None:
+        """Replace settings by their checked values, in ``__post_init__``: the fields of the class are frozen."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings as numbers and text, for the provenance."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from bayesprivmrf.audit import Sums
-from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
+from bayesprivmrf.checks import one_of, probability, require, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
@@ -29,15 +29,14 @@ from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
+from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay, monomial_map
 from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.monomial_plan import monomial_map
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import DiscreteGaussian, squared_l2_sensitivity
 
-_MOST_STATES = 12
+_MOST_STATES = 12  # logistic regressions of pairs of states grow as its square; SelectMeasure takes more
 _SINGLE_SHARE = 0.05  # of the budget, for single variables
 _MOST_BYTES = 1 << 33  # of coefficients, sums and noise, which no number of records enters
 
@@ -125,20 +124,19 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "width", checked_size("width", self.width))
-        object.__setattr__(self, "steps", checked_steps(self.steps))
+        self._keep(width=checked_size("width", self.width), steps=checked_steps(self.steps))
         whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
         one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
         one_of("method", self.method, ("softmax", "pairs"))
         share = _SINGLE_SHARE if self.single_share is None else self.single_share
-        share = probability("single_share", share, zero=True, remedy="0.05 is a twentieth of the budget")
-        object.__setattr__(self, "single_share", share)
+        remedy = "0.05 is a twentieth of the budget"
+        self._keep(single_share=probability("single_share", share, zero=True, remedy=remedy))
         if self.target == "linf" and self.order == 2:
             raise ArgumentError("`target='linf'` must go with an order of 3 or more, got 2; leave it out.")
 
     @property
     def needs_total(self) -> bool:
-        """Whether the number of records chooses the steps, or turns measured counts into shares."""
+        """True if the number of records chooses the steps, or turns measured counts into shares."""
         return self.steps is None or self._share > 0
 
     @property
@@ -173,11 +171,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         cards = plan.specification.cardinalities
         moved = singles_sensitivity(cards, _form(cards), self.adjacency)
         (law,) = discrete_gaussian_laws([1.0], self._share * self.rho, moved)
-        if not law.variance > 0:
-            raise ArgumentError(
-                f"`rho` must leave noise that a float can tell from none, got {self.rho!r}; choose a smaller budget, "
-                "or `single_share=0`."
-            )
+        remedy = "choose a smaller budget, or `single_share=0`"
+        require(law.variance > 0, "rho", "leave noise that a float can tell from none", self.rho, remedy)
         rest = Fraction(plan.budget.learning) - Fraction(self._share * self.rho)
         if not rest > 0:
             raise ArgumentError(

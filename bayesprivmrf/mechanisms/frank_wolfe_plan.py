@@ -1,4 +1,4 @@
-"""The common part of releases by private Frank-Wolfe: checks of settings, and the cost and noise of steps."""
+"""Public part of releases by private Frank-Wolfe: checks of settings, the cost of steps, maps of monomials."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ import math
 from typing import Any
 
 from bayesprivmrf.audit import Choices
-from bayesprivmrf.checks import positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.frank_wolfe import LARGEST_STEPS, ByRegressions, SparseLogistic
+from bayesprivmrf.checks import positive_finite, require, require_memory, whole_number
+from bayesprivmrf.learning.frank_wolfe import (
+    LARGEST_STEPS,
+    ByRegressions,
+    MonomialsByRegressions,
+    SparseLogistic,
+    Target,
+)
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
+from bayesprivmrf.mechanisms.learning import LearningPlan
+from bayesprivmrf.model import Monomials
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
-_LARGEST_SIZE = 1000.0  # nats
+_LARGEST_SIZE = 1000.0  # nats; log-odds of ten are nearly certain already
+_PARITY_SHARE = 0.5  # of the budget, for the parities of Algorithm 5
+_BYTES = 80  # of sums, noise and iterates, for each coefficient of each regression
 
 
 def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: float | None) -> Outlay:
@@ -43,10 +54,8 @@ def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: fl
 def checked_size(name: str, value: Any) -> float:
     """Return a bound of coefficients, positive and no larger than any log-odds could be."""
     size = positive_finite(name, value)
-    if size > _LARGEST_SIZE:
-        raise ArgumentError(
-            f"`{name}` must be at most {_LARGEST_SIZE:g}, got {size!r}; log-odds of ten are nearly certain already."
-        )
+    remedy = "log-odds of ten are nearly certain already"
+    require(size <= _LARGEST_SIZE, name, f"be at most {_LARGEST_SIZE:g}", size, remedy)
     return size
 
 
@@ -55,3 +64,46 @@ def checked_steps(steps: Any) -> int | None:
     if steps is None:
         return None
     return whole_number("steps", steps, 1, LARGEST_STEPS, remedy="leave it out for a default")
+
+
+def monomial_map(
+    plan: LearningPlan,
+    *,
+    order: int,
+    width: float,
+    rho: float,
+    adjacency: Adjacency,
+    steps: int | None,
+    target: Target,
+    singles: DiscreteGaussian | None,
+) -> MonomialsByRegressions:
+    """Return the map of a t-wise model, its budget `rho` shared between regressions and parities.
+
+    Raises
+    ------
+    ArgumentError
+        The order is above p, or the budget leaves no noise scale.
+    ModelError
+        A variable does not have two states.
+    ModelTooLargeError
+        The monomials, or the sums of all regressions, would not fit in memory.
+    """
+    sets = Monomials.of(plan.specification, order)
+    features = Monomials(variables=sets.variables, levels=sets.levels[:-1])
+    what = f"{sets.variables} regressions on {len(features):,} monomials"
+    remedy = "take a smaller order, or declare the cliques that matter"
+    require_memory(what, _BYTES * len(features) * sets.variables, remedy, DEFAULT_MEMORY_LIMIT)
+    law = None
+    if target == "linf":
+        sensitivity = parity_l2_sensitivity(features, adjacency, with_empty=not plan.knows_total)
+        (law,) = discrete_gaussian_laws([1.0], _PARITY_SHARE * rho, sensitivity)
+        rho -= _PARITY_SHARE * rho
+    return MonomialsByRegressions(
+        sets=sets,
+        width=width,
+        rho=rho,
+        adjacency=adjacency,
+        steps=steps,
+        parity_law=law,
+        singles=singles,
+    )

@@ -61,8 +61,7 @@ class GaussianStatistics(StatisticsMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "rho", positive_finite("rho", self.rho))
-        object.__setattr__(self, "weights", checked_weights(self.weights, self.queries))
+        self._keep(rho=positive_finite("rho", self.rho), weights=checked_weights(self.weights, self.queries))
 
     def _noise(self, specification: ModelSpecification) -> tuple[DiscreteGaussian, ...]:
         return discrete_gaussian_laws(shares(specification, self.weights), self.rho, self.l2_sensitivity)

@@ -60,8 +60,10 @@ class LaplaceStatistics(StatisticsMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
-        object.__setattr__(self, "weights", checked_weights(self.weights, self.queries))
+        self._keep(
+            epsilon=positive_finite("epsilon", self.epsilon),
+            weights=checked_weights(self.weights, self.queries),
+        )
 
     def _noise(self, specification: ModelSpecification) -> tuple[DiscreteLaplace, ...]:
         return discrete_laplace_laws(shares(specification, self.weights), self.epsilon, self.l1_sensitivity)

@@ -1,6 +1,7 @@
 """Mechanisms that learn from whole records: what is read of these, what is promised, and how the budget is shared.
 
-`Mechanism.release` (`bayesprivmrf.mechanisms.base`) calls the four hooks, in this order:
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) calls the four hooks, in the order below. The settings that all
+mechanisms have which read records are those of `RecordMechanism` (`bayesprivmrf.mechanisms.settings`).
 
 1. ``_prepare``: what was declared is checked, the budget is split, and a subclass makes its own public plan. No data.
 2. ``_guarantee``: zero-concentrated privacy of `rho` for the neighbouring relation, whatever the answers will be, or
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, final
@@ -29,15 +30,14 @@ import numpy as np
 
 from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite
-from bayesprivmrf.errors import DataError, ModelError, NoiseWarning
+from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.learning.rounds import MergeRule
-from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
-from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
-from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords
+from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan, require_records
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import (
     LARGEST_HIDDEN,
@@ -76,23 +76,20 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LearningPlan:
+class LearningPlan(RecordPlan):
     """The public part of a release of couplings: the variables, the budget's split, codes of redirected values.
 
     Where the specification declares cliques, only couplings inside one are learned. Variables whose states have
     scores are `ordered`.
     """
 
-    specification: ModelSpecification
     budget: Budget
     is_total_public: bool
-    missing: Mapping[Variable, int]
-    other: Mapping[Variable, int]
     ordered: frozenset[Variable] = frozenset()
 
     @property
     def knows_total(self) -> bool:
-        """Whether there is a number of records, public or noisy."""
+        """True if there is a number of records, public or noisy."""
         return self.is_total_public or self.budget.total is not None
 
     @property
@@ -113,9 +110,7 @@ class LearningPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningMechanism[PlanT: LearningPlan, ReleaseT](
-    Mechanism["DiscreteMarkovNetwork | ModelSpecification", PlanT, CodedRecords, ReleaseT]
-):
+class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, CodedRecords, ReleaseT]):
     """Abstract mechanism that learns from whole records under zero-concentrated privacy.
 
     A subclass supplies `_plan` and `_randomise`, and says by `needs_total` whether anything in it depends on the
@@ -126,28 +121,18 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
     ----------
     rho
         Budget, nats, positive.
-    adjacency
-        The neighbouring relation, `Adjacency` or its name.
-    missing, other
-        Declared state that takes missing values, or undeclared ones: a label, for the variables that have
-        that state, or a mapping from variable to label. By default either is an error.
+    adjacency, missing, other
+        See `StatisticsMechanism`.
     """
 
-    runs_from_file: ClassVar[bool] = True
-    takes_count: ClassVar[bool] = True
     _sought: ClassVar[str] = "couplings"
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
 
     rho: float
-    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
-    missing: Label | Mapping[Variable, Label] | None = None
-    other: Label | Mapping[Variable, Label] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rho", positive_finite("rho", self.rho))
-        object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
-        for name in ("missing", "other"):
-            object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
+        super().__post_init__()
+        self._keep(rho=positive_finite("rho", self.rho))
 
     def preview(
         self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
@@ -178,19 +163,6 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
         if message is not None:
             warnings.warn(message, NoiseWarning, stacklevel=2)
         return outlay_preview(outlays, known)
-
-    @final
-    def outlays(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> list[Outlay]:
-        """Return the steps of a release as values: what each costs, its noise, and what is drawn.
-
-        Parameters
-        ----------
-        network, total
-            The declared model and the number of records, as for `preview`, which makes a table of the steps.
-        """
-        return self._outlays(self._prepare(network), total)
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
         """Return the steps of a release, the number of records first where it is bought."""
@@ -234,7 +206,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
 
     @property
     def needs_total(self) -> bool:
-        """Whether the algorithm uses the number of records."""
+        """True if the algorithm uses the number of records."""
         return True
 
     @final
@@ -262,11 +234,9 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
             )
         return self._plan(
             LearningPlan(
-                specification=specification,
+                **self._declared(specification),
                 budget=self._budget(),
                 is_total_public=self.adjacency is Adjacency.REPLACE_ONE,
-                missing=redirect_codes("missing", self.missing, specification),
-                other=redirect_codes("other", self.other, specification),
                 ordered=ordered,
             )
         )
@@ -302,11 +272,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](
 
     @final
     def _read(self, plan: PlanT, data: Any, count: Hashable | None = None) -> CodedRecords:
-        redirects = {"missing": plan.missing, "other": plan.other}
-        records = read_records(plan.specification.domain, data, count=count, **redirects)
-        if self.adjacency is Adjacency.REPLACE_ONE and records.records == 0:
-            raise DataError(
-                "`data` must hold at least one record under replace-one neighbours, where their number is "
-                "public, got none; use add-or-remove-one to protect the number as well."
-            )
+        records = self._records(plan, data, count)
+        if self.adjacency is Adjacency.REPLACE_ONE:
+            require_records(records.records)
         return records

@@ -79,12 +79,11 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "radius", checked_size("radius", self.radius))
-        object.__setattr__(self, "steps", checked_steps(self.steps))
+        self._keep(radius=checked_size("radius", self.radius), steps=checked_steps(self.steps))
 
     @property
     def needs_total(self) -> bool:
-        """Whether the number of records chooses the steps."""
+        """True if the number of records chooses the steps."""
         return self.steps is None
 
     def _plan(self, plan: LearningPlan) -> RegressionPlan:

@@ -9,6 +9,7 @@ from bayesprivmrf.errors import ConsistencyWarning, NoiseWarning
 from bayesprivmrf.interruption import interrupted_by, tell
 from bayesprivmrf.learning.models.base import LearnedNetwork
 
+# files of this package, which a warning skips to point at the caller
 _PACKAGE = (str(Path(__file__).parents[1]),)
 
 

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from bayesprivmrf.network.ising import IsingNetwork
     from bayesprivmrf.network.perturbed_score import PerturbedScore
 
+# unit of the guarantee
 UNIT = "node's outcome"
 _TAIL_FIELD = 4.0  # in norms of J; the theory asks that fields beyond some constant hardly matter
-_TAIL_SHARE = 0.5
+_TAIL_SHARE = 0.5  # of the score's slope at 0: from here on the truncated tail is not small beside it
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -112,12 +113,14 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     allow_large_delta: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", probability("delta", self.delta, zero=True))
+        self._keep(
+            epsilon=positive_finite("epsilon", self.epsilon),
+            delta=probability("delta", self.delta, zero=True),
+        )
         one_of("calibration", self.calibration, ("tight", "paper"), remedy="'tight' has less noise")
         truth("allow_large_delta", self.allow_large_delta)
         if self.bounds is not None:
-            object.__setattr__(self, "bounds", finite_pair("bounds", self.bounds))
+            self._keep(bounds=finite_pair("bounds", self.bounds))
 
     def law(self, network: IsingNetwork, **settings: Any) -> EstimateLaw:
         """Simulate what `release` would give at each beta of a grid, before any data is read or budget spent.

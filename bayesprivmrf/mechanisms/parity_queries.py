@@ -121,7 +121,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     @property
     def needs_total(self) -> bool:
-        """Whether the number of records is bought by itself: a Gaussian release holds it as a sum already."""
+        """True if the number of records is bought by itself: a Gaussian release holds it as a sum already."""
         return self.method != "gaussian"
 
     def _plan(self, plan: LearningPlan) -> ParityPlan:
@@ -241,7 +241,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     @property
     def _moved(self) -> float:
-        """How far one neighbour moves one sum, records."""
+        """Change of one sum by one neighbor at most, records."""
         return 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2.0
 
     def _rounds(self, plan: ParityPlan, total: float) -> int:

@@ -57,9 +57,9 @@ LEAST_SHARE = 1e-2
 _TOLERANCE = 1e-3
 """Above the least forecast variance, as a share of it."""
 
-_PASSES = 500
-_WIDENINGS = 64
-_LEAST_SCALE = 1e-9
+_PASSES = 500  # of the search for shares; beyond it they are near enough, and never worse than even
+_WIDENINGS = 64  # times that all scales grow by a last digit, until OpenDP's maps keep to the budget
+_LEAST_SCALE = 1e-9  # records: noise of a smaller scale is none
 
 type Law = type[DiscreteLaplace] | type[DiscreteGaussian]
 

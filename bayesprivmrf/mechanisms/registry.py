@@ -8,6 +8,7 @@ from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.kinds import installed
 from bayesprivmrf.mechanisms.base import Mechanism
 
+# group in the project files of packages that bring mechanisms
 ENTRY_POINT_GROUP = "bayesprivmrf.mechanisms"
 
 

@@ -1,16 +1,99 @@
-"""Frozen settings of mechanisms and the checks that several of them share."""
+"""Settings that several mechanisms share, their checks, and the base of mechanisms that read records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from bayesprivmrf.checks import is_labeled, positive_finite, whole_number
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import is_labeled, positive_finite, require, whole_number
+from bayesprivmrf.errors import ArgumentError, DataError, ModelError
+from bayesprivmrf.mechanisms.base import Mechanism
+from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.model.tables import Clique
+from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.queries import Query
+
+if TYPE_CHECKING:
+    from pgmpy.models import DiscreteMarkovNetwork
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPlan:
+    """The declared model, and the codes that take missing and undeclared values, by variable."""
+
+    specification: ModelSpecification
+    missing: Mapping[Variable, int]
+    other: Mapping[Variable, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
+    Mechanism["DiscreteMarkovNetwork | ModelSpecification", PlanT, ExactT, ReleaseT]
+):
+    """Abstract mechanism that reads records of declared variables.
+
+    Parameters
+    ----------
+    adjacency
+        The neighbouring relation, `Adjacency` or its name.
+    missing, other
+        Declared state that takes missing values, or undeclared ones: a label, for the variables that have
+        that state, or a mapping from variable to label. By default either is an error.
+    """
+
+    runs_from_file: ClassVar[bool] = True
+    takes_count: ClassVar[bool] = True
+
+    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
+    missing: Label | Mapping[Variable, Label] | None = None
+    other: Label | Mapping[Variable, Label] | None = None
+
+    def __post_init__(self) -> None:
+        self._keep(
+            adjacency=Adjacency.checked(self.adjacency),
+            missing=checked_redirect("missing", self.missing),
+            other=checked_redirect("other", self.other),
+        )
+
+    @final
+    def _with_cliques(self, network: DiscreteMarkovNetwork | ModelSpecification) -> ModelSpecification:
+        """Return the declared model, which must have cliques."""
+        specification = ModelSpecification.from_pgmpy(network)
+        if not specification.cliques_declared:
+            raise ModelError(
+                f"{type(self).__name__} must know the cliques of the model, but the network declares none; "
+                "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
+            )
+        if not specification.cliques:
+            raise ModelError("the network must have at least one variable, got none; declare one.")
+        return specification
+
+    @final
+    def _declared(self, specification: ModelSpecification) -> dict[str, Any]:
+        """Return the fields of a `RecordPlan`."""
+        return {
+            "specification": specification,
+            "missing": redirect_codes("missing", self.missing, specification),
+            "other": redirect_codes("other", self.other, specification),
+        }
+
+    @final
+    def _records(self, plan: RecordPlan, data: Any, count: Hashable | None) -> CodedRecords:
+        """Return the codes of the records: sensitive, for `_read` alone."""
+        domain = plan.specification.domain
+        return read_records(domain, data, missing=plan.missing, other=plan.other, count=count)
+
+
+def require_records(records: int) -> None:
+    """Refuse data without a record where their number is public, and so known to be none."""
+    if records == 0:
+        raise DataError(
+            "`data` must hold at least one record under replace-one neighbours, where their number is "
+            "public, got none; use add-or-remove-one to protect the number as well."
+        )
 
 
 class FrozenMapping[K, V](Mapping[K, V]):
@@ -141,10 +224,7 @@ def checked_grid(grid: Any, at_most: int | None, queries: Any) -> int | None:
 def checked_redirect(name: str, redirect: Any) -> Any:
     """Return the setting `missing` or `other`: None, a label, or a frozen mapping from variable to label."""
     if isinstance(redirect, Mapping):
-        if not redirect:
-            raise ArgumentError(
-                f"`{name}` must name a variable, got an empty mapping; leave it out for none."
-            )
+        require(redirect, name, "name a variable", "an empty mapping", "leave it out for none")
         return FrozenMapping(redirect)
     try:
         hash(redirect)
@@ -178,11 +258,8 @@ def redirect_codes(
         for variable in domain.variables
         if label_key(redirect) in domain.codes_of(variable)
     }
-    if not codes:
-        raise ArgumentError(
-            f"`{name}` must be a declared state, got {redirect!r}, which no variable has; "
-            "declare it as a state of the variables it is meant for."
-        )
+    remedy = "declare it as a state of the variables it is meant for"
+    require(codes, name, "be a declared state", f"{redirect!r}, which no variable has", remedy)
     return codes
 
 
@@ -206,6 +283,5 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
                 "are measured anyway."
             )
         found.append(table)
-    if not found:
-        raise ArgumentError("`workload` must hold a table at least, got none; leave it out for all.")
+    require(found, "workload", "hold a table at least", "none", "leave it out for all")
     return tuple(found)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bayesprivmrf.audit import Choices, StableAnswers, Sums
-from bayesprivmrf.checks import one_of, positive_finite, probability, require_memory, whole_number
+from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_to_choose, stable_graph
 from bayesprivmrf.learning.structure.packed_records import UNIT
@@ -17,21 +17,18 @@ from bayesprivmrf.learning.structure.released import ReleasedGraph
 from bayesprivmrf.learning.structure.spanning_tree import stable_tree
 from bayesprivmrf.learning.structure.stability import largest_distance, release_threshold
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.mechanisms.base import Mechanism, Stamp
+from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
-from bayesprivmrf.mechanisms.reading.coded import read_records
 from bayesprivmrf.mechanisms.reading.frame import guarded
-from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
-from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
-from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
+from bayesprivmrf.planning import Outlay
+from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, ROUNDING
 
 if TYPE_CHECKING:
-    import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
 _MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
@@ -41,18 +38,15 @@ _BEHIND = 5.0  # scales: a choice of one in 150, which tells nearly all that any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StructurePlan:
+class StructurePlan(RecordPlan):
     """The public part of a release: the variables, the noise on the distance, and what it must reach.
 
     `choice` is the scale of the noise on the clearness of thresholds, or ``None`` where none is chosen with noise.
     """
 
-    specification: ModelSpecification
     law: DiscreteLaplace
     needed: int
     choice: float | None
-    missing: Mapping[Variable, int]
-    other: Mapping[Variable, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -81,9 +75,7 @@ type Exact = ExactGraph | ExactGraphs
 
 
 @dataclass(frozen=True, kw_only=True)
-class StableStructure(
-    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StructurePlan, Exact, ReleasedGraph]
-):
+class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The graph is let out as it is if a noisy distance says that no few records could change it.
@@ -113,10 +105,8 @@ class StableStructure(
         For a graph: the largest number of variables in a clique, 2, 3 or 4; 2 by default. ``order=3`` finds the edges
         of three variables that depend on one another only all together. Edges and cliques of at most this many
         variables are declared for a second release.
-    adjacency
-        The neighbouring relation, `Adjacency` or its name.
-    missing, other
-        See `LearningMechanism`.
+    adjacency, missing, other
+        See `StatisticsMechanism`.
 
     Raises
     ------
@@ -133,8 +123,6 @@ class StableStructure(
     'tree'
     """
 
-    runs_from_file: ClassVar[bool] = True
-    takes_count: ClassVar[bool] = True
     releases = (ReleasedGraph,)
     removed_settings: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("certificate", "blocks"),
@@ -148,30 +136,26 @@ class StableStructure(
     threshold: float | str | None = None
     given: int | None = None
     order: int | None = None
-    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
-    missing: Label | Mapping[Variable, Label] | None = None
-    other: Label | Mapping[Variable, Label] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "epsilon", positive_finite("epsilon", self.epsilon))
-        object.__setattr__(self, "delta", probability("delta", self.delta, zero=False))
+        super().__post_init__()
+        self._keep(
+            epsilon=positive_finite("epsilon", self.epsilon),
+            delta=probability("delta", self.delta, zero=False),
+        )
         one_of("structure", self.structure, ("tree", "graph"))
         if self.structure == "graph":
-            object.__setattr__(self, "threshold", _threshold(self.threshold))
-            given = 2 if self.given is None else self.given
-            given = whole_number("given", given, 0, 2, remedy="hold two variables fixed at most")
-            object.__setattr__(self, "given", given)
-            order = 2 if self.order is None else self.order
-            order = whole_number("order", order, 2, 4, remedy="take cliques of four at most")
-            object.__setattr__(self, "order", order)
+            given, order = 2 if self.given is None else self.given, 2 if self.order is None else self.order
+            self._keep(
+                threshold=_threshold(self.threshold),
+                given=whole_number("given", given, 0, 2, remedy="hold two variables fixed at most"),
+                order=whole_number("order", order, 2, 4, remedy="take cliques of four at most"),
+            )
         for name in ("threshold", "given", "order") if self.structure == "tree" else ():
             if getattr(self, name) is not None:
                 raise ArgumentError(
                     f"`{name}` must be left out for a tree, got a value; take structure='graph'."
                 )
-        object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
-        for name in ("missing", "other"):
-            object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
 
     @property
     def _chooses(self) -> bool:
@@ -195,47 +179,18 @@ class StableStructure(
         require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
         (law,) = discrete_laplace_laws([1.0 - _CHOOSING * self._chooses], self.epsilon, 1)
         return StructurePlan(
-            specification=specification,
+            **self._declared(specification),
             law=law,
             needed=release_threshold(law, self.delta),
             choice=_choice(self.epsilon) if self._chooses else None,
-            missing=redirect_codes("missing", self.missing, specification),
-            other=redirect_codes("other", self.other, specification),
         )
 
     def _guarantee(self, plan: StructurePlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)
 
-    def preview(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> pd.DataFrame:
-        """Tell the two steps of a release, before any data is read; see `Mechanism.preview`."""
-        known = None if total is None else checked_total(total)
-        return outlay_preview(self.outlays(network), known)
-
-    def outlays(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> list[Outlay]:
-        """Return the steps of a release as values, with what is drawn.
-
-        Parameters
-        ----------
-        network, total
-            As for `preview`.
-        """
-        plan = self._prepare(network)
+    def _outlays(self, plan: StructurePlan, total: float | None) -> list[Outlay]:
         spent = 0.0 if plan.choice is None else _CHOOSING * self.epsilon
-        choosing = Outlay(
-            step="choice of a threshold",
-            epsilon=spent,
-            count=1,
-            noise_sd=None if plan.choice is None else plan.choice * GUMBEL_DEVIATION,
-            draws=()
-            if plan.choice is None
-            else (Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=_BEHIND),),
-        )
-        return [
-            *([choosing] if choosing.draws else []),
+        steps = [
             Outlay(
                 step="noisy distance",
                 epsilon=self.epsilon - spent,
@@ -248,10 +203,19 @@ class StableStructure(
                 draws=(StableAnswers(law=plan.law, threshold=plan.needed),),
             ),
         ]
+        if plan.choice is None:
+            return steps
+        choosing = Outlay(
+            step="choice of a threshold",
+            epsilon=spent,
+            count=1,
+            noise_sd=plan.choice * GUMBEL_DEVIATION,
+            draws=(Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=_BEHIND),),
+        )
+        return [choosing, *steps]
 
     def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> Exact:
-        redirects = {"missing": plan.missing, "other": plan.other}
-        exact = read_records(plan.specification.domain, data, count=count, **redirects)
+        exact = self._records(plan, data, count)
         most = largest_distance(plan.law, plan.needed)
         return guarded("learning", lambda: self._answers(plan, exact.codes, exact.counts, most))
 
@@ -311,8 +275,5 @@ def _threshold(given: float | str | None) -> float | str:
 def _choice(epsilon: float) -> float:
     """Return the scale at which a choice of a threshold costs its share, with the rounding of its noise."""
     slack = _CHOOSING * epsilon - 2 * ROUNDING
-    if slack <= 0:
-        raise ArgumentError(
-            f"`epsilon` must leave a choice of a threshold some budget, got {epsilon!r}; take more."
-        )
+    require(slack > 0, "epsilon", "leave a choice of a threshold some budget", epsilon, "take more")
     return _MOVED / slack

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -14,17 +14,16 @@ import numpy as np
 from bayesprivmrf.errors import (
     ArgumentError,
     DataError,
-    ModelError,
     NoiseWarning,
     PrivacyError,
 )
-from bayesprivmrf.mechanisms.base import Mechanism, Stamp
+from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.mechanisms.reading.row_counts import Counts
-from bayesprivmrf.mechanisms.settings import checked_bound, checked_grid, checked_redirect, redirect_codes
+from bayesprivmrf.mechanisms.settings import RecordMechanism, checked_bound, checked_grid, require_records
 from bayesprivmrf.mechanisms.statistics_plan import (
     LARGEST_ANSWER,
     StatisticsPlan,
@@ -35,7 +34,7 @@ from bayesprivmrf.mechanisms.statistics_plan import (
     warn_of_width,
 )
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.noise.secure import require_releasable
 from bayesprivmrf.planning import checked_total, noise_preview, query_preview
@@ -50,9 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsMechanism(
-    Mechanism["DiscreteMarkovNetwork | ModelSpecification", StatisticsPlan, ExactCounts, NoisyStatistics]
-):
+class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStatistics]):
     r"""Abstract mechanism that adds independent integer noise to each measured table.
 
     A subclass supplies ``_noise(specification)``, one law a table, and ``_promise(specification)``; and, where it
@@ -95,28 +92,22 @@ class StatisticsMechanism(
         `grid` times as far as a record, in place of `at_most` times.
     """
 
-    runs_from_file: ClassVar[bool] = True
-    takes_count: ClassVar[bool] = True
     takes_grid: ClassVar[bool] = False
     """Whether the noise follows `contribution`; a subclass that says so is given `grid`."""
     releases = (NoisyStatistics,)
 
-    adjacency: Adjacency = Adjacency.ADD_OR_REMOVE_ONE
-    missing: Label | Mapping[Variable, Label] | None = None
-    other: Label | Mapping[Variable, Label] | None = None
     queries: Sequence[Query] | None = None
     person: Variable | None = None
     at_most: int | None = None
     grid: int | None = None
 
     def __post_init__(self) -> None:
-        if self.queries is not None:
-            object.__setattr__(self, "queries", tuple(checked_queries(self.queries)))
-        object.__setattr__(self, "adjacency", Adjacency.checked(self.adjacency))
-        for name in ("missing", "other"):
-            object.__setattr__(self, name, checked_redirect(name, getattr(self, name)))
-        object.__setattr__(self, "at_most", checked_bound(self.person, self.at_most))
-        object.__setattr__(self, "grid", checked_grid(self.grid, self.at_most, self.queries))
+        super().__post_init__()
+        self._keep(
+            queries=None if self.queries is None else tuple(checked_queries(self.queries)),
+            at_most=checked_bound(self.person, self.at_most),
+        )
+        self._keep(grid=checked_grid(self.grid, self.at_most, self.queries))
         if self.grid is not None and not self.takes_grid:
             raise ArgumentError(
                 f"`grid` must be left out of {type(self).__name__}, whose noise does not follow it."
@@ -153,7 +144,7 @@ class StatisticsMechanism(
 
     @property
     def _knows_total(self) -> bool:
-        """Whether the number of records is public. Where that of persons is, how many rows each has is not."""
+        """True if the number of records is public. Where that of persons is, how many rows each has is not."""
         return self.adjacency is Adjacency.REPLACE_ONE and self.person is None
 
     @property
@@ -166,19 +157,19 @@ class StatisticsMechanism(
     @property
     @final
     def contribution(self) -> int | None:
-        """How many times as far as a record a person moves the answers: `grid`, or `at_most`; None for records."""
+        """Multiple of a record by which a person moves the answers: `grid`, or `at_most`; None for records."""
         return self.at_most if self.grid is None else self.grid
 
     @property
     @final
     def l1_sensitivity(self) -> int:
-        """How far one neighbour moves one table in L1: 1, or 2 under replace-one; times `contribution`."""
+        """Change of one table by one neighbor in L1: 1, or 2 under replace-one; times `contribution`."""
         return (self.contribution or 1) * (1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2)
 
     @property
     @final
     def l2_sensitivity(self) -> float:
-        """How far one neighbour moves one table in L2: 1, or sqrt(2) rounded up; for persons `contribution` times."""
+        """Change of one table by one neighbor in L2: 1, or sqrt(2) rounded up; for persons `contribution` times."""
         most = self.contribution or 1
         if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             return float(most)
@@ -258,14 +249,7 @@ class StatisticsMechanism(
 
     @final
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StatisticsPlan:
-        specification = ModelSpecification.from_pgmpy(network)
-        if not specification.cliques_declared:
-            raise ModelError(
-                f"{type(self).__name__} must know which tables to measure, but the network declares no cliques; "
-                "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
-            )
-        if not specification.cliques:
-            raise ModelError("the network must have at least one variable, got none; declare one.")
+        specification = self._with_cliques(network)
         if self.person is not None and str(self.person) in map(str, specification.domain.variables):
             raise ArgumentError(
                 f"`person` must name a column that is no declared variable, got {self.person!r}; leave it out of the "
@@ -305,10 +289,8 @@ class StatisticsMechanism(
         if query_noise is not None:
             warn_of_bounds(query_noise)
         plan = StatisticsPlan(
-            specification=specification,
+            **self._declared(specification),
             noise=noise,
-            missing=redirect_codes("missing", self.missing, specification),
-            other=redirect_codes("other", self.other, specification),
             queries=queries,
             query_noise=query_noise,
             of_units=of_units,
@@ -320,12 +302,14 @@ class StatisticsMechanism(
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
         promised = self._promise(plan.specification)
-        if isinstance(promised, PrivacyGuarantee) and promised.adjacency is not self.adjacency:
+        if not isinstance(promised, PrivacyGuarantee):
+            return promised  # None, or what `_promised` refuses
+        if promised.adjacency is not self.adjacency:
             raise PrivacyError(
                 f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
                 f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
             )
-        if isinstance(promised, PrivacyGuarantee) and promised.unit != self.unit:
+        if promised.unit != self.unit:
             given = "given" if self.person is not None else "left out"
             raise PrivacyError(
                 f"{type(self).__name__} must promise for a {self.unit} where `person` is {given}, got a guarantee "
@@ -344,11 +328,8 @@ class StatisticsMechanism(
                 )
             rows = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
         counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other, rows=rows)
-        if self._knows_total and counts.records == 0:
-            raise DataError(
-                "`data` must hold at least one record under replace-one neighbours, where their number is "
-                "public, got none; use add-or-remove-one to protect the number as well."
-            )
+        if self._knows_total:
+            require_records(counts.records)
         if (
             plan.queries is not None
             and counts.records * max(map(largest_weight, plan.of_units or plan.queries)) > LARGEST_ANSWER

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,8 +19,8 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise
+from bayesprivmrf.mechanisms.settings import RecordPlan
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.planning import drowned_queries, drowned_tables
@@ -35,13 +35,10 @@ LARGEST_ANSWER = 2**61
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatisticsPlan:
+class StatisticsPlan(RecordPlan):
     """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
 
-    specification: ModelSpecification
     noise: tuple[NoiseLaw, ...]
-    missing: Mapping[Variable, int]
-    other: Mapping[Variable, int]
     queries: tuple[BoundQuery, ...] | None = None
     query_noise: QueryNoise | None = None
     of_units: tuple[BoundQuery, ...] | None = None
@@ -61,7 +58,7 @@ class StatisticsPlan:
 
     @cached_property
     def is_public_zero(self) -> np.ndarray | None:
-        """Which numbers count impossible cells alone, so that they are zero whatever the records; None for none."""
+        """Mask of the numbers that count impossible cells alone, so that they are zero; None for none."""
         possible = self.specification.possible
         if possible is None or self.queries is None:
             return None if possible is None else ~possible
@@ -166,10 +163,9 @@ def warn_of_width(specification: ModelSpecification) -> None:
     """Say before anything is spent that exact inference from the release will not fit."""
     cost = forecast(specification.cardinalities, specification.scopes)
     if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
-        warnings.warn(
-            f"exact inference in this model will not fit (cliques of {cost.treewidth + 1} variables once "
-            "triangulated): its release can be fitted with inference='loopy' only, an approximation; declare "
-            "fewer or smaller cliques for exact answers.",
-            DeclarationWarning,
-            stacklevel=4,
+        warning = DeclarationWarning(
+            f"exact inference in this model will not fit (it needs cliques of {cost.treewidth + 1} variables)",
+            remedy="fit its release with inference='loopy' only, which approximates, or declare smaller cliques",
+            option="fit its release with `--inference loopy` only, which approximates, or declare smaller cliques",
         )
+        warnings.warn(warning, stacklevel=4)

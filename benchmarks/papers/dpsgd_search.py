@@ -5,25 +5,54 @@ A search within the budget is worse than the default settings in every cell of d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from bayesprivmrf.checks import one_of
+from bayesprivmrf.checks import one_of, positive_finite, probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning import LearnedPotentials
+from bayesprivmrf.learning.gradient_ascent import drawn_noises
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.clipped_ascent import AscentMechanism, AscentPlan, released
-from bayesprivmrf.mechanisms.dpsgd import DPSGD, TRIED
+from bayesprivmrf.mechanisms.dpsgd import DPSGD, AscentPlan, read_possible
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
-from bayesprivmrf.mechanisms.settings import FrozenMapping
+from bayesprivmrf.mechanisms.settings import FrozenMapping, RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import CalibratedNoise, PrivacyGuarantee, calibrated_noise, promised_epsilon
+from bayesprivmrf.planning import Outlay
+from bayesprivmrf.privacy import (
+    Adjacency,
+    CalibratedNoise,
+    PrivacyGuarantee,
+    calibrated_noise,
+    promised_epsilon,
+    require_fine_lattice,
+)
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
+
+
+TRIED = ("steps", "sampling_rate", "clip", "learning_rate", "averaging")
+"""Settings of `DPSGD` that a search may vary."""
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SearchPlan(RecordPlan):
+    """The public part of a search.
+
+    Parameters
+    ----------
+    trials
+        Plan of each trial.
+    epsilon, one_alone
+        Epsilon of everything together, and of the costliest trial by itself, at the mechanism's delta.
+    """
+
+    trials: tuple[AscentPlan, ...]
+    epsilon: float
+    one_alone: float
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -70,7 +99,7 @@ class Trials:
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class DPSGDSearch(AscentMechanism[Trials]):
+class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
     """Run `DPSGD` with every combination of some settings, and release all of it at its true price.
 
     Every trial spends budget, whichever one you keep: the accountant composes all of them.
@@ -99,13 +128,22 @@ class DPSGDSearch(AscentMechanism[Trials]):
     2
     """
 
+    runs_from_file: ClassVar[bool] = False
+
+    adjacency: ClassVar[Adjacency] = Adjacency.ADD_OR_REMOVE_ONE  # type: ignore[misc]
+    epsilon: float
+    delta: float
     grid: Mapping[str, Sequence[Any]]
     covers: Literal["search", "trial"] = "search"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("covers", self.covers, ("search", "trial"), remedy="'search' is honest")
-        object.__setattr__(self, "grid", _checked_grid(self.grid))
+        self._keep(
+            epsilon=positive_finite("epsilon", self.epsilon),
+            delta=probability("delta", self.delta, zero=False),
+            grid=_checked_grid(self.grid),
+        )
         _ = self.trials  # checks every value
 
     @property
@@ -117,31 +155,48 @@ class DPSGDSearch(AscentMechanism[Trials]):
             for values in product(*self.grid.values())
         )
 
-    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> AscentPlan:
+    def _outlays(self, plan: SearchPlan, total: float | None) -> list[Outlay]:
+        """Return the noisy number of records, every ascent, and all together, as `DPSGD` does."""
+        count, *steps = [step for trial in plan.trials for step in trial.outlays(total)]
+        return [count, *steps[::2], Outlay(step="all of this together", epsilon=plan.epsilon)]
+
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> SearchPlan:
         trials = self.trials
         schedules = tuple(trial.schedule for trial in trials)
         if self.covers == "trial":
             alone = [calibrated_noise((schedule,), self.epsilon, self.delta) for schedule in schedules]
             noise = CalibratedNoise(steps=tuple(one.steps[0] for one in alone), count=alone[0].count)
-            spent = promised_epsilon(schedules, noise, self.delta)
-            return self._planned(network, trials, noise, spent, self.epsilon)
-        noise = calibrated_noise(schedules, self.epsilon, self.delta)
-        singles = set(zip(schedules, noise.steps, strict=True))
-        one_alone = max(
-            promised_epsilon((schedule,), replace(noise, steps=(multiplier,)), self.delta)
-            for schedule, multiplier in singles
+            epsilon, one_alone = promised_epsilon(schedules, noise, self.delta), self.epsilon
+        else:
+            noise, epsilon = calibrated_noise(schedules, self.epsilon, self.delta), self.epsilon
+            singles = set(zip(schedules, noise.steps, strict=True))
+            one_alone = max(
+                promised_epsilon((schedule,), replace(noise, steps=(multiplier,)), self.delta)
+                for schedule, multiplier in singles
+            )
+        plans = tuple(
+            trial._planned(network, replace(noise, steps=(multiplier,)), one_alone)
+            for trial, multiplier in zip(trials, noise.steps, strict=True)
         )
-        return self._planned(network, trials, noise, self.epsilon, one_alone)
+        smallest = min(plan.smallest_scale for plan in plans)
+        require_fine_lattice(drawn_noises([plan.ascent for plan in plans]), smallest, epsilon, self.delta)
+        declared = self._declared(plans[0].specification)
+        return SearchPlan(**declared, trials=plans, epsilon=epsilon, one_alone=one_alone)
 
-    def _randomise(self, plan: AscentPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp) -> Trials:
-        total = self._total(plan, exact, source)
-        paths = [ascent.run(exact.codes, exact.counts, total, source) for ascent in plan.ascents]
+    def _guarantee(self, plan: SearchPlan) -> PrivacyGuarantee:
+        return PrivacyGuarantee(epsilon=plan.epsilon, delta=self.delta, adjacency=self.adjacency)
+
+    def _read(self, plan: SearchPlan, data: Any, count: Hashable | None = None) -> CodedRecords:
+        return read_possible(plan, self._records(plan, data, count))
+
+    def _randomise(self, plan: SearchPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp) -> Trials:
+        total = plan.trials[0].total(exact, source)
+        paths = [trial.ascent.run(exact.codes, exact.counts, total, source) for trial in plan.trials]
         assert stamp.guarantee is not None
         return Trials(
             settings=tuple({name: getattr(trial, name) for name in TRIED} for trial in self.trials),
             releases=tuple(
-                released(plan, ascent, path, total, stamp)
-                for ascent, path in zip(plan.ascents, paths, strict=True)
+                trial.released(path, total, stamp) for trial, path in zip(plan.trials, paths, strict=True)
             ),
             guarantee=stamp.guarantee,
             one_alone=replace(stamp.guarantee, epsilon=plan.one_alone),

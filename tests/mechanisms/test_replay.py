@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from typing import Any
 
@@ -223,7 +223,7 @@ def costs(
     """Return what a release costs at a multiple of the budget, and what is promised without it."""
     kind, settings = FOR_COMPARISON.get(name) or (getattr(mechanisms, name), SETTINGS[name])
     settings = settings | case.settings
-    if hasattr(kind, "adjacency"):
+    if "adjacency" in {one.name for one in fields(kind)}:
         settings |= {"adjacency": relation}
     promise = kind(**settings).promise(network := bpm.declare(states=case.states, cliques=case.cliques))
     assert promise.adjacency is relation

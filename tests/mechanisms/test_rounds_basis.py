@@ -11,7 +11,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.select_measure import basis as rounds_basis
+from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.mechanisms.select_measure import rounds, wide_rounds
 from bayesprivmrf.mechanisms.select_measure import size as rounds_size
@@ -170,4 +170,4 @@ def test_little_room_bears_the_forest_first_and_what_fits_later():
     mechanism = SelectMeasure(rho=0.3, maximum_cells=200)
     found = mechanism.release(bpm.declare(states={v: range(3) for v in data}), data, rng=1)
     assert found.details["tables_by_round"][0] == 14
-    assert len(found.details["tables_by_round"]) == len(rounds_plan.ROOM_SHARES)
+    assert len(found.details["tables_by_round"]) == len(rounds_plan.SIZE_SHARES)

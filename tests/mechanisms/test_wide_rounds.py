@@ -17,8 +17,8 @@ from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.learning.rounds import GrowingForest, NoisyTable, fit_tables
 from bayesprivmrf.marginals import forecast, marginal_of
 from bayesprivmrf.mechanisms import SelectMeasure
-from bayesprivmrf.mechanisms.select_measure import basis as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import misfits as pair_misfits
+from bayesprivmrf.mechanisms.select_measure import misfits as rounds_basis
 from bayesprivmrf.mechanisms.select_measure import plan as rounds_plan
 from bayesprivmrf.mechanisms.select_measure import wide_rounds
 from bayesprivmrf.privacy import Adjacency

@@ -12,9 +12,10 @@ from mechanisms.test_dpsgd import QUICK, frame, network
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.mechanisms import DPSGD, clipped_ascent
+from bayesprivmrf.mechanisms import DPSGD, dpsgd
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import CalibratedNoise, promised_epsilon
+from benchmarks.papers import dpsgd_search
 from benchmarks.papers.dpsgd_search import DPSGDSearch, Trials
 
 GRID = {"clip": [0.5, 2.0], "steps": (10, 20), "sampling_rate": [0.5]}
@@ -53,9 +54,10 @@ def test_a_search_whose_trials_each_take_the_budget_states_what_all_of_them_spen
 @pytest.mark.parametrize("covers", ["search", "trial"])
 def test_what_one_trial_promises_pays_for_its_discrete_noise_too(covers, monkeypatch):
     checked = []
-    monkeypatch.setattr(
-        clipped_ascent, "require_fine_lattice", lambda *given: checked.append((given[0], *given[2:]))
-    )
+    for module in (dpsgd, dpsgd_search):
+        monkeypatch.setattr(
+            module, "require_fine_lattice", lambda *given: checked.append((given[0], *given[2:]))
+        )
     grid = {"steps": [5, 20], "sampling_rate": [0.5]}
     found = DPSGDSearch(epsilon=1.0, delta=1e-6, grid=grid, covers=covers).release(network(), frame(9), rng=1)
     cells, epsilon, one_alone = found.releases[0].model.size, found.guarantee.epsilon, found.one_alone.epsilon

@@ -203,9 +203,11 @@ def require_room(evidence: Evidence, draws: int, *, needs_marginals: bool) -> No
         cost = forecast(model.cardinalities, model.scopes)
         if not cost.memory_bytes <= MEMORY:
             raise ModelTooLargeError(
-                f"the log-linear formulation needs exact inference in every step, here with a table of "
-                f"{cost.largest_table:,} cells; use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or "
-                "NaiveMLE(inference='loopy'), or fewer or smaller cliques."
+                "the log-linear formulation needs exact inference in every step, here with a table of "
+                f"{cost.largest_table:,} cells",
+                remedy="use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or "
+                "NaiveMLE(inference='loopy'), or fewer or smaller cliques",
+                option="use `--method cgm --inference loopy`, or fewer or smaller cliques",
             )
         size = Effects.of(model.cardinalities, model.scopes).size
         if not size <= LARGEST_DIMENSION:

@@ -186,8 +186,10 @@ class LatentCounts:
         evidence = gather(releases, takes_bounds=True, population=population)
         if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
             raise ArgumentError(
-                "`fit` integrates over what noise hides, and nothing has any; use NaiveMLE or CGM, or NoiseAwareMAP "
-                "for a prior and an interval; where it tells the number of records alone, pass that as `total=`."
+                "`fit` integrates over what noise hides, and nothing has any",
+                remedy="use NaiveMLE or CGM, or NoiseAwareMAP for a prior and an interval; where it tells the number "
+                "of records alone, pass that as `total=`",
+                option="use `--method naive-mle`",
             )
         source = self._source(releases, population)
         refuse_total_outside(evidence, self.total_range)

@@ -50,7 +50,7 @@ class ByRegressions(SavedMap, ABC):
     @property
     @abstractmethod
     def exposure(self) -> Exposure:
-        """How far one record reaches."""
+        """Exposure of the choices to one record."""
 
     @property
     def bound(self) -> float:

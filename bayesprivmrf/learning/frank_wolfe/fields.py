@@ -30,7 +30,6 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteGaussian
 
-_NONE = np.zeros((0, 2), dtype=np.int64)
 # of the draws that a fit of couplings would make: errors of draws are half of those of sampling
 _DRAWN = 0.25
 _TAIL = 1e-3  # chance that all margins agree and one seems not to
@@ -79,7 +78,7 @@ def singles_plan(cardinalities: tuple[int, ...], law: DiscreteGaussian) -> Measu
     return MeasurementPlan(
         cardinalities=cardinalities,
         form="moments" if set(cardinalities) == {2} else "tables",
-        candidates=_NONE,
+        candidates=np.zeros((0, 2), dtype=np.int64),
         count=0,
         one_way=law,
         two_way=law,

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 FEWEST_STEPS, MOST_VARIABLES = 50, 50
 
 _DRAWS, _ROWS = 60_000, 8_000  # records drawn; different ones up to which all of them are used
-_ROUNDS = 6
+_ROUNDS = 6  # corrections of the couplings at which the path is linearized; arbitrary
 _REPLICATES = 8  # releases that tell what the path leaves out of the mean
 _PRIOR = 0.5  # nats
 _LARGEST_STEP = 0.5  # nats, of a coupling in one round
@@ -62,7 +62,7 @@ _CLOSE, _UNSETTLED = 0.1, 0.5  # root mean square of a round's steps, in the cou
 _FARTHEST = (
     5.0  # of a released coupling from its mean, in its deviations: beyond, there are no linearised limits
 )
-_JITTER = 1e-12
+_JITTER = 1e-12  # added to variances, far below any of them, so that a singular matrix can be solved
 _HALF = 0.5  # records
 
 
@@ -97,7 +97,7 @@ def limits(
 
 
 def settles(learned: LearnedIsing, fitted: PairwiseByPairs, total: float) -> bool:
-    """Whether a release is of the kind, and of the signal, for which the walk is known to first order."""
+    """Return True if a release is of the kind, and of the signal, for which the walk is known to first order."""
     if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
         return False
     if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():

@@ -84,7 +84,7 @@ class MonomialsByRegressions(ByRegressions):
 
     @property
     def exposure(self) -> Exposure:
-        """How far one record reaches."""
+        """Exposure of the choices to one record."""
         return Exposure.of_logistic(self.sets.variables)
 
     @property

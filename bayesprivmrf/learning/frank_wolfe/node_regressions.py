@@ -28,7 +28,7 @@ UNIT = 4096
 _BLOCK = 4000  # records, whose residuals of at most UNIT + 90 add up to less than 2^24
 
 _WORTH_THREADS = 10**7  # products in a step, a tenth of a millisecond's work for each thread to be started
-_LARGEST_SHORT = 2**15 - 1
+_LARGEST_SHORT = 2**15 - 1  # margin that int16 holds
 _TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
 
 

@@ -26,7 +26,7 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
-_STEPS_OF_SOFTMAX = 0.16
+_STEPS_OF_SOFTMAX = 0.16  # factor of `default_steps`; measured, see docs/frank_wolfe.md
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -200,7 +200,7 @@ class PairwiseBySoftmax(PairwiseByRegressions):
 
     @property
     def exposure(self) -> Exposure:
-        """How far one record reaches."""
+        """Exposure of the choices to one record."""
         return Exposure.of_softmax(self.cardinalities)
 
     @property
@@ -251,7 +251,7 @@ class PairwiseByPairs(PairwiseByRegressions):
 
     @property
     def exposure(self) -> Exposure:
-        """How far one record reaches."""
+        """Exposure of the choices to one record."""
         return Exposure.of_pairs(self.cardinalities)
 
     @property

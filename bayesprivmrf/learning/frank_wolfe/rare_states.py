@@ -40,7 +40,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 _POINTS, _PASSES = 257, 4
 _REACH = 8.0  # deviations about the mean, and of the prior about 0, at which a search for quantiles begins
-_TAIL = 1e-7
+_TAIL = 1e-7  # probability left out at each end of the range of integration, far below that of any limit
 _LEAST_INFORMATION = 1e-6  # of the prior's
 _LEAST_SHARE = 1e-100  # of records, in a cell: no division by 0
 

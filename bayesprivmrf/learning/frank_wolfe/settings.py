@@ -11,9 +11,9 @@ from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 
 STEPS_OF_LOGISTIC = 0.11
-"""The factor of `default_steps` for logistic regressions."""
+"""Factor of `default_steps` for logistic regressions; measured, see docs/frank_wolfe.md."""
 
-_FEWEST_STEPS = 10
+_FEWEST_STEPS = 10  # even with much noise, a mean of fewer atoms is coarse; arbitrary
 
 
 def default_steps(

@@ -79,6 +79,7 @@ RANGES = {
 }
 """From where to where the laws were fitted, and by which factor they may be carried beyond."""
 
+# fitted by benchmarks/learning_samples.py
 LAWS = (
     FittedLaw(
         mechanism="SelectMeasure(degree), told one neighbour more than there are",

@@ -10,6 +10,7 @@ from bayesprivmrf.errors import ArgumentError
 
 type Goal = Literal["parameters", "structure"]
 
+# what may be learned: all couplings, or the edges alone
 GOALS = ("parameters", "structure")
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.mechanisms.reading.coding import codings_of, declared_codes
-from bayesprivmrf.mechanisms.reading.eager import in_memory_codes, without_empty_rows
+from bayesprivmrf.mechanisms.reading.coding import codings_of, declared_codes, in_memory_codes
 from bayesprivmrf.mechanisms.reading.frame import (
     column_names,
     frame_of,
@@ -19,13 +18,13 @@ from bayesprivmrf.mechanisms.reading.frame import (
     in_memory,
     match_columns,
 )
-from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts
+from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts, without_empty_rows
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Variable, checked_domain
 from bayesprivmrf.model.tables import IntArray
 
 _DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
-_LARGEST_KEY = 2**62
+_LARGEST_KEY = 2**62  # joint states that 64 bits number
 _MOST_COUNTED = 2**27
 """Largest number of records of a frequency table: mechanisms that draw 8-byte numbers per record then need 3 GiB."""
 

@@ -1,4 +1,4 @@
-"""From a column of labels to codes, without ever reading the states off the data."""
+"""Codes of columns of labels, in memory, without ever reading the states off the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ BREAKS = "bayesprivmrf.breaks"
 """Key of a recoded frame's `attrs`: public breaks by the name of the column that they bin."""
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
-_LARGEST_LOOKUP = 1 << 16
+_LARGEST_LOOKUP = (
+    1 << 16
+)  # entries of a table of whole numbers, which a second cache holds; else they are searched
 # two values of these types are equal only if they are one label
 _EXACT = {str, bytes, int, float, type(None)}
 
@@ -154,6 +156,50 @@ def codings_of(
     ]
 
 
+def in_memory_codes(
+    frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+) -> dict[Variable, np.ndarray]:
+    """Return the codes of each declared column of an eager narwhals frame, by variable."""
+    codes = _polars_text_codes(frame, codings, columns)
+    for coding in codings:
+        if coding.variable not in codes:
+            codes[coding.variable] = coding.encode(frame.get_column(columns[coding.variable]))
+    return codes
+
+
+def _polars_text_codes(
+    frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+) -> dict[Variable, Any]:
+    """Codes of text columns of a Polars frame, all in one query, which Polars runs in parallel."""
+    if not frame.implementation.is_polars():
+        return {}
+    import polars as pl
+
+    native = frame.to_native()
+    text = [c for c in codings if native.schema[columns[c.variable]] in (pl.String, pl.Categorical, pl.Enum)]
+    expressions = []
+    for place, coding in enumerate(text):
+        column, name = pl.col(columns[coding.variable]), str(place)
+        if coding.missing is None and native.get_column(columns[coding.variable]).null_count():
+            raise missing_error(coding)
+        code = {label: position for position, label in enumerate(coding.states) if isinstance(label, str)}
+        labels = list(code)
+        width = {1: pl.UInt8, 2: pl.UInt16}.get(coding.dtype.itemsize, pl.UInt32)
+        found = column.cast(pl.Enum(labels), strict=False).to_physical()
+        if list(code.values()) != list(range(len(labels))):
+            found = found.replace_strict(list(range(len(labels))), list(code.values()), default=None)
+        found = found.cast(width).fill_null(len(coding.states) if coding.other is None else coding.other)
+        if coding.missing is not None:
+            found = pl.when(column.is_null()).then(pl.lit(coding.missing, dtype=width)).otherwise(found)
+        expressions.append(found.alias(name))
+    coded = native.select(expressions)
+    codes = {coding.variable: coded.get_column(str(place)).to_numpy() for place, coding in enumerate(text)}
+    for coding in text:
+        if codes[coding.variable].size and codes[coding.variable].max() == len(coding.states):
+            raise undeclared_error(coding)
+    return codes
+
+
 def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
     """Return codes by variable, where these are declared."""
     if codes is not None and not isinstance(codes, Mapping):
@@ -167,7 +213,7 @@ def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:
-    """Whether a label can be a value of a Boolean column, or else of a column of numbers."""
+    """Return True if a label can be a value of a Boolean column, or else of a column of numbers."""
     if label_key(label)[0]:
         return is_boolean
     return not is_boolean and isinstance(label, Real | Decimal) and abs(label) < np.inf
@@ -214,7 +260,7 @@ def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: 
 
 
 def is_missing(series: Any) -> np.ndarray:
-    """Where an eager narwhals series has no value: null, or NaN in a column of floats."""
+    """Return the mask of missing values of an eager narwhals series: null, or NaN in a column of floats."""
     return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
 
 

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import DataError, ModelError
-from bayesprivmrf.mechanisms.reading.coding import Coding, codings_of
-from bayesprivmrf.mechanisms.reading.eager import count_in_memory, without_empty_rows
+from bayesprivmrf.mechanisms.reading.coding import CHUNK, Coding, codings_of, in_memory_codes
 from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, match_columns
 from bayesprivmrf.mechanisms.reading.lazy import count_where_the_data_is
 from bayesprivmrf.mechanisms.reading.persons import Persons
-from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts
+from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts, without_empty_rows
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.chain import chain_of
 from bayesprivmrf.model.domain import Variable
@@ -111,10 +110,43 @@ def _counted(
         flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
         return ExactCounts(flat=flat, records=records)
     units = None if rows is None else rows.units(data, frame)
-    if isinstance(rows, Counts) and units is not None:  # a row with count 0 holds nobody's values
+    if rows is not None and units is not None and rows.leaves_out_zeros:
         frame, units = without_empty_rows(frame, units)
     flat, records = count_in_memory(specification, frame, codings, columns, units)
     return ExactCounts(flat=flat, records=records)
+
+
+def count_in_memory(
+    specification: ModelSpecification,
+    frame: Any,
+    codings: list[Coding],
+    columns: Mapping[Variable, Any],
+    units: IntArray | None = None,
+) -> tuple[IntArray, int]:
+    """Return the counts of an eager narwhals frame, each row as many times as it has units, and their number."""
+    codes = in_memory_codes(frame, codings, columns)
+    flat = np.zeros(specification.size, dtype=np.int64)
+    for position, clique in enumerate(specification.cliques):
+        start, stop = specification.offsets[position : position + 2]
+        _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop], units)
+    return flat, len(frame) if units is None else int(units.sum())
+
+
+def _add_bins(
+    codes: list[np.ndarray], shape: tuple[int, ...], table: IntArray, units: IntArray | None
+) -> None:
+    """Add each row to its cell, C order, a chunk at a time so that the cells' numbers stay in cache.
+
+    Units are added up as floats, exactly: they are whole numbers of at most 2^53 together.
+    """
+    chunk = max(CHUNK, 4 * table.size)
+    for start in range(0, codes[0].size, chunk):
+        cells = codes[0][start : start + chunk].astype(np.intp)
+        for more, states in zip(codes[1:], shape[1:], strict=True):
+            cells *= states
+            cells += more[start : start + chunk]
+        weights = None if units is None else units[start : start + chunk]
+        table += np.bincount(cells, weights, minlength=table.size).astype(np.int64, copy=False)
 
 
 def refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None:

@@ -11,6 +11,7 @@ from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.readers.text_files import repeated_error
 
+# remedy where the engine's own message is withheld
 _RUN_THE_QUERY = "run the query behind the frame by itself to see it."
 
 

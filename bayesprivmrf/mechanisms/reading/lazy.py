@@ -48,9 +48,7 @@ def count_where_the_data_is(
     schema = frame.collect_schema()
     units: Any = None
     refused: Any = None
-    if isinstance(rows, Counts):
-        frame, units, refused = rows.of_query(data, frame)
-    elif rows is not None:
+    if rows is not None:
         frame, units, refused = rows.of_query(data, frame, list(columns.values()))
     place_of = {coding.variable: place for place, coding in enumerate(codings)}
     parts = []

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import MAXYEAR, MINYEAR, UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 from uuid import UUID
 
 import numpy as np
@@ -17,10 +17,12 @@ from bayesprivmrf.mechanisms.reading.frame import column_names, named_column
 from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import IntArray
 
+# types that can name a person; `_name` gives their values one exact and transitive equality
 _NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
+# types of NumPy, which become Python's
 _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
+# types of pandas, by name, since pandas may not be imported
 _PANDAS = {"Timestamp", "Timedelta", "Period"}
-"""Types that can name a person. `_name` gives their values one exact and transitive equality."""
 
 _NEW = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
 """Names of the columns that a query is given: whose a row is, and the counts that say what is kept of it."""
@@ -40,6 +42,9 @@ class Persons:
         Units that the rows of one person share, each of K counted rows having floor(grid / K); by default a row has
         one unit.
     """
+
+    # a row that is not counted is still somebody's, and an undeclared value in it is refused
+    leaves_out_zeros: ClassVar[bool] = False
 
     column: Hashable
     at_most: int

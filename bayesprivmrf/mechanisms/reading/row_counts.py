@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from bayesprivmrf.model.tables import IntArray
 MOST_RECORDS = 2**53
 """Largest number of records of a frequency table for which sums of its counts are exact as floats."""
 
+# names that R, SPSS and others give to the counts of a frequency table
 _USUAL_NAMES = {"freq", "frequency", "count", "counts", "n"}
 
 
@@ -44,6 +45,9 @@ class Counts:
     most
         Largest number of records of the whole table.
     """
+
+    # a row with count 0 stands for nobody, so that its values are not looked at
+    leaves_out_zeros: ClassVar[bool] = True
 
     column: Hashable
     variables: tuple[Variable, ...]
@@ -94,8 +98,11 @@ class Counts:
             raise self.error()
         return counts
 
-    def of_query(self, data: Any, frame: Any) -> tuple[Any, Any, Any]:
-        """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal."""
+    def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
+        """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal.
+
+        The columns of the declared variables are not needed.
+        """
         import narwhals.stable.v2 as nw
 
         column = self.named(data, frame)
@@ -129,6 +136,12 @@ class Counts:
         )
 
 
+def without_empty_rows(frame: Any, units: IntArray) -> tuple[Any, IntArray]:
+    """Return the rows of an eager narwhals frame that stand for at least one record, and their numbers of records."""
+    held = np.flatnonzero(units)
+    return (frame, units) if held.size == units.size else (frame[held], units[held])
+
+
 def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2) -> None:
     """Warn if an undeclared column has a name that is usual for the counts of a frequency table.
 
@@ -139,9 +152,9 @@ def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2
     names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
     found = [name for name in names if name.lower() in _USUAL_NAMES and name not in declared]
     if found:
-        warnings.warn(
-            f"each row counts as one record, and the column {found[0]!r} is not used. If it says how many records a "
-            "row stands for, pass its name as `count=` here; otherwise drop or rename it.",
-            DeclarationWarning,
-            stacklevel=stacklevel + 1,
+        warning = DeclarationWarning(
+            f"each row counts as one record, and the column {found[0]!r} is not used",
+            remedy="where it says how many records a row stands for, pass its name as `count=` here, or else drop it",
+            option="where it says how many records a row stands for, pass its name as `--count`, or else drop it",
         )
+        warnings.warn(warning, stacklevel=stacklevel + 1)

@@ -4,9 +4,10 @@
 of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. From there on there are two
 forms:
 
-- **adaptive rounds**, without a degree. `select_measure.plan` has what is public, sensitivities and
-  noise; `select_measure.rounds` sees the records, and makes the release. In `bayesprivmrf.learning.rounds`,
-  `tables` has what was let out, `fit` the model, and `solution` the intervals of its marginals;
+- **adaptive rounds**, without a degree. `select_measure.plan` has what is public, sensitivities and noise;
+  `select_measure.rounds` sees the records; `select_measure.released` makes the release. In
+  `bayesprivmrf.learning.rounds`, `tables` has what was let out, `fit` the model, and `solution` the intervals of its
+  marginals;
 - **one choice of pairs**, with a degree. `SelectMeasure._measurements` shares the budget and sets the noise, by the
   sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
   on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
@@ -54,10 +55,14 @@ from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.noise_warning import warn_of_contradiction, warn_without_raising
-from bayesprivmrf.mechanisms.select_measure.forecast import require_room, round_outlays
-from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, SelectRoundsPlan, no_pair, rounds_plan
-from bayesprivmrf.mechanisms.select_measure.released import release_of, said_of
+from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, RoundsPlan, no_pair, rounds_plan
+from bayesprivmrf.mechanisms.select_measure.released import release_of, warning_of
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
+from bayesprivmrf.mechanisms.select_measure.size import (
+    require_memory_of_rounds,
+    require_tables_fit,
+    round_outlays,
+)
 from bayesprivmrf.mechanisms.select_measure.wide_rounds import WideRounds
 from bayesprivmrf.mechanisms.settings import checked_workload
 from bayesprivmrf.model import ModelSpecification
@@ -77,18 +82,15 @@ type Measure = Literal["moments", "tables"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectMeasurePlan(LearningPlan):
-    """The public part of a release, with the map from records to couplings."""
+    """The public part of a release, with the plan of its rounds or, for one choice, the map to couplings."""
 
-    map: CouplingsByMeasurement
+    rounds: RoundsPlan | None = None
+    map: CouplingsByMeasurement | None = None
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SelectMeasure(
-    LearningMechanism[
-        SelectMeasurePlan | SelectRoundsPlan, LearnedIsing | LearnedPairwise | LearnedPotentials
-    ]
-):
+class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedPairwise | LearnedPotentials]):
     r"""Learn a model by choosing the tables about which the records say most, and measuring those alone.
 
     Without a `degree` the analyst has nothing to guess. The mechanism measures single variables first; then, in
@@ -157,7 +159,7 @@ class SelectMeasure(
     def __post_init__(self) -> None:
         super().__post_init__()
         whole_number("maximum_cells", self.maximum_cells, 16)
-        object.__setattr__(self, "workload", checked_workload(self.workload))
+        self._keep(workload=checked_workload(self.workload))
         if self.degree is None:
             if self.measure is not None:
                 raise ArgumentError(
@@ -177,7 +179,7 @@ class SelectMeasure(
 
     @property
     def needs_total(self) -> bool:
-        """Whether a number of records is bought by itself: tables of single variables tell it to the rounds."""
+        """True if a number of records is bought by itself: tables of single variables tell it to the rounds."""
         return self.degree is not None
 
     @property
@@ -189,14 +191,15 @@ class SelectMeasure(
         own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
-    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan | SelectRoundsPlan:
-        if self.degree is None:
-            found = rounds_plan(self, plan)
-            require_room(found.rounds)
-            return found
-        return self._one_choice(plan, self.degree)
+    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan:
+        if self.degree is not None:
+            return plan.extended(SelectMeasurePlan, map=self._one_choice(plan, self.degree))
+        rounds = rounds_plan(plan, self.adjacency, self.workload, self.maximum_cells)
+        require_tables_fit(rounds, plan.specification.domain)
+        require_memory_of_rounds(rounds)
+        return plan.extended(SelectMeasurePlan, rounds=rounds)
 
-    def _one_choice(self, plan: LearningPlan, degree: float) -> SelectMeasurePlan:
+    def _one_choice(self, plan: LearningPlan, degree: float) -> CouplingsByMeasurement:
         specification = plan.specification
         cards = specification.cardinalities
         variables = len(cards)
@@ -212,13 +215,12 @@ class SelectMeasure(
             raise ModelError(
                 "`measure` must be 'tables' where a variable has not two states, got 'moments'; leave it out."
             )
-        _require_room(cards)
+        _require_pairs_fit(cards)
         form: Measure = self.measure or ("moments" if is_binary else "tables")
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
         measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
         measured = replace(measured, rules=plan.merge_rules)
-        fitted = CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
-        return plan.extended(SelectMeasurePlan, map=fitted)
+        return CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
 
     def _measurements(
         self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
@@ -258,9 +260,10 @@ class SelectMeasure(
             selection_scale=scale,
         )
 
-    def _outlays(self, plan: SelectMeasurePlan | SelectRoundsPlan, total: float | None) -> list[Outlay]:
-        if isinstance(plan, SelectRoundsPlan):
+    def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
+        if plan.rounds is not None:
             return round_outlays(plan.rounds, total)
+        assert plan.map is not None
         measured, rho = plan.map.plan, plan.budget.learning
         pairs, choosing = measured.count, measured.selection_scale
         alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
@@ -294,9 +297,11 @@ class SelectMeasure(
         )
         return [*self._total_outlay(plan), single, *([chosen] if choosing is not None else []), joint]
 
-    def _warning(self, plan: SelectMeasurePlan, fitted: FittedCouplings) -> str | None:
-        """Return what a warning says of a release whose couplings noise hides, or that kept none because of it."""
-        measured, total = plan.map.plan, max(fitted.total, 1.0)
+    def _warning(
+        self, plan: SelectMeasurePlan, measured: MeasurementPlan, fitted: FittedCouplings
+    ) -> str | None:
+        """Return a warning about a release whose couplings noise hides, or that kept none because of it."""
+        total = max(fitted.total, 1.0)
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
         also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
@@ -308,36 +313,27 @@ class SelectMeasure(
 
     def _randomise(
         self,
-        plan: SelectMeasurePlan | SelectRoundsPlan,
+        plan: SelectMeasurePlan,
         exact: CodedRecords,
         source: NoiseSource,
         stamp: Stamp,
     ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
-        if isinstance(plan, SelectRoundsPlan):
-            return self._in_rounds(plan, exact, source, stamp)
-        total = self._total(plan, exact, source)
-        assert total is not None
-        measured = select_and_measure(exact.codes, exact.counts, total, plan.map.plan, source)
-        # from here on, only what was let out is looked at
-        fitted = plan.map.fit(measured, total)
-        release = _release(plan, fitted, total, stamp)
-        message = self._warning(plan, fitted)
-        if message is not None:
-            warn_without_raising(message)
-        warn_of_contradiction(release)
-        return release
-
-    @staticmethod
-    def _in_rounds(
-        plan: SelectRoundsPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
-    ) -> LearnedPotentials:
-        """Run the rounds, and return the model and what was measured."""
-        known = exact.records if plan.is_total_public else None
-        kind = WideRounds if plan.rounds.is_wide else Rounds
-        run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
-        run.run()
-        release = release_of(run, plan.specification.domain, stamp)
-        message = said_of(run, plan.specification.domain)
+        if plan.rounds is not None:
+            known = exact.records if plan.is_total_public else None
+            kind = WideRounds if plan.rounds.is_wide else Rounds
+            run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
+            run.run()
+            domain = plan.specification.domain
+            release, message = release_of(run, domain, stamp), warning_of(run, domain)
+        else:
+            total, fitter = self._total(plan, exact, source), plan.map
+            assert total is not None
+            assert fitter is not None
+            measured = select_and_measure(exact.codes, exact.counts, total, fitter.plan, source)
+            # from here on, only what was let out is looked at
+            fitted = fitter.fit(measured, total)
+            release = _release(plan, fitter, fitted, total, stamp)
+            message = self._warning(plan, fitter.plan, fitted)
         if message is not None:
             warn_without_raising(message)
         warn_of_contradiction(release)
@@ -345,7 +341,11 @@ class SelectMeasure(
 
 
 def _release(
-    plan: SelectMeasurePlan, fitted: FittedCouplings, total: float, stamp: Stamp
+    plan: SelectMeasurePlan,
+    fitter: CouplingsByMeasurement,
+    fitted: FittedCouplings,
+    total: float,
+    stamp: Stamp,
 ) -> LearnedIsing | LearnedPairwise:
     """Return couplings, fields, the map that made them, and the noisy numbers as answers to queries: all public."""
     is_binary = all(k == 2 for k in plan.specification.cardinalities)
@@ -355,13 +355,13 @@ def _release(
         "total": fitted.total,
         "total_noise": plan.budget.total,
         "unsupported": fitted.told.unsupported,
-        "details": details_of(fitted, plan.map.plan),
+        "details": details_of(fitted, fitter.plan),
         "coupling_matrix": fitted.coupling_matrix,
         "field_vector": fitted.field_vector,
-        "map": plan.map,
+        "map": fitter,
         "statistics": pair_statistics(
             plan.specification.domain,
-            plan.map.plan,
+            fitter.plan,
             fitted.measured,
             total,
             plan.budget.total,
@@ -381,7 +381,7 @@ def eligible_pairs(specification: ModelSpecification) -> IntArray:
     return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
-def _require_room(cards: tuple[int, ...]) -> None:
+def _require_pairs_fit(cards: tuple[int, ...]) -> None:
     """Refuse a table of all pairs of states that memory would not hold.
 
     Raises

@@ -16,9 +16,8 @@ Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`di
 the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
 
 **Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
-far as exact inference bears the model with them (`select_measure.size`). For more than
-thirty variables `select_measure.wide_rounds` has the candidates; all else is the same.
-Time and memory are forecast apart, from the same plan (`select_measure.forecast`).
+far as exact inference bears the model with them (`select_measure.size`, which also forecasts time and memory). For
+more than thirty variables `select_measure.wide_rounds` has the candidates; all else is the same.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -36,13 +34,10 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
-from bayesprivmrf.mechanisms.select_measure.size import require_tables_fit
+from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
-
-if TYPE_CHECKING:
-    from bayesprivmrf.mechanisms.select_measure.mechanism import SelectMeasure
 
 SINGLES_SHARE = 0.08
 """Share of the budget for single variables."""
@@ -50,9 +45,9 @@ SINGLES_SHARE = 0.08
 ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
 """Share of each round in what the budget has after the single variables; the last spends what is left."""
 
-ROOM_SHARES = (1.0, 0.2, 0.4, 1.0)
-"""Share of the room that the model has left, cells and memory, that each round may fill: what is chosen late is
-chosen best. The first measures a forest, which is small.
+SIZE_SHARES = (1.0, 0.2, 0.4, 1.0)
+"""Share that each round may fill of the cells and memory that the model has left: what is chosen late is chosen best.
+The first measures a forest, which is small.
 
 Rounds of many variables, whose models are nearly forests, have all of it.
 """
@@ -80,9 +75,6 @@ MOST_TRIPLES = 1_000
 """Triples up to which all are candidates after the first round; else those of which two pairs are in the model."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
-
-STEPS = 64
-"""M: a misfit's steps for one record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +110,7 @@ class RoundsPlan:
 
     @property
     def is_wide(self) -> bool:
-        """Whether the rounds are those of `select_measure.wide_rounds`."""
+        """True if the rounds are those of `select_measure.wide_rounds`."""
         is_free = self.inside is None and self.workload is None
         return len(self.declared) > (min(FEW_VARIABLES, MOST_VARIABLES) if is_free else MOST_VARIABLES)
 
@@ -146,15 +138,8 @@ class RoundsPlan:
 
     @property
     def moved(self) -> int:
-        """How many cells of a table a neighbour moves by one: D in records."""
+        """Number of cells of a table that a neighbor moves by one: D in records."""
         return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectRoundsPlan(LearningPlan):
-    """The public part of a release, with the plan of its rounds."""
-
-    rounds: RoundsPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,41 +159,45 @@ class Spending:
         )
 
 
-def rounds_plan(mechanism: SelectMeasure, plan: LearningPlan) -> SelectRoundsPlan:
-    """Check what is public, and return the plan."""
+def rounds_plan(
+    plan: LearningPlan, adjacency: Adjacency, workload: Iterable[Clique] | None, maximum_cells: int
+) -> RoundsPlan:
+    """Return the plan of rounds, after a check of what is public.
+
+    Parameters
+    ----------
+    plan
+        The declaration and the budget.
+    adjacency, workload, maximum_cells
+        Settings of `SelectMeasure`.
+    """
     model = plan.specification
     variables = len(model.cardinalities)
-    if variables > MOST_VARIABLES and (model.cliques_declared or mechanism.workload is not None):
+    if variables > MOST_VARIABLES and (model.cliques_declared or workload is not None):
         raise ModelTooLargeError(
             f"rounds within declared cliques or a `workload` must have at most {MOST_VARIABLES} variables, got "
             f"{variables}; leave those out, so that any pair may be measured, or learn groups of variables apart."
         )
-    singles = sum(model.cardinalities)
-    if singles > _cells(mechanism.maximum_cells, variables):
+    singles, most = sum(model.cardinalities), max(maximum_cells, maximum_cells * variables // MOST_VARIABLES)
+    if singles > most:
         raise ModelTooLargeError(
             f"the tables of single variables have {singles:,} cells, more than `maximum_cells` of "
-            f"{mechanism.maximum_cells:,}; allow more, or merge states."
+            f"{maximum_cells:,}; allow more, or merge states."
         )
     rounds = RoundsPlan(
         declared=model.cardinalities,
         rho=plan.budget.learning,
-        adjacency=mechanism.adjacency,
+        adjacency=adjacency,
         inside=model.scopes if model.cliques_declared else None,
-        workload=_positions(model, mechanism.workload),
-        maximum_cells=_cells(mechanism.maximum_cells, variables),
+        workload=_positions(model, workload),
+        maximum_cells=most,
         memory=_MEMORY,
         rules=plan.merge_rules,
     )
     if not rounds.most_tables:
         raise no_pair()
-    require_tables_fit(rounds, model.domain)
     require_noise(rounds)
-    return plan.extended(SelectRoundsPlan, rounds=rounds)
-
-
-def _cells(maximum: int, variables: int) -> int:
-    """Return the most cells of a model, as many for each hundred variables."""
-    return max(maximum, maximum * variables // MOST_VARIABLES)
+    return rounds
 
 
 def no_pair() -> ModelError:

@@ -1,6 +1,11 @@
 """Release of adaptive rounds: the fitted model on the declared states, all measured tables, and warnings.
 
-Nothing here uses a record: only the released numbers of a finished run are read.
+Nothing here uses a record: only the released numbers of a finished run are read. The release holds the last model,
+and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their order,
+then what was measured again. Intervals rely on this order. A `LearnedPotentials`
+(`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to files; its `solution` is
+that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the noisy numbers are of
+noise alone (`bayesprivmrf.learning.models.noise_alone`).
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     )
 
 
-def said_of(run: Rounds, domain: Domain) -> str | None:
+def warning_of(run: Rounds, domain: Domain) -> str | None:
     """Return the text of a warning about the rounds, from public numbers; None where they were interrupted."""
     if interrupted_by() is not None:
         return None
@@ -68,9 +73,14 @@ def said_of(run: Rounds, domain: Domain) -> str | None:
 
 def _told(run: Rounds) -> Told:
     """Return the evidence on which states have records, from the tables of single variables."""
-    tables = [each.merged(run.merging) for each in run.tables]
-    total, error = number_of_records(tables) if run.total is None else (float(run.total), 0.0)
-    return Told.by(total, error, *single_counts(run.plan.declared, run.tables))
+    return Told.by(*_number_of_records(run), *single_counts(run.plan.declared, run.tables))
+
+
+def _number_of_records(run: Rounds) -> tuple[float, float]:
+    """Return the number of records and its standard error, 0 where the number is public."""
+    if run.total is not None:
+        return float(run.total), 0.0
+    return number_of_records([each.merged(run.merging) for each in run.tables])
 
 
 def _left_out(run: Rounds) -> list[Scope]:
@@ -106,7 +116,7 @@ def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
         **({"merged": merged} if merged else {}),
         "one_way_noise": run.singles[0].law.scale,
         "rho_spent": float(run.filter.spent),
-        NOT_MEASURED: run.apart.at_most(run.fit, merging.groups, run.error_of_total),
+        NOT_MEASURED: run.unmeasured.at_most(run.fit, merging.groups, _number_of_records(run)[1]),
         **stopped_details(),
         **(told.details if status is not Status.DIVERGED else {}),
         **({"left_out": left_out} if left_out else {}),

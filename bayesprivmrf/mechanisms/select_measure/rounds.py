@@ -18,7 +18,7 @@ Shares, sensitivities and laws are those of `select_measure.plan`.
    :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
    with D of the plan. The k-th largest of numbers each of which moves by at most so much moves by no more itself.
    Of a heaviest basis of the candidates, which leaves out pairs that a chain of others says already, it moves by no
-   more either (`select_measure.basis`). So these order statistics of :math:`u_c` less a public
+   more either (`select_measure.misfits`). So these order statistics of :math:`u_c` less a public
    allowance, at several k, are released with discrete Gaussian noise of that sensitivity. The allowance is for the
    noise that measuring k tables would have, and for what the noise on single variables, which is public, makes of
    the misfit (`bayesprivmrf.learning.rounds.single_noise`).
@@ -26,8 +26,8 @@ Shares, sensitivities and laws are those of `select_measure.plan`.
    nothing stands out, and the round ends here; else the largest k whose number is above zero is the number of tables.
 3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
    leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M. A pair
-   across parts that those chosen before it join is no candidate any more. A table that is chosen, but for which the
-   model has no room in this round, is dropped and paid for.
+   across parts that those chosen before it join is no candidate any more. A table that is chosen, but with which the
+   model would be larger than it may be in this round, is dropped and paid for.
    The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not measured. These bounds are
    released (`select_measure.unmeasured`): post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
@@ -40,17 +40,9 @@ Shares, sensitivities and laws are those of `select_measure.plan`.
    measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
    noise are those of step 4; and the filter is charged before it, as before any.
 
-The release holds the last model, and every noisy table as an answer to a query
-(`select_measure.released`): single
-variables first, then the tables of the rounds in their order, then what was measured again. Intervals rely on it. A
-`LearnedPotentials` (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to
-files; its `solution` is that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the
-noisy numbers are of noise alone (`bayesprivmrf.learning.models.noise_alone`).
-
-**More than thirty variables.** `WideRounds` then takes the place of `Rounds`, and of fewer none of its code runs.
-It has other public candidates (pairs across the independent parts of the model, and tables near each other within a
-part), and makes some choices at once (`select_measure.wide_rounds`). Filter, noise, measurements, fit and
-release are this file's.
+Every noisy table is released with the last model (`select_measure.released`). For more than thirty variables
+`WideRounds` takes the place of `Rounds` (`select_measure.wide_rounds`): it has other public candidates, and makes
+some choices at once. Filter, noise, measurements and fit are those of this file.
 """
 
 from __future__ import annotations
@@ -69,20 +61,25 @@ from bayesprivmrf.learning.rounds.fit import (
     carried,
     fit_tables,
     maximal,
-    number_of_records,
     unfinished,
 )
 from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
-from bayesprivmrf.mechanisms.select_measure.basis import basis_scores, ends_across, parts_of, without_subsets
-from bayesprivmrf.mechanisms.select_measure.misfits import expected_counts, misfit
+from bayesprivmrf.mechanisms.select_measure.misfits import (
+    STEPS,
+    basis_scores,
+    ends_across,
+    expected_counts,
+    misfit,
+    parts_of,
+    without_subsets,
+)
 from bayesprivmrf.mechanisms.select_measure.plan import (
-    ROOM_SHARES,
     ROUND_SHARES,
     SINGLES_SHARE,
-    STEPS,
+    SIZE_SHARES,
     RoundsPlan,
     Spending,
     allowance,
@@ -101,9 +98,7 @@ from bayesprivmrf.privacy.filter import PrivacyFilter
 
 STANDS_OUT = (3.0, 1.0)
 """Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
-
-That columns depend at all is to be sure; once they do, a table more costs less than one that is missed.
-"""
+That columns depend at all is to be sure; once they do, a table more costs less than one that is missed."""
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
 # deviations of noise that these fits may be off: between rounds it would be taken for a misfit
@@ -128,11 +123,11 @@ class Rounds:
     fit: RoundFit = field(init=False)
     tables_by_round: list[int] = field(init=False, default_factory=list)
     has_fit: bool = field(init=False, default=False)
-    apart: Unmeasured = field(init=False, default_factory=Unmeasured)
+    unmeasured: Unmeasured = field(init=False, default_factory=Unmeasured)
     failures: int = field(init=False, default=0)
     has_fallen_back: bool = field(init=False, default=False)
     _round_number: int = field(init=False, default=0)
-    _room: float = field(init=False, default=1.0)
+    _most_size: float = field(init=False, default=1.0)
     _kept: dict[Scope, IntArray] = field(init=False, default_factory=dict)
     _largest: tuple[float, float] = field(init=False, default=(0.0, 0.0))
     _last_choice: tuple[int, np.ndarray] | None = field(init=False, default=None)
@@ -188,7 +183,7 @@ class Rounds:
         self._count_singles()
         self._measured([(v,) for v in plan.free], rho, self.singles)
         self.merging = Merging.by(plan.declared, self.singles, plan.rules)
-        self.apart.groups = self.merging.groups
+        self.unmeasured.groups = self.merging.groups
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
         self._use(self._first_fit())
@@ -226,9 +221,7 @@ class Rounds:
 
     def _round(self, rho: float) -> bool:
         """Ask, choose, measure and fit; return whether tables were measured, else their share of rho is left."""
-        if not rho > 0:
-            return False
-        scopes = self._eligible()
+        scopes = self._eligible() if rho > 0 else []
         if not scopes:
             return False
         misfits = self._misfits(scopes)
@@ -236,22 +229,18 @@ class Rounds:
         spent = Spending.of(rho)
         number = self._how_many(scopes, misfits, cells, spent)
         chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
+        asked = Asked(plan=self.plan, fit=self.fit, scopes=scopes, cells=cells, spent=spent)
         if not chosen:  # nothing stands out, or none of it fits
-            bound_by_count(
-                self.apart, self._asked(scopes, cells, spent), self._of_noise(scopes), *self._largest
-            )
+            bound_by_count(self.unmeasured, asked, self._of_noise(scopes), *self._largest)
             return False
         is_last = self._round_number == len(ROUND_SHARES)
-        self._measure(chosen, self.filter.left if is_last else spent.measuring)
+        rho_of_tables = self.filter.left if is_last else spent.measuring
+        beside = self._beside(chosen, rho_of_tables)
+        self._measured([*chosen, *beside], rho_of_tables, self.measured, self.again)
         self.tables_by_round.append(len(chosen))
-        bound_by_choice(
-            self.apart, self._asked(scopes, cells, spent), number, self._last_choice, self.measured
-        )
+        bound_by_choice(self.unmeasured, asked, number, self._last_choice, self.measured)
         self._refit()
         return True
-
-    def _asked(self, scopes: list[Scope], cells: IntArray, spent: Spending) -> Asked:
-        return Asked(plan=self.plan, fit=self.fit, scopes=scopes, cells=cells, spent=spent)
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
         """Return how far the model is from each table: sensitive."""
@@ -265,12 +254,12 @@ class Rounds:
         if self.plan.workload is None and self._round_number == 1:
             found = [c for c in found if len(c) == 2]
         inside, taken = [set(scope) for scope in self.fit.effects.scopes], self.size.share(model)
-        self._room = taken + ROOM_SHARES[self._round_number - 1] * max(1 - taken, 0.0)
+        self._most_size = taken + SIZE_SHARES[self._round_number - 1] * max(1 - taken, 0.0)
         return [c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])]
 
     def _bears(self, scopes: Sequence[Scope]) -> bool:
-        """Whether the model has room for these scopes in this round."""
-        return self.size.bears(scopes, self._room)
+        """Return True if a model of these scopes is within the size that it may have in this round."""
+        return self.size.bears(scopes, self._most_size)
 
     def _ends(self, scopes: Sequence[Scope], chosen: Sequence[Scope] = ()) -> IntArray:
         """Return the parts of the model that pairs join; of a workload every table counts by itself."""
@@ -352,11 +341,8 @@ class Rounds:
             eligible[place] = False
         return chosen
 
-    def _measure(self, chosen: Sequence[Scope], rho: float) -> None:
-        """Measure the chosen tables, and beside them again those of variables that are hardly known."""
-        self._measured([*chosen, *self._beside(chosen, rho)], rho, self.measured, self.again)
-
     def _beside(self, chosen: Sequence[Scope], rho: float) -> list[Scope]:
+        """Return the variables to measure again beside chosen tables, because they are hardly known."""
         return self._single_noise().worth_repeating(len(chosen), self.plan.moved / (2 * rho))
 
     def _measured(
@@ -412,9 +398,3 @@ class Rounds:
                 off=math.inf,  # what it was off is of another objective, without the newest tables
             )
         self.fit = found
-
-    @property
-    def error_of_total(self) -> float:
-        """Standard error of the number of records by the tables; 0 where it is public."""
-        merged = [each.merged(self.merging) for each in self.tables]
-        return 0.0 if self.total is not None else number_of_records(merged)[1]

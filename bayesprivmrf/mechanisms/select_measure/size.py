@@ -1,28 +1,77 @@
-r"""What exact inference bears of a model learned in rounds, and which tables it bears whatever is merged.
+r"""Size of a model learned in rounds: what exact inference bears, and what time and memory a release takes.
 
 **A table that never fits.** Merging makes long columns shorter, which only noisy answers decide. A variable of one
 group is in no table, so that a table of k variables of several states, if it is measured with all of them, has at
 least two groups of each: :math:`2^k` cells, beside two of each other variable by itself. A model on its declared
 states has the cells of the declared table whatever is merged. If such a model is beyond the limits, the table that
 was asked for is not measured whatever the answers are: it is refused before data are read, and before a charge.
+
+**Time and memory** are forecast from public sizes alone: variables, states, and a number of records.
+The work is a sum of few products of these sizes, each times a constant: processor seconds of one core, measured as
+docs/benchmarks.md says ("Many columns"). What is not known beforehand is assumed to have a typical value (pairs that
+are near, steps of a fit). The model is assumed to grow from a forest to the cells that its rounds allow; that of many
+variables grows to half of them. A forecast of time is within a factor of about three. The memory is an upper bound,
+except for the memory of the data frame itself.
+
+The last fit learns prior scales (`bayesprivmrf.learning.rounds.learned_scales`) if the model has at most
+`DENSE_LIMIT` coordinates d. Each of its renewals takes :math:`d + 50` products of the covariance, each of which
+passes over all configurations or over the cells of the model, and factors d × d matrices. As d is not known
+beforehand, it is taken as six tenths of the coordinates of all single variables, pairs and triples, and at most as
+the number of cells of the model.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
+from typing import Any
 
+from bayesprivmrf.audit import Choices, Sums
+from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.effects_fit.moments import Scope
-from bayesprivmrf.marginals import array_forecast
+from bayesprivmrf.inference.effects_fit.moments import MOST_CONFIGURATIONS, Scope
+from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
+from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, array_forecast
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
+from bayesprivmrf.mechanisms.select_measure.plan import (
+    ROUND_SHARES,
+    SINGLES_SHARE,
+    RoundsPlan,
+    Spending,
+    choice_scale,
+    counting_law,
+    numbers_of_tables,
+    singles_law,
+    tables_law,
+)
 from bayesprivmrf.model import Domain
+from bayesprivmrf.planning import Outlay
 
-if TYPE_CHECKING:
-    from bayesprivmrf.mechanisms.select_measure.plan import RoundsPlan
+_PAIR_RECORD = 0.4e-9  # seconds: one record counted into one table
+_PAIR = 2e-5  # one pair scored against independence, counted in a basis, and looked at by choices
+_NEAR = 3e-5  # one near pair: the model's table, and its comparison
+_NOISE = 16e-6  # one cell of secure noise
+_FIT = 90e-9  # one cell of the model in one step of a fit
+_STEPS = {True: 60, False: 150}  # of a fit after a round, mostly: of many variables, and of few
+_LAST_STEPS = {True: 20, False: 500}  # of the last fit, mostly
+_FILLED = {True: 0.5, False: 0.05}  # typical share of the allowed cells that the last model has
+_ROUND = 0.1  # seconds of a round with few variables
+_TYPICAL_COORDINATES = (
+    0.6  # of the effects of up to three variables, the share in the last model; 0.4 to 1 were seen
+)
+# one product of the last fit, one configuration in it, and one entry of d³ in each renewal's factors
+_PRODUCT, _CONFIGURATION, _FACTOR = 3e-5, 1.3e-8, 5e-10  # seconds
+_SEARCH = 50  # products of the search in one renewal
+# one pair of a model of few variables, by variables: whether the model bears it, and its table
+_PLANNED = 1.5e-4
+
+_PROGRAM = 350 << 20  # bytes: the program itself, and the libraries that it loads
+_OF_PAIR, _OF_CELL, _OF_CODE = 300, 1000, 4  # bytes: a pair, a cell of the model, a value of a record
 
 
 class Size:
@@ -49,7 +98,7 @@ class Size:
         )
 
     def bears(self, scopes: Sequence[Scope], share: float = 1.0) -> bool:
-        """Whether a model of these scopes is within a share of the size."""
+        """Return True if a model of these scopes is within a share of the size."""
         return self._most <= share or self.share(scopes) <= share
 
     def share(self, scopes: Sequence[Scope]) -> float:
@@ -101,3 +150,142 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
             f"`workload` must have tables that a model of {most} bears, got one of {len(scope)} variables ({names}), "
             f"which has at least {cells:,} cells however states are merged; {remedy}, or ask for smaller tables."
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The time and memory that a step takes.
+
+    Parameters
+    ----------
+    seconds
+        Seconds of one processor core.
+    memory
+        Bytes held at once, at most.
+    """
+
+    seconds: float
+    memory: int
+
+
+def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
+    """Return a forecast of each step: single variables, then each round, the last with the last fit.
+
+    Parameters
+    ----------
+    plan
+        What is public.
+    records
+        A public number of records, or a guess of it.
+    """
+    variables = len(plan.free)
+    states = sum(plan.declared[v] for v in plan.free)
+    tables = plan.workload or ()
+    pairs = math.comb(variables, 2) if not tables else len(tables)
+    cells_of_tree = states**2 / max(variables, 1)
+    model = min(plan.maximum_cells, math.prod(plan.declared))
+    width = 1 if max(plan.declared) <= 256 else 2
+    memory = _PROGRAM + _OF_CODE * width * records * len(plan.declared) + _OF_PAIR * pairs + _OF_CELL * model
+    counted = _PAIR_RECORD * records
+    noise = _NOISE * min(model, 2 * cells_of_tree)
+    found = [Forecast(seconds=states * _NOISE + 20 * counted * variables, memory=int(memory))]
+    for number in range(1, len(ROUND_SHARES) + 1):
+        if plan.is_wide:
+            asked = pairs * (counted + _PAIR) if number == 1 else _near_pairs(plan, pairs) * (counted + _NEAR)
+        else:
+            asked = pairs * (10 * counted + _PLANNED * variables)
+        steps = _STEPS[plan.is_wide] + (_LAST_STEPS[plan.is_wide] if number == len(ROUND_SHARES) else 0)
+        share = _FILLED[plan.is_wide] * (number - 1) / (len(ROUND_SHARES) - 1)
+        forest = min(cells_of_tree, model)
+        cells = forest + share * (model - forest)
+        fitting = steps * _FIT * cells + (_scales(plan, cells) if number == len(ROUND_SHARES) else 0.0)
+        found.append(Forecast(seconds=_ROUND + asked + noise + fitting, memory=int(memory)))
+    return found
+
+
+def _scales(plan: RoundsPlan, cells: float) -> float:
+    """Return the seconds in which the last fit learns its scales; 0 if the model is likely too large for that."""
+    free = [plan.declared[v] - 1 for v in plan.free]
+    one, two, three = (sum(k**power for k in free) for power in (1, 2, 3))
+    triples = (one**3 - 3 * one * two + 2 * three) / 6  # elementary symmetric sums of K - 1
+    size = min(_TYPICAL_COORDINATES * (one + (one**2 - two) / 2 + triples), cells)
+    if scopes := plan.workload or plan.inside:  # no effect reaches beyond them
+        size = min(size, one + sum(math.prod(plan.declared[v] for v in scope) for scope in scopes))
+    if size > DENSE_LIMIT:
+        return 0.0
+    configurations = math.prod(plan.declared)
+    each = _FIT * cells if configurations > MOST_CONFIGURATIONS else _CONFIGURATION * configurations
+    return RENEWALS * ((size + _SEARCH) * (_PRODUCT + each) + _FACTOR * size**3)
+
+
+def require_memory_of_rounds(plan: RoundsPlan, records: float = 0.0) -> None:
+    """Refuse a release that would not fit in memory, before anything is read.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The forecast is above the limit; the error states it.
+    """
+    what = f"rounds over {len(plan.free):,} variables{_beside(records)}"
+    remedy = "set a smaller `maximum_cells`, or learn groups of variables apart"
+    needed = max(step.memory for step in forecast_rounds(plan, records))
+    require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)
+
+
+def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
+    """Return the steps; what a round measures waits for the answers before it.
+
+    Its noise is that of as many tables as would join all variables. With a number of records there is a forecast
+    of time and memory as well, and what is too large is refused.
+    """
+    law = singles_law(plan)
+    forecasts: list[dict[str, Any]] = [{} for _ in range(len(ROUND_SHARES) + 1)]
+    if total is not None:
+        require_memory_of_rounds(plan, total)
+        forecasts = [
+            {"seconds": step.seconds, "memory_bytes": step.memory} for step in forecast_rounds(plan, total)
+        ]
+    alone = SINGLES_SHARE * plan.rho
+    found = [
+        Outlay(
+            step="each variable by itself",
+            rho=alone,
+            count=len(plan.declared),
+            noise_sd=law.standard_deviation,
+            draws=(Sums(law=law, copies=len(plan.free) * plan.moved),),
+            **forecasts[0],
+        )
+    ]
+    tables = min(max(len(plan.free) - 1, 1), plan.most_tables)
+    left = plan.rho - alone
+    for number, share in enumerate(ROUND_SHARES, start=1):
+        rho = min(share * (plan.rho - alone), left)
+        rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
+        noise = tables_law(plan, Spending.of(rho).measuring, tables).standard_deviation
+        step = f"round {number}: how many tables, which, and these (noise of {tables})"
+        draws = _round_draws(plan, rho)
+        found.append(Outlay(step=step, rho=rho, noise_sd=noise, draws=draws, **forecasts[number]))
+    return found
+
+
+def _round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
+    """Return what a round draws at most, for an audit: as though each table of declared states stood out."""
+    spent, most = Spending.of(rho), plan.most_tables
+    numbers = len(numbers_of_tables(most))
+    scale = choice_scale(plan, spent.choosing / most)
+    return (
+        Sums(law=counting_law(plan, spent.counting, numbers), copies=numbers, shift=plan.moved * STEPS),
+        Choices(scale=scale, score_range=plan.largest_change, copies=most),
+        Sums(law=tables_law(plan, spent.measuring, most), copies=most * plan.moved),
+    )
+
+
+def _beside(records: float) -> str:
+    return f" and about {records:,.0f} records" if records else ""
+
+
+def _near_pairs(plan: RoundsPlan, pairs: int) -> float:
+    """Return about how many pairs are near in a later round."""
+    mean = sum(plan.declared) / len(plan.declared)
+    steps = plan.maximum_cells / 64 / mean**3  # cliques between the two
+    return min(pairs, len(plan.free) * (1 + 6 * steps))

@@ -15,8 +15,8 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds.fit import RoundFit
 from bayesprivmrf.learning.rounds.tables import MeasuredTable
 from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
+from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.mechanisms.select_measure.plan import (
-    STEPS,
     RoundsPlan,
     Spending,
     allowance,
@@ -42,16 +42,16 @@ class Asked:
 
 
 def bound_by_count(
-    apart: Unmeasured, asked: Asked, of_noise: IntArray, largest: float, deviation: float
+    bounds: Unmeasured, asked: Asked, of_noise: IntArray, largest: float, deviation: float
 ) -> None:
     """Keep the bounds of a round that chose nothing, from the noisy largest misfit beyond its allowance, steps."""
     if not asked.plan.is_wide:
         allowed = asked.allowed(1, 1.5) + of_noise / STEPS
-        apart.by_count(asked.fit, asked.scopes, allowed, largest / STEPS, deviation / STEPS)
+        bounds.by_count(asked.fit, asked.scopes, allowed, largest / STEPS, deviation / STEPS)
 
 
 def bound_by_choice(
-    apart: Unmeasured,
+    bounds: Unmeasured,
     asked: Asked,
     number: int,
     last: tuple[int, np.ndarray] | None,
@@ -61,7 +61,7 @@ def bound_by_choice(
 
     Parameters
     ----------
-    apart
+    bounds
         Collection of bounds, which is updated.
     asked
         The round, with the model before its tables.
@@ -76,7 +76,7 @@ def bound_by_choice(
         return
     (place, was_left), allowed = last, asked.allowed(number, 1.0)
     left = np.flatnonzero(was_left).tolist()
-    apart.by_choice(
+    bounds.by_choice(
         asked.fit,
         [asked.scopes[k] for k in left],
         allowed[left],

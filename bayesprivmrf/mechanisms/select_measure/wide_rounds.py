@@ -27,12 +27,13 @@ from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.learning.rounds.junction import GrowingForest
 from bayesprivmrf.learning.rounds.single_noise import SingleNoise
 from bayesprivmrf.mechanisms.select_measure.misfits import (
+    STEPS,
     expected_counts,
     independent_misfits,
     misfit,
     pair_misfits,
 )
-from bayesprivmrf.mechanisms.select_measure.plan import STEPS, Spending, allowance, tables_law
+from bayesprivmrf.mechanisms.select_measure.plan import Spending, allowance, tables_law
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
@@ -60,14 +61,14 @@ class WideRounds(Rounds):
         cards, plan = self.merging.cardinalities, self.plan
         self.forest = forest = GrowingForest(cards, effects.scopes)
         self._expected.clear()
-        room = plan.maximum_cells - forest.cells
+        left = plan.maximum_cells - forest.cells
         free = [v for v, k in enumerate(cards) if k > 1]
         parts = forest.parts.tolist()
         across = [
-            (u, v) for u, v in combinations(free, 2) if parts[u] != parts[v] and cards[u] * cards[v] <= room
+            (u, v) for u, v in combinations(free, 2) if parts[u] != parts[v] and cards[u] * cards[v] <= left
         ]
         within, costs = [], [cards[u] * cards[v] for u, v in across]
-        reach = min(room, plan.maximum_cells // NEAR)
+        reach = min(left, plan.maximum_cells // NEAR)
         for pair, cost, table in forest.near(effects, beta, reach):
             if table.size <= plan.maximum_cells:
                 within.append(pair)
@@ -109,8 +110,7 @@ class WideRounds(Rounds):
         chosen: list[Scope] = []
         most, share = math.ceil(number / BATCHES), spent.choosing / number
         while number > 0:
-            room = self.plan.maximum_cells - self.forest.cells
-            eligible &= self._costs <= room
+            eligible &= self._costs <= self.plan.maximum_cells - self.forest.cells
             eligible[:across] &= np.not_equal(*self.forest.parts[ends].T)
             left = np.flatnonzero(eligible)
             batch = min(most, number, left.size)
@@ -129,7 +129,7 @@ class WideRounds(Rounds):
         return self._bearable(chosen)
 
     def _takes(self, scope: Scope) -> bool:
-        """Whether a table fits next to those before it; the forest then holds it."""
+        """Return True if a table fits next to those before it; the forest then holds it."""
         if self.forest.holds(scope):
             return True
         u, v = scope

@@ -240,7 +240,9 @@ def warn_of(diagnosis: Diagnosis) -> None:
     """One `SamplingWarning` for a sampling with problems."""
     if diagnosis.problems:
         text = "; ".join(diagnosis.problems)
-        warnings.warn(f"{text}. `posterior.stats` has the numbers.", SamplingWarning, stacklevel=4)
+        warning = SamplingWarning(f"{text}. `posterior.stats` has the numbers.")
+        warning.at_command_line = f"{text}.".replace("`draws` and `tune`", "`--draws`")
+        warnings.warn(warning, stacklevel=4)
 
 
 def _status(evidence: Evidence, *, broken: bool, slow: bool, interrupted: bool) -> Status:
