@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
 from bayesprivmrf.inference.criticism.misfit import misfit_of
@@ -94,7 +96,9 @@ def learned_contradictions(
 ) -> tuple[tuple[str, ...], dict[str, float]]:
     """Return the contradiction of a learned fit with the measurements behind it in words, and the test results.
 
-    The estimate itself is judged, by the noise alone, because its cliques are those that were measured.
+    The estimate itself is judged, because its cliques are those that were measured. It contradicts them where it is
+    farther from them than noise and the sampling of N records explain: it is an estimate of the population, so that
+    a prior or a tolerance that moves it by less is no contradiction.
 
     Parameters
     ----------
@@ -103,12 +107,15 @@ def learned_contradictions(
     marginals
         The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
     """
-    misfit = misfit_of_tables(evidence, evidence.total * evidence.gathered(marginals))
+    mean = evidence.gathered(marginals)
+    second = mean if evidence.matrix is None else evidence.matrix.power(2) @ marginals
+    sampling = evidence.total * evidence.rows_of_one * np.maximum(second - mean**2, 0.0)
+    misfit = misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
     if misfit is None:
         return (), {}
     told = (
-        f"the release contradicts the fit: its numbers are farther from those of the fit than the noise explains "
-        f"({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; fit "
+        "the release contradicts the fit: its numbers are farther from those of the fit than noise and sampling "
+        f"explain ({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; fit "
         "`statistics` by NoiseAwareMAP() or LatentCounts()"
     )
     return ((told,) if misfit.is_real else ()), misfit.stats
