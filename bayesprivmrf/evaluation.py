@@ -117,7 +117,7 @@ def holdout_log_likelihood(
     if counts.records == 0:
         raise ArgumentError("`data` must hold at least one record to evaluate on, got none.")
     if isinstance(judged, Posterior):
-        from bayesprivmrf.inference.posterior.results.predictive import log_predictive
+        from bayesprivmrf.inference.posterior.results.draws import log_predictive
         from bayesprivmrf.mechanisms.reading.coded import read_records
 
         with warnings.catch_warnings(

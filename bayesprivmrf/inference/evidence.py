@@ -16,7 +16,7 @@ from bayesprivmrf.errors import (
     ModelError,
     ModelTooLargeError,
 )
-from bayesprivmrf.inference.agreement import agreed_total
+from bayesprivmrf.inference.criticism.agreement import agreed_total
 from bayesprivmrf.inference.given_releases import (
     CONTRADICTION,
     checked_releases,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
     from bayesprivmrf.inference.evidence import Evidence
+    from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 
 _NETWORK_ERROR = 1e-9
 """Probability that a network's factors may miss a marginal by."""
@@ -93,6 +94,10 @@ class Solution(Card):
     def _evidence(self) -> Evidence | None:
         """Evidence of the fit: the measurements, where the fit keeps them."""
         return None
+
+    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
+        """Return a function of a chain with its bounds, none for a point estimate."""
+        return asked.without_bounds(self.marginals.flat)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

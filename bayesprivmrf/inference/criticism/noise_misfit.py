@@ -18,9 +18,9 @@ least T from below. Noise below half a record counts as that much, because fits 
 Their *estimate* is judged. It is an estimate of the population, which a prior and the tolerance of a search may move
 from these records by less than another sample would differ. So what is left is compared with noise and sampling
 together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` becomes :math:`D_i + S_i`, and
-:math:`b_i` becomes :math:`E|η_i + \sqrt{S_i} Z|` (`bayesprivmrf.inference.discrepancy`). Then each term of T has the
-same mean as before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals
-covered at their level (`tests/learning/test_merged_states.py`).
+:math:`b_i` becomes :math:`E|η_i + \sqrt{S_i} Z|` (`expected_residual`). Then each term of T has the same mean as
+before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals covered at their
+level (`tests/learning/test_merged_states.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc
 
-from bayesprivmrf.inference.discrepancy import expected_residual
+from bayesprivmrf.inference.criticism.discrepancy import expected_residual
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import minimize

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,15 +32,15 @@ class Verdict:
     problems
         One sentence for each problem, with its remedy.
     stats
-        Numbers for `Solution.stats`. ``margin_tail`` is the p-value of the worst disagreement among numbers that
-        were measured more than once. ``misfit`` is the distance of the model's misfit above its mean, in standard
-        deviations, and ``misfit_tail`` its p-value, which is an upper bound for free potentials. Each is present
-        where a contradiction is possible.
+        Entries of `Solution.stats`: those of `totals`, and test results. ``margin_tail`` is the p-value of the worst
+        disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
+        above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
+        potentials. Each is present where a contradiction is possible.
     """
 
     status: Status
     problems: tuple[str, ...]
-    stats: Mapping[str, float]
+    stats: Mapping[str, Any]
 
 
 def verdict(
@@ -67,7 +68,31 @@ def verdict(
                 *problems,
                 "loopy belief propagation does not converge here; fit with inference='exact'",
             )
-    return Verdict(status=Status.NOT_TRUSTED if problems else status, problems=problems, stats=stats)
+    return Verdict(
+        status=Status.NOT_TRUSTED if problems else status,
+        problems=problems,
+        stats=totals(evidence) | stats,
+    )
+
+
+def totals(evidence: Evidence) -> dict[str, Any]:
+    """Return entries of `Solution.stats`: the number of records, restrictions of the model, guarantees."""
+    found: dict[str, Any] = {
+        "total": evidence.total,
+        "estimated_total": evidence.estimated_total,
+        "total_standard_error": evidence.total_standard_error,
+    }
+    if restricted := restrictions(evidence.specification):
+        found["model"] = restricted
+    if evidence.wave_totals:
+        found["wave_totals"] = list(evidence.wave_totals)
+    if evidence.rows_of_one > 1:
+        found["rows_of_one_person"] = evidence.rows_of_one
+    if evidence.is_weighed:
+        found["rests_on"] = (
+            "one row drawn from each person, whose K rows weigh 1/K: each person counts as one record"
+        )
+    return found | ({"guarantees": evidence.guarantees} if evidence.guarantees else {})
 
 
 def contradictions(

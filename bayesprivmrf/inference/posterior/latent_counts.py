@@ -15,8 +15,9 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
+from bayesprivmrf.inference.criticism.alarms import raise_alarms
+from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
-from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.choice import Choice
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.nuts.clock import Clock
@@ -25,7 +26,6 @@ from bayesprivmrf.inference.posterior.nuts.sampling import (
     draw_posterior,
     prior_as_sampled,
 )
-from bayesprivmrf.inference.posterior.results.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior

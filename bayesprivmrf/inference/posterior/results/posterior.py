@@ -11,25 +11,29 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
-from bayesprivmrf.checks import generator, one_of, probability, whole_number
+from bayesprivmrf.checks import generator, require, whole_number
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.asked_queries import refuse_given
+from bayesprivmrf.inference.asked import asked_of, coverage
 from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions, variable_marks
+from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.limits import limits_of_draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.results.checks import edge_presence, predictive_check
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.intervals import (
+from bayesprivmrf.inference.posterior.results.quantities import (
     THINNED,
     PosteriorIntervals,
+    Quantity,
+    draws_of,
+    prior_mark,
     refuse_sums_alone,
 )
-from bayesprivmrf.inference.posterior.results.quantities import Quantity, draws_of
-from bayesprivmrf.inference.posterior.results.saving import save_posterior
-from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, summary_of
+from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, edge_presence, summary_of
 from bayesprivmrf.inference.posterior.results.synthetic import records_of
+from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
@@ -208,18 +212,25 @@ class Posterior(Card):
         ArgumentError
             A query was asked for given some states.
         """
-        one_of("of", of, ("population", "records"))
+        beside = ", and `quantity` any function of a draw"
+        asked = asked_of(self._evidence, variables, prob, of, given, beside=beside)
         refuse_sums_alone(self._draws, of, self._formulation.name)
-        asked = self._intervals(prob, of)
-        if isinstance(variables, Query):
-            refuse_given(given)
-            return asked.of_query(variables)
-        return asked.of_variables(variables, given)
+        return self._intervals.of(asked)
 
-    def _intervals(self, prob: float, of: Literal["population", "records"]) -> PosteriorIntervals:
-        evidence, draws = self._evidence, self._draws
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        return PosteriorIntervals(evidence=evidence, draws=draws, status=self.status, prob=prob, of=of)
+    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
+        """Return a function of a chain with its bounds, by quantiles of the draws."""
+        flat = self._draws.finished.marginals
+        parts = asked.part(flat)
+        drawn = asked.function(parts)
+        ends = (0.0, 1.0) if asked.is_share else (-np.inf, np.inf)
+        shared = self.specification.shares_transitions
+        center = parts.mean(axis=(0, 1)) if shared else asked.part(flat.mean(axis=(0, 1)))
+        marks = (prior_mark(self._draws, drawn),)
+        return Bounds(asked.function(center), *limits_of_draws(drawn, prob, ends), marks)
+
+    @property
+    def _intervals(self) -> PosteriorIntervals:
+        return PosteriorIntervals(evidence=self._evidence, draws=self._draws)
 
     def probability(
         self,
@@ -254,18 +265,16 @@ class Posterior(Card):
         import xarray as xr
 
         model, draws = self.specification, self._draws
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         event = coded_states(model.domain, "states", states)
         condition = conditions(model.domain, given, [*event])
-        if not event:
-            raise ModelError("`states` must name at least one variable, got none.")
+        require(event, "states", "name at least one variable", "none", error=ModelError)
         if parent(model.scopes, [*event, *condition]) is None:
             drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
         else:
             cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
             drawn = xr.DataArray(cell, dims=("chain", "draw"))
         marks = variable_marks(self._evidence, [*event, *condition])
-        return self._intervals(prob, "population").of_draws(drawn, marks, (0.0, 1.0))
+        return self._intervals.of_draws(drawn, coverage(prob), marks, (0.0, 1.0))
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -298,8 +307,8 @@ class Posterior(Card):
 
             posterior.quantity(odds_ratio)
         """
-        asked = self._intervals(prob, "population")
-        return asked.of_draws(draws_of(self._draws, function, draws), function_marks(self._evidence))
+        prob, marks = coverage(prob), function_marks(self._evidence)
+        return self._intervals.of_draws(draws_of(self._draws, function, draws), prob, marks)
 
     def summary(self, prob: float = 0.9) -> PosteriorSummary:
         """How the sampling ended, what is wrong with it, the records, the prior and the mixing, in one screen.
@@ -317,7 +326,7 @@ class Posterior(Card):
             numbers that were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`,
             `ess_bulk` and `ess_tail` of all that the sampler moved; `seconds`.
         """
-        return summary_of(self, probability("prob", prob, zero=False, remedy="0.9 is for 90 %"))
+        return summary_of(self, coverage(prob))
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Edges by the probability that they are stronger than a threshold.

@@ -51,7 +51,7 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import is_noisy
 from bayesprivmrf.inference.posterior.results.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.posterior.results.quantities import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
