@@ -18,7 +18,6 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.inference.criticism.agreement import agreed_total
 from bayesprivmrf.inference.given_releases import (
-    CONTRADICTION,
     checked_releases,
     most_rows_of_one,
     pooled_total,
@@ -29,6 +28,7 @@ from bayesprivmrf.inference.waves import public_totals, wave_queries, wave_speci
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
+from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics

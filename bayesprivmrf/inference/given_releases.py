@@ -9,11 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, GuaranteeWarning, ModelError
-from bayesprivmrf.noise.base import check_kernel
+from bayesprivmrf.noise.base import CONTRADICTION, check_kernel
 from bayesprivmrf.release import NoisyStatistics, Released
-
-CONTRADICTION = 8.0
-"""Standard errors between two totals beyond which they are not of one population."""
 
 
 def checked_releases(

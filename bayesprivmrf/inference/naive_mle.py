@@ -17,7 +17,7 @@ from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_sh
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.transitions.naive import (
+from bayesprivmrf.inference.transitions.mode import (
     exact_transitions,
     naive_transitions,
     refuse_loopy_transitions,

@@ -1,4 +1,24 @@
-"""Posterior predictive check of released tables, which allows for their noise."""
+r"""Posterior predictive check of released tables, which allows for their noise.
+
+Two questions are asked of each table.
+
+*Is the table as far from its latent counts as its noise explains?* The discrepancy is
+:math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
+the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
+follow the release under any model, so that this question does not test the model.
+
+*Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
+``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
+whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
+for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
+so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
+restricted model.
+
+References
+----------
+Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
+Statistica Sinica 6, 733-807.
+"""
 
 from __future__ import annotations
 

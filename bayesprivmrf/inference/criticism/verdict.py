@@ -19,6 +19,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
 _ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
+"""Statuses of fits that ended as intended; with loopy marginals they are approximate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.inference.asked import Asked, asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
@@ -31,8 +31,11 @@ from bayesprivmrf.inference.noise_aware.records import interval_of_records, refu
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, delta_bounds, delta_errors
-from bayesprivmrf.inference.transitions.mode import transition_mode
-from bayesprivmrf.inference.transitions.naive import naive_transitions, refuse_loopy_transitions
+from bayesprivmrf.inference.transitions.mode import (
+    naive_transitions,
+    refuse_loopy_transitions,
+    transition_mode,
+)
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.marginals.brute_force import ImpossibleError
@@ -124,7 +127,7 @@ class NoiseAwareSolution(Solution):
             except ImpossibleError:
                 raise given_error(self.specification.domain, asked.given) from None
         limits = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
-        return self._framed(asked, estimates, *limits, errors)
+        return self._framed(asked, estimates, *limits, [_poor(errors)])
 
     def _interval_of_records(self, asked: Asked) -> pd.DataFrame:
         mode, bound = self.mode, asked.bound
@@ -138,22 +141,10 @@ class NoiseAwareSolution(Solution):
             answers_of_cells(mode, asked.variables, {}) if bound is None else answers_of_query(mode, bound)
         )
         is_told = bound is not None or parent(self.specification.scopes, asked.variables) is not None
-        found = interval_of_records(mode, answers, asked.prob, is_told=is_told, ends=asked.ends)
-        return self._framed(asked, *found)
-
-    def _framed(
-        self, asked: Asked, estimates: FloatArray, lower: FloatArray, upper: FloatArray, errors: FloatArray
-    ) -> pd.DataFrame:
-        poor = Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", ~(errors <= LARGEST_ERROR))
-        return interval_frame(
-            estimates,
-            lower,
-            upper,
-            asked.index,
-            status=self.status,
-            marks=[poor, *asked.marks],
-            is_simulated=self.is_simulated,
+        estimates, lower, upper, errors = interval_of_records(
+            mode, answers, asked.prob, is_told=is_told, ends=asked.ends
         )
+        return self._framed(asked, estimates, lower, upper, [_poor(errors)])
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
         if self.inference != "exact":
@@ -169,6 +160,11 @@ class NoiseAwareSolution(Solution):
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
+
+
+def _poor(errors: FloatArray) -> Mark:
+    """Return the mark of rows whose standard error of the log-odds is large."""
+    return Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", ~(errors <= LARGEST_ERROR))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from bayesprivmrf.inference.posterior.results.tree import build_tree
 from bayesprivmrf.inference.posterior.sampled import Sampler
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -40,8 +41,6 @@ FEW_RECORDS = 0.04
 """Half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`)."""
 
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
-_CONTRADICTION = 6.0
-"""Standard errors from the range of a private number of records beyond which an estimate contradicts it."""
 _FORMULATIONS = ("auto", "hyper-dirichlet", "log-linear", "exact")
 
 
@@ -284,11 +283,11 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
     if not evidence.noise or error == 0:
         return
     lower, upper = total_range
-    if not max(lower - estimate, estimate - upper) <= _CONTRADICTION * error:
+    if not max(lower - estimate, estimate - upper) <= CONTRADICTION * error:
         remedy = "widen it" if estimate >= 1 else "such a release is of no records, whatever the range"
         raise ArgumentError(
             f"`total_range` must hold the number of records, got {lower:,.0f} to {upper:,.0f}: the release's own "
-            f"estimate, {estimate:,.0f} ± {error:,.0f}, lies more than {_CONTRADICTION:.0f} standard errors outside; "
+            f"estimate, {estimate:,.0f} ± {error:,.0f}, lies more than {CONTRADICTION:.0f} standard errors outside; "
             f"{remedy}."
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from bayesprivmrf.checks import require
 from bayesprivmrf.inference.asked import Asked, asked_of
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import cut_limits
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, delta_bounds, delta_errors
@@ -98,15 +98,7 @@ class TransitionSolution(Solution):
             "the normal interval reaches an end of the possible range",
             (lower <= least) | (upper >= most),
         )
-        return interval_frame(
-            estimates,
-            lower,
-            upper,
-            asked.index,
-            status=self.status,
-            marks=[cut, *asked.marks],
-            is_simulated=self.is_simulated,
-        )
+        return self._framed(asked, estimates, lower, upper, [cut])
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
         mode = self.mode

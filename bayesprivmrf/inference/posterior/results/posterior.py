@@ -1,4 +1,4 @@
-"""What `LatentCounts` returns: draws of the model, and every question one can ask of them."""
+"""Posterior of a Markov random field: draws of the model, and answers from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from bayesprivmrf.inference.asked import asked_of, coverage
 from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions, variable_marks
 from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.limits import limits_of_draws
 from bayesprivmrf.inference.posterior.formulation import Formulation
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import (
@@ -25,7 +24,6 @@ from bayesprivmrf.inference.posterior.results.quantities import (
     PosteriorIntervals,
     Quantity,
     draws_of,
-    prior_mark,
     refuse_sums_alone,
 )
 from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, edge_presence, summary_of
@@ -102,12 +100,11 @@ class Posterior(Card):
 
     @cached_property
     def pymc_model(self) -> pm.Model:
-        """The PyMC model of this release, to read, to extend and to sample in one's own way.
+        """The PyMC model of this release, to read, to extend and to sample with other tools.
 
         The same object is returned each time, so that a potential added to it stays. Its log density is the one that
-        `fit` samples. Under Laplace noise it has a kink at every noisy count, where the derivative jumps. In `fit`,
-        nutpie follows a smoothed gradient there, which allows longer steps, and weights its draws by the exact
-        density.
+        `fit` samples. Under Laplace noise its derivative jumps at every noisy count; nutpie follows a smoothed
+        gradient there and weights its draws by the exact density.
         """
         return self._formulation.model()
 
@@ -219,14 +216,7 @@ class Posterior(Card):
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
         """Return a function of a chain with its bounds, by quantiles of the draws."""
-        flat = self._draws.finished.marginals
-        parts = asked.part(flat)
-        drawn = asked.function(parts)
-        ends = (0.0, 1.0) if asked.is_share else (-np.inf, np.inf)
-        shared = self.specification.shares_transitions
-        center = parts.mean(axis=(0, 1)) if shared else asked.part(flat.mean(axis=(0, 1)))
-        marks = (prior_mark(self._draws, drawn),)
-        return Bounds(asked.function(center), *limits_of_draws(drawn, prob, ends), marks)
+        return self._intervals.of_chain(asked, prob)
 
     @property
     def _intervals(self) -> PosteriorIntervals:
@@ -311,7 +301,7 @@ class Posterior(Card):
         return self._intervals.of_draws(draws_of(self._draws, function, draws), prob, marks)
 
     def summary(self, prob: float = 0.9) -> PosteriorSummary:
-        """How the sampling ended, what is wrong with it, the records, the prior and the mixing, in one screen.
+        """Return a summary of the posterior in one screen.
 
         Parameters
         ----------
@@ -322,9 +312,8 @@ class Posterior(Card):
         -------
         dict
             Shown as a card. `status`; `problems`, each with its remedy; `prob`; `records`, the number N, with
-            `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; the prior's own
-            numbers that were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`,
-            `ess_bulk` and `ess_tail` of all that the sampler moved; `seconds`.
+            `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; scalar parameters of
+            the prior; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and `ess_tail`; `seconds`.
         """
         return summary_of(self, coverage(prob))
 
@@ -347,34 +336,18 @@ class Posterior(Card):
     def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
         r"""Compare each released table with its latent counts, and with the prediction of the model.
 
-        Two questions are asked of each table.
-
-        *Is the table as far from its latent counts as its noise explains?* The discrepancy is
-        :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
-        the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
-        follow the release under any model, so that this question does not test the model.
-
-        *Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
-        ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
-        whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
-        for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
-        so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
-        restricted model.
+        A p-value near 0 means that noise does not explain the distance of a table from its latent counts, or that
+        sampling and noise do not explain its distance from the prediction (`bayesprivmrf.inference.criticism`).
+        Latent counts follow the release under any model where noise is small; the columns that begin with ``model_``
+        test the model, and ``stats["misfit_tail"]`` is the more powerful test of a restricted one.
 
         Returns
         -------
         pandas.DataFrame
             A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for the
-            replicates (`replicated`), and how often a replicate is at least as far (`p_value`). The second question
-            has the same columns: `model_realised`, `model_replicated` and `model_p_value`. A row ``margin[a,b]`` is
-            for a margin that several released tables contain: its discrepancy sums the squared distances of the
-            noisy margins from their mean, over their noise variances. A p-value near 0 then means that the tables
-            do not describe the same records.
-
-        References
-        ----------
-        Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
-        Statistica Sinica 6, 733-807.
+            replicates (`replicated`), and how often a replicate is at least as far (`p_value`); for the prediction
+            `model_realised`, `model_replicated` and `model_p_value`. A row ``margin[a,b]`` is for a margin that
+            several tables contain; a p-value near 0 means that they do not describe the same records.
         """
         return predictive_check(self._evidence, self._draws, generator(rng))
 

@@ -37,6 +37,7 @@ from bayesprivmrf.inference.limits import Ends, limits_of_draws
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -197,6 +198,16 @@ class PosteriorIntervals:
             prob=prob,
             frame=frame,
         )
+
+    def of_chain(self, asked: ChainFunction, prob: float) -> Bounds:
+        """Return a function of a chain with quantiles of its draws."""
+        draws, flat = self.draws, self.draws.finished.marginals
+        parts = asked.part(flat)
+        drawn = asked.function(parts)
+        shared = draws.model.shares_transitions
+        center = parts.mean(axis=(0, 1)) if shared else asked.part(flat.mean(axis=(0, 1)))
+        limits = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
+        return Bounds(asked.function(center), *limits, (prior_mark(draws, drawn),))
 
     def _framed(
         self,

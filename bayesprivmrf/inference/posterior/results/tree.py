@@ -49,9 +49,11 @@ FORMAT, VERSION = "bayesprivmrf-posterior", 1
 GROUP = "bayesprivmrf"
 """Group of the file for the content that is not in `Posterior.tree`."""
 ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "least")
+"""Fields of `Finished` in that group: arrays of draws."""
 BY_NAME = ("log_prior", "learned")
-"""Draws in that group: numbers, and numbers by name."""
+"""Fields of `Finished` in that group: arrays of draws by name."""
 _DRAWN = ("chain", "draw")
+"""Leading dimensions of every array of draws."""
 _EFFECTS = 6
 """Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree."""
 _COUNTS_NOTE = (
