@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
-from bayesprivmrf.checks import generator, require, whole_number
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.inference.asked import asked_of, coverage
-from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions, variable_marks
+from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions
 from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Formulation
@@ -33,9 +32,9 @@ from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import coded_states, conditions
+from bayesprivmrf.model.conditions import conditions
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.tables import labelled, parent
+from bayesprivmrf.model.tables import labelled
 from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
@@ -196,10 +195,9 @@ class Posterior(Card):
         -------
         pandas.DataFrame
             `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
-            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`.
-            It is ``"model"`` in rows that no measurement determines; their note names the assumption they rest on,
-            such as ``"declared: age ⟂ income | job"``, which no number of records would contradict. It is
-            ``"prior"`` in rows whose estimate a stronger prior would move by a standard deviation (`sensitivity`).
+            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`:
+            ``"model"`` in rows that no measurement determines, whose note names the assumption they rest on, and
+            ``"prior"`` in rows whose estimate a stronger prior would move by a standard deviation.
 
         Raises
         ------
@@ -252,19 +250,7 @@ class Posterior(Card):
         ModelError
             `states` names no variable, a variable or a state is not declared, or what is given cannot occur.
         """
-        import xarray as xr
-
-        model, draws = self.specification, self._draws
-        event = coded_states(model.domain, "states", states)
-        condition = conditions(model.domain, given, [*event])
-        require(event, "states", "name at least one variable", "none", error=ModelError)
-        if parent(model.scopes, [*event, *condition]) is None:
-            drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
-        else:
-            cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
-            drawn = xr.DataArray(cell, dims=("chain", "draw"))
-        marks = variable_marks(self._evidence, [*event, *condition])
-        return self._intervals.of_draws(drawn, coverage(prob), marks, (0.0, 1.0))
+        return self._intervals.of_event(states, coverage(prob), given)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED

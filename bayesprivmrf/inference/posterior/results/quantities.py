@@ -31,6 +31,7 @@ import numpy as np
 from bayesprivmrf.checks import require, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference.asked import Asked, Whose
+from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.limits import Ends, limits_of_draws
@@ -38,7 +39,9 @@ from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixin
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.conditions import coded_states, conditions
+from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.tables import FloatArray, parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,6 +185,24 @@ class PosteriorIntervals:
             _warn_of_slow_counts(draws, drawn)
         is_whole = is_of_records and not asked.given
         return self._framed(drawn, asked.index, asked.prob, asked.marks, asked.ends, is_whole=is_whole)
+
+    def of_event(
+        self, states: Mapping[Variable, Label], prob: float, given: Mapping[Variable, Label] | None
+    ) -> Quantity:
+        """Return the probability that some variables take the states named: see `Posterior.probability`."""
+        import xarray as xr
+
+        draws, model = self.draws, self.draws.model
+        event = coded_states(model.domain, "states", states)
+        condition = conditions(model.domain, given, [*event])
+        require(event, "states", "name at least one variable", "none", error=ModelError)
+        if parent(model.scopes, [*event, *condition]) is None:
+            drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
+        else:
+            cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
+            drawn = xr.DataArray(cell, dims=("chain", "draw"))
+        marks = variable_marks(self.evidence, [*event, *condition])
+        return self.of_draws(drawn, prob, marks, (0.0, 1.0))
 
     def of_draws(
         self, drawn: xr.DataArray, prob: float, marks: Sequence[Mark], ends: Ends = _NO_ENDS
