@@ -202,7 +202,7 @@ class Posterior(Card):
         Raises
         ------
         ModelError
-            A variable is unknown, or repeated; what is given cannot occur; or, of the records, no clique holds the
+            A variable is unknown, or repeated; what is given cannot occur; or, for records, no clique holds the
             variables together, or a draw has no record with what is given.
         ArgumentError
             A query was asked for given some states.
@@ -357,8 +357,7 @@ class Posterior(Card):
         Raises
         ------
         ArgumentError
-            `number` is outside its range; or no `size` is given, and the release does not tell its number of
-            records from none.
+            `number` is outside its range; or `size` is needed, because the number of records may be zero.
         """
         number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
         records = records_of(self._evidence, self._draws.finished.total) if size is None else size
@@ -371,17 +370,13 @@ class Posterior(Card):
         rng: int | np.random.Generator,
         method: Literal["independent", "balanced"] = "independent",
     ) -> pd.DataFrame:
-        """Records drawn from `solution`, the mean, as its `sample` draws them.
-
-        `synthetic` draws the data sets from which intervals can be made.
-        """
+        """Draw records from `solution`, the mean; `synthetic` draws data sets from which intervals can be made."""
         return self.solution.sample(size, rng=rng, method=method)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the posterior to one netCDF file, replacing an existing file.
+        """Write the posterior and its releases to one netCDF file, replacing an existing file.
 
-        `bayesprivmrf.load_posterior` reads the file back as a posterior, ``arviz.from_netcdf`` as a tree. The file
-        contains the releases behind the posterior. Nothing is pickled.
+        `bayesprivmrf.load_posterior` reads the file back as a posterior, ``arviz.from_netcdf`` as a tree.
 
         Raises
         ------
