@@ -117,7 +117,7 @@ def holdout_log_likelihood(
     counts = count_tables(model, data, **redirects, rows=Counts.of(count, model.domain.variables))
     require(counts.records != 0, "data", "hold at least one record to evaluate on", "none")
     if isinstance(judged, Posterior):
-        from bayesprivmrf.inference.posterior.results.predictive import log_predictive
+        from bayesprivmrf.inference.posterior.results.draws import log_predictive
         from bayesprivmrf.mechanisms.reading.coded import read_records
 
         with warnings.catch_warnings(

@@ -28,12 +28,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import whole_number
+from bayesprivmrf.checks import require, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import Posterior, Solution
+from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, point_status
-from bayesprivmrf.inference.transitions.bounds import Bounds, bounded
+from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
@@ -115,9 +116,11 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
             ended[..., t] = project(tables, model.scopes[clique], (variable,))[..., code]
         return np.diff(ended, axis=-1)
 
-    bounds = bounded(fit, lambda flat: flat, TransitionRows.forward, prob, shares, is_share=True)
+    asked = ChainFunction(
+        part=lambda flat: flat, part_of_rows=TransitionRows.forward, function=shares, is_share=True
+    )
     index = pd.RangeIndex(1, len(chain.positions) + 1, name="length")
-    return _framed(fit, bounds, index, range(len(chain.cliques)))
+    return _framed(fit, fit._chain_bounds(asked, coverage(prob)), index, range(len(chain.cliques)))
 
 
 def stationary_law(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
@@ -208,13 +211,11 @@ def _table(
     window = _window(model.shares_transitions, chain, step)
     is_matrix = len(names) > 1
     going = _going(chain, model.cardinalities[chain.positions[0]], is_matrix)
-    bounds = bounded(
-        fit,
-        _conditional(fit, chain, window),
-        lambda rows, law, matrix: matrix,
-        prob,
-        lambda matrix: function(going(matrix)),
-        is_share,
+    asked = ChainFunction(
+        part=_conditional(fit, chain, window),
+        part_of_rows=lambda rows, law, matrix: matrix,
+        function=lambda matrix: function(going(matrix)),
+        is_share=is_share,
     )
     labels = list(model.domain.states[chain.positions[0]])
     left = [label for code, label in enumerate(labels) if code != chain.end]
@@ -225,7 +226,7 @@ def _table(
     if len(titles) == 1:
         index = index.get_level_values(0)
     windows = range(len(chain.cliques)) if model.shares_transitions else [window]
-    return _framed(fit, bounds, index, windows)
+    return _framed(fit, fit._chain_bounds(asked, coverage(prob)), index, windows)
 
 
 def _framed(
@@ -264,10 +265,13 @@ def _going(chain: Chain, states: int, keeps_end: bool) -> Callable[[FloatArray],
 
 
 def _require_fit(fit: Any) -> None:
-    if not isinstance(fit, Solution | Posterior):
-        raise ArgumentError(
-            f"`fit` must be what an estimator's fit gave, got {type(fit).__name__}; pass a Solution or a Posterior."
-        )
+    require(
+        isinstance(fit, Solution | Posterior),
+        "fit",
+        "be what an estimator's fit gave",
+        type(fit).__name__,
+        "pass a Solution or a Posterior",
+    )
 
 
 def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:

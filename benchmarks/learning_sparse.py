@@ -200,7 +200,7 @@ def bootstrap(folder: Path) -> None:
     learned = PrivateFrankWolfe(rho=1.0, width=4.0).release(network(data), data, rng=0)
     for method in ("linearised", "calibrated"):
         begin = time.perf_counter()
-        frame = learned.interval(0.9, rng=1, method=method)
+        frame = learned.couplings_interval(0.9, rng=1, method=method)
         span = (frame["upper"] - frame["lower"]).to_numpy()
         print(
             f"{method}: took {time.perf_counter() - begin:.0f} s, mean width "

@@ -53,6 +53,8 @@ EXCEPTIONS = {
     ("bayesprivmrf.network.ising", "IsingNetwork.spins", "outcomes"),
     ("bayesprivmrf.network.ising", "IsingNetwork.pseudo_likelihood_estimate", "outcomes"),
     ("bayesprivmrf.network.outcomes", "read_spins", "outcomes"),
+    # a frame of intervals, made from draws of a posterior
+    ("bayesprivmrf.inference.posterior.results.quantities", "Quantity.__init__", "frame"),
 }
 
 

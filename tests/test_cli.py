@@ -1308,7 +1308,7 @@ def test_a_release_of_couplings_prints_the_largest(toy, seeded, capsys):
     assert code == 0
     shown = out[out.index("Largest couplings, nats:") :].splitlines()
     assert "Measured: 3 pairs" in out
-    assert "load_release('pairs.release').interval()" in out
+    assert "load_release('pairs.release').couplings_interval()" in out
     assert shown[3].split()[:2] == ["a", "b"]
     assert float(shown[3].split()[2]) == pytest.approx(math.atanh(0.8), abs=0.1)
     code, out, _ = run(capsys, *release, "--set", "degree=2", "--out", "other.release", "--json")

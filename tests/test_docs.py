@@ -76,9 +76,9 @@ def shorter_chains(monkeypatch):
 @pytest.fixture
 def fewer_replicates(monkeypatch):
     """Intervals by simulated releases take ten of them where a guide names no number."""
-    *others, replicates = LearnedNetwork.interval.__defaults__
+    *others, replicates = LearnedNetwork.couplings_interval.__defaults__
     assert replicates == 100
-    monkeypatch.setattr(LearnedNetwork.interval, "__defaults__", (*others, 10))
+    monkeypatch.setattr(LearnedNetwork.couplings_interval, "__defaults__", (*others, 10))
 
 
 @pytest.mark.usefixtures("shorter_chains", "fewer_replicates")
@@ -133,7 +133,7 @@ def test_a_reader_of_select_measure_is_led_from_data_to_interval_by_eight_or_nin
         assert len(set(modules)) == len(route)
         for place, (number, _, name, origin) in enumerate(route[1:], start=1):
             if not name:  # through what is released: a base defined there has the intervals
-                base = LearnedIsing.interval
+                base = LearnedIsing.couplings_interval
                 assert base.__module__ == modules[place].__name__
                 continue
             before = modules[int(origin or number - 1) - 1]

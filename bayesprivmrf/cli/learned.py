@@ -51,9 +51,9 @@ def _next(release: LearnedNetwork, path: Path) -> str:
     if release.statistics is None:
         return f"Next: {loaded}.sample(1000) in Python draws synthetic records, which spends no budget."
     if isinstance(release.solution, RoundsSolution):
-        asked = f".solution.interval({list(release.domain.variables[:2])!r}) gives a table with intervals"
+        asked = f".interval({list(release.domain.variables[:2])!r}) gives a table with intervals"
     else:
-        asked = ".interval() gives intervals of the couplings"
+        asked = ".couplings_interval() gives intervals of the couplings"
     return (
         f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends no budget; in Python, "
         f"{loaded}{asked}, and .graph() gives the pairs that stand out."
@@ -86,7 +86,7 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
     has_errors = all(each["error"] is not None for each in couplings)
     if not has_errors:
         table = _table(couplings[:_SHOWN], ["coupling"])
-        remedy = f"bayesprivmrf.load_release({str(path)!r}).interval()"
+        remedy = f"bayesprivmrf.load_release({str(path)!r}).couplings_interval()"
         return f"{heading}, nats:\n{table}\nTheir noise is not shown: in Python, {remedy} gives intervals."
     sized = [each for each in couplings if each["error"] < _SIZELESS]
     clear = [each for each in sized if abs(each["coupling"]) > _CLEAR * each["error"]]

@@ -12,7 +12,6 @@ from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.em_path import EMPath, EMSettings
 from bayesprivmrf.inference.evidence import Evidence, Population, gather
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.release import NoisyStatistics
@@ -34,7 +33,7 @@ class CGM(EMSettings):
     steps
         The most EM steps.
     stopping
-        ``"balance"``: go on while further steps pay (`bayesprivmrf.inference.discrepancy`).
+        ``"balance"``: go on while further steps pay (`bayesprivmrf.inference.criticism.discrepancy`).
         ``"none"``: run until `steps`, or until nothing moves. Both use the release alone.
     acceleration
         Consecutive EM steps are taken in blocks, each as one E-step with the noise's log density counted that
@@ -134,7 +133,6 @@ class CGM(EMSettings):
                 "unconverged_e_steps": path.unconverged,
                 "discrepancy": path.point.discrepancy,
                 "seconds": time.perf_counter() - begin,
-                **totals(evidence),
                 **found.stats,
             },
             inference=self.inference,

@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.discrepancy import EXPONENT, Discrepancy, balance, slope
+from bayesprivmrf.inference.criticism.discrepancy import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, require_inference
 from bayesprivmrf.inference.exact_answers import honoured

@@ -16,9 +16,8 @@ from bayesprivmrf.errors import (
     ModelError,
     ModelTooLargeError,
 )
-from bayesprivmrf.inference.agreement import agreed_total
+from bayesprivmrf.inference.criticism.agreement import agreed_total
 from bayesprivmrf.inference.given_releases import (
-    CONTRADICTION,
     JointMeasurements,
     checked_releases,
     most_rows_of_one,
@@ -29,6 +28,7 @@ from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
+from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics

@@ -12,12 +12,9 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, GuaranteeWarning, ModelError
 from bayesprivmrf.inference.joint_model import joint_specification
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.noise.base import check_kernel
+from bayesprivmrf.noise.base import CONTRADICTION, check_kernel
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics, PersonRows, Released
-
-CONTRADICTION = 8.0
-"""Standard errors between two totals beyond which they are not of one population."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

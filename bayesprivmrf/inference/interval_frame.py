@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MEASURED = "measured in this release"
 """Note of a row without remarks."""
 _MOST_WORDS = 20
+"""Most words of a note, by the contract of interval frames."""
 
 
 class RowStatus(enum.StrEnum):
@@ -42,6 +43,7 @@ class RowStatus(enum.StrEnum):
 
 
 _ORDER = tuple(RowStatus)
+"""Statuses from best to worst."""
 _OF_FITS = {
     Status.ITERATION_LIMIT: (RowStatus.DOUBTFUL, "the fit reached its iteration limit"),
     Status.STOPPED_EARLY: (RowStatus.DOUBTFUL, "the fit stopped early"),

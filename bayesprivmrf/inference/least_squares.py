@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.agreement import clean
+from bayesprivmrf.inference.criticism.agreement import clean
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects

@@ -114,6 +114,13 @@ def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[
     return ndtri(half - shift), -ndtri(half + shift)
 
 
+def half_width(errors: FloatArray, prob: float) -> FloatArray:
+    """Return half the width of normal intervals, from standard errors."""
+    from scipy.special import ndtri
+
+    return float(ndtri(0.5 + prob / 2)) * errors
+
+
 def cut_limits(
     estimates: FloatArray,
     below: FloatArray,
@@ -140,14 +147,13 @@ def cut_limits(
         whatever was measured. A limit is therefore the end itself where these errors reach it, and moves away from
         the end over a quarter of that distance.
     """
-    from scipy.special import ndtri
-
-    reach = float(ndtri(0.5 + prob / 2))
     least, most = ends
-    lower, upper = np.maximum(estimates - reach * below, least), np.minimum(estimates + reach * above, most)
+    lower = np.maximum(estimates - half_width(below, prob), least)
+    upper = np.minimum(estimates + half_width(above, prob), most)
     if plain is not None:
-        lower = least + (lower - least) * excluded(estimates - least, reach * plain)
-        upper = most - (most - upper) * excluded(most - estimates, reach * plain)
+        reach = half_width(plain, prob)
+        lower = least + (lower - least) * excluded(estimates - least, reach)
+        upper = most - (most - upper) * excluded(most - estimates, reach)
     return lower, upper
 
 

@@ -14,11 +14,10 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_shared, without_records
-from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.transitions.naive import (
+from bayesprivmrf.inference.transitions.mode import (
     exact_transitions,
     naive_transitions,
     refuse_loopy_transitions,
@@ -225,7 +224,6 @@ class NaiveMLE:
         stats = {
             **stats,
             "seconds": time.perf_counter() - begin,
-            **totals(evidence),
             **found.stats,
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,

@@ -12,6 +12,7 @@ import numpy as np
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
+from bayesprivmrf.inference.interval_frame import Mark, interval_frame
 from bayesprivmrf.inference.status import Status
 from bayesprivmrf.marginals import (
     MarginalEngine,
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
 
+    from bayesprivmrf.inference.asked import Asked
     from bayesprivmrf.inference.evidence import Evidence
+    from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 
 _NETWORK_ERROR = 1e-9
 """Probability that a network's factors may miss a marginal by."""
@@ -93,6 +96,24 @@ class Solution(Card):
     def _evidence(self) -> Evidence | None:
         """Evidence of the fit: the measurements, where the fit keeps them."""
         return None
+
+    def _framed(
+        self, asked: Asked, estimates: Any, lower: Any, upper: Any, marks: Sequence[Mark] = ()
+    ) -> pd.DataFrame:
+        """Return the frame of an interval of this fit, with the marks of what was asked."""
+        return interval_frame(
+            estimates,
+            lower,
+            upper,
+            asked.index,
+            status=self.status,
+            marks=[*marks, *asked.marks],
+            is_simulated=self.is_simulated,
+        )
+
+    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
+        """Return a function of a chain with its bounds, none for a point estimate."""
+        return asked.without_bounds(self.marginals.flat)
 
     @property
     def assumptions(self) -> tuple[str, ...]:

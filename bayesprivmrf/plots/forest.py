@@ -236,7 +236,7 @@ def _rows(
 
 
 def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]], prob: float) -> _Estimate:
-    if not hasattr(method, "marginal"):  # a learned model, whose own intervals are for couplings
+    if not hasattr(method, "marginal"):  # a learned model is drawn by its own fit
         method = point_estimate(method)
     if not hasattr(method, "interval"):
         cells = [np.asarray(method.marginal(list(marginal))).ravel() for marginal in marginals]

@@ -10,12 +10,10 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query, coarsened, table
 from bayesprivmrf.release import Measurement, NoisyStatistics
-
-_CONTRADICTION = 8.0
-"""Standard errors between two numbers of records beyond which they are not of one population and one unit."""
 
 type Groups = Mapping[Variable, Mapping[Label, Sequence[Label]]]
 
@@ -51,7 +49,7 @@ def released(
     best = int(np.argmax(precisions))
     gaps = np.abs(sums - sums[best]) / np.sqrt(1 / precisions + 1 / precisions[best] + 1e-12)
     worst = int(np.argmax(gaps))
-    if gaps[worst] > _CONTRADICTION:
+    if gaps[worst] > CONTRADICTION:
         raise ModelError(
             f"the tables must be of one population and one unit, but one tells {sums[best]:,.0f} records and another "
             f"{sums[worst]:,.0f}, {gaps[worst]:.0f} standard errors apart; is one in thousands, or a share, or its "

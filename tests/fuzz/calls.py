@@ -469,7 +469,8 @@ def _learned(network: Any) -> list[Target]:
             Target(name=f"{name}.sample", call=model.sample, arguments={"size": 3, "rng": 1}),
             Target(name=f"{name}.solution.marginal", call=model.solution.marginal, arguments={"variables": ["a"]}),
             Target(name=f"{name}.solution.sample", call=model.solution.sample, arguments={"size": 3, "rng": 1}),
-            Target(name=f"{name}.interval", call=model.interval, sure=("prob", "of", "method"), arguments={
+            Target(name=f"{name}.couplings_interval", call=model.couplings_interval,
+                   sure=("prob", "of", "method"), arguments={
                 "prob": 0.9, "rng": 1, "replicates": 8, "of": "couplings", "method": "calibrated", "total": 40}),
         ]  # fmt: skip
     return found

@@ -165,7 +165,8 @@ def _learned() -> list[Target]:
         Target(name="LearnedPairwise.sample", call=learned.sample, arguments={"size": 3, "rng": 1}),
         Target(name="LearnedPairwise.save", call=learned.save, arguments={
             "path": Path("learned"), "overwrite": True}),
-        Target(name="LearnedPairwise.interval", call=learned.interval, sure=("prob", "of", "method"), arguments={
+        Target(name="LearnedPairwise.couplings_interval", call=learned.couplings_interval,
+               sure=("prob", "of", "method"), arguments={
             "prob": 0.9, "rng": 1, "replicates": 4, "of": "fields", "method": "calibrated", "total": 40}),
         Target(name="record_codes", call=mechanisms.record_codes, arguments={
             "domain": bpm.Domain.from_states(STATES), "data": frame(), "missing": {"a": 0}, "other": None}),

@@ -118,10 +118,10 @@ def learned() -> dict[str, Found]:
     }
     for name in ("ising-moments", "pairwise-tables", "monomials-fitted"):
         for of in ("couplings", "fields") if name != "monomials-fitted" else ("couplings",):
-            table = models[name].interval(0.9, rng=8, replicates=4, of=of)
+            table = models[name].couplings_interval(0.9, rng=8, replicates=4, of=of)
             found[name][f"interval of {of}"] = noted(table.reset_index(drop=True))
     paths = golden("v3/ising-frank-wolfe")
-    table = paths.interval(0.9, rng=9, replicates=5, method="calibrated")
+    table = paths.couplings_interval(0.9, rng=9, replicates=5, method="calibrated")
     found["ising-frank-wolfe, calibrated"] = {"interval": noted(table.reset_index(drop=True))}
     regression = golden("v3/regression")
     chances = [

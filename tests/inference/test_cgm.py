@@ -12,7 +12,8 @@ from repeats import few
 from scipy.optimize import linprog, minimize
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference import CGM, NaiveMLE, Status, discrepancy, e_step, gather
+from bayesprivmrf.inference import CGM, NaiveMLE, Status, e_step, gather
+from bayesprivmrf.inference.criticism import discrepancy
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 

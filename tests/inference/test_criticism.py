@@ -340,7 +340,8 @@ def test_learned_models_are_judged_by_what_was_measured(settings):
     place = next(k for k, one in enumerate(learned.statistics.measurements) if len(one.values) >= 4)
     given = [*learned.statistics.measurements]
     moved = np.zeros(given[place].values.shape)
-    moved[:2] = np.rint(12 * np.sqrt(given[place].noise.variance)) * np.array([1, -1])
+    # beyond noise and sampling: another sample of 1,500 records differs by its own standard deviation in a cell
+    moved[:2] = np.rint(10 * np.sqrt(given[place].noise.variance + 1500 / 9)) * np.array([1, -1])
     given[place] = replace(given[place], values=given[place].values + moved)
     other = NoisyStatistics.from_measurements(
         learned.statistics.specification, given, total=learned.statistics.total

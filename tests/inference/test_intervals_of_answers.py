@@ -102,7 +102,7 @@ def test_loopy_inference_answers_as_exact_inference_does_on_a_tree():
 
 
 def test_what_cannot_be_asked_is_refused_with_the_remedy(fitted):
-    with pytest.raises(ArgumentError, match="`given` is for variables, and a query was asked for"):
+    with pytest.raises(ArgumentError, match="`given` must be for variables, got a query"):
         fitted.interval(POOLED, given={"e": 1})
     with pytest.raises(ModelError, match=r"the declared variables are .*\.$") as unknown:
         fitted.interval(q.table("zz"))

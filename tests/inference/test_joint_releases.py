@@ -66,7 +66,8 @@ def test_answers_to_queries_are_those_of_the_model_that_was_asked():
 def test_a_clique_of_one_release_may_lie_inside_that_of_another():
     model = specification({"c": [1, 0], "b": ["x", "y", "z"], "d": [0, 1]}, [("c", "b", "d")])
     inside = noisy(FIRST, COUNTS[:6], q.table("a", "b")), noisy(SECOND, COUNTS[6:], q.table("b", "c"))
-    larger = noisy(model, np.full(12, 50.0), q.table("c", "b", "d"))
+    of_b_and_c = COUNTS[6:12].reshape(3, 2)
+    larger = noisy(model, np.repeat(of_b_and_c.T.ravel() / 2, 2), q.table("c", "b", "d"))  # the same people
     joint = gather([*inside, larger])
     assert joint.specification.cliques == (("a", "b"), ("c", "b", "d"))
     assert np.isfinite(NaiveMLE().fit([*inside, larger]).marginals.flat).all()

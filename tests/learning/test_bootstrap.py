@@ -61,11 +61,11 @@ def held(mechanism, truths, n, seed, **settings) -> dict[str, np.ndarray]:
         learned = mechanism.release(bpm.declare(states={v: [0, 1] for v in data}), data, rng=rng)
         place = np.triu_indices(len(truth.field_vector), 1)
         pairs = truth.coupling_matrix[place]
-        hits = covered(learned.interval(0.9, rng, **settings), pairs)
+        hits = covered(learned.couplings_interval(0.9, rng, **settings), pairs)
         found["coupled"].append(hits[pairs != 0])
         found["free"].append(hits[pairs == 0])
         found["fields"].append(
-            covered(learned.interval(0.9, rng, of="fields", **settings), truth.field_vector)
+            covered(learned.couplings_interval(0.9, rng, of="fields", **settings), truth.field_vector)
         )
     return {name: np.concatenate(parts) for name, parts in found.items()}
 
@@ -89,7 +89,7 @@ def test_a_pair_that_was_left_out_has_an_interval_of_what_would_have_been():
     variables = bpm.declare(states={v: [0, 1] for v in data})
     mechanism = SelectMeasure(rho=0.02, degree=4, adjacency="replace-one")
     learned = mechanism.release(variables, data, rng=5)
-    frame = learned.interval(0.9, rng=6)
+    frame = learned.couplings_interval(0.9, rng=6)
     left_out = frame[frame["estimate"] == 0]
     assert len(left_out) >= 15
     assert (left_out["lower"] < 0).all()
@@ -153,7 +153,7 @@ def test_tables_have_limits_for_every_entry():
     )
     states = {"x": [0, 1, 2], "y": [0, 1, 2], "z": [0, 1], "one": [0], "w": [0, 1, 2, 3]}
     learned = SelectMeasure(rho=0.5, degree=1).release(bpm.declare(states=states), data, rng=12)
-    frame = learned.interval(0.9, rng=13).sort_index()
+    frame = learned.couplings_interval(0.9, rng=13).sort_index()
     agrees = np.log((0.5 + 0.5 / 3) / (0.5 / 3))
     exact = agrees * (np.eye(3) - 1 / 3)
     table = frame.loc["x", "y"]
@@ -163,7 +163,7 @@ def test_tables_have_limits_for_every_entry():
     rest = frame.loc["x", "w"]
     assert (rest["lower"] < 0).all()
     assert (rest["upper"] > 0).all()
-    fields = learned.interval(0.9, rng=14, of="fields")
+    fields = learned.couplings_interval(0.9, rng=14, of="fields")
     assert (fields["lower"] <= fields["upper"]).all()
 
 
@@ -192,7 +192,7 @@ def test_limits_of_what_a_map_hardly_answers_to_are_doubtful(share, status):
     codes, _ = ising(A).solution.codes(4_000, rng)
     found = shrinking.learn(codes, None, 4_000.0, SimulatedNoise(rng))
     learned = ising(*found, total=4_000.0, map=shrinking)
-    row = replace(learned, unsupported=()).interval(0.9, rng=1, replicates=40).iloc[0]
+    row = replace(learned, unsupported=()).couplings_interval(0.9, rng=1, replicates=40).iloc[0]
     assert row["status"] == status
     assert ("hardly answers" in row["note"]) == (status == "doubtful")
 
@@ -210,7 +210,7 @@ def test_what_a_map_shrinks_is_given_back():
         found = shrinking.learn(codes, None, 2_000.0, SimulatedNoise(rng))
         learned = ising(*found, total=2_000.0, map=shrinking)
         truth = A[np.triu_indices(p, 1)]
-        hits.append(covered(learned.interval(0.9, rng=k, replicates=40), truth)[truth != 0])
+        hits.append(covered(learned.couplings_interval(0.9, rng=k, replicates=40), truth)[truth != 0])
         draws = [draw.vector() for draw in intervals.replicates_of(learned, 20, np.random.default_rng(k))]
         high, low = 2 * learned.vector() - np.quantile(draws, [0.05, 0.95], axis=0)
         plain.append(((low[: truth.size] <= truth) & (truth <= high[: truth.size]))[truth != 0])
@@ -225,7 +225,7 @@ def test_a_pair_outside_the_declared_cliques_has_no_width():
         states={v: [0, 1] for v in data}, cliques=[("v0", "v1", "v2"), ("v3", "v4", "v5")]
     )
     for mechanism in (PrivateFrankWolfe(rho=1.0, width=1.0), SelectMeasure(rho=1.0, degree=2)):
-        frame = mechanism.release(variables, data, rng=18).interval(rng=19, replicates=10)
+        frame = mechanism.release(variables, data, rng=18).couplings_interval(rng=19, replicates=10)
         assert (frame.loc[("v0", "v4"), ["estimate", "lower", "upper"]] == 0).all()
         assert frame.loc[("v0", "v1"), "lower"] < frame.loc[("v0", "v1"), "upper"]
 
@@ -235,30 +235,25 @@ def test_methods_that_do_not_fit_are_refused():
     variables = bpm.declare(states={v: [0, 1] for v in data})
     learned = PrivateFrankWolfe(rho=1.0, width=1.0).release(variables, data, rng=22)
     with pytest.raises(ArgumentError, match="linearised"):
-        learned.interval(method="linearised")
+        learned.couplings_interval(method="linearised")
     for gone in ("basic", "percentile", "exact"):
         with pytest.raises(ArgumentError, match=r"`method` must be 'linearised' or 'calibrated'"):
-            learned.interval(method=gone)
+            learned.couplings_interval(method=gone)
     for wrong in ({"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
-            learned.interval(**wrong)
-    for asked in ({"prob": list(data)[:1]}, {"prob": "a"}, {"given": {next(iter(data)): 1}}):
-        with pytest.raises(
-            ArgumentError, match=r"takes no variables or `given`.*NoiseAwareMAP\(\).fit\(learned"
-        ):
-            learned.interval(**asked)
-    with pytest.raises(NoIntervalError, match=r"the learned model's `interval\(\)` is for its couplings"):
-        learned.solution.interval(list(data)[:1])
+            learned.couplings_interval(**wrong)
+    with pytest.raises(NoIntervalError, match=r"`couplings_interval\(\)` those of couplings"):
+        learned.interval(list(data)[:1])
     with pytest.raises(ModelError, match="does not know"):
-        ising(np.zeros((4, 4)), total=100.0).interval()
+        ising(np.zeros((4, 4)), total=100.0).couplings_interval()
 
 
 def test_the_same_seed_gives_the_same_limits():
     data = regular(6, 23).sample(500, rng=24)
     variables = bpm.declare(states={v: [0, 1] for v in data})
     learned = SelectMeasure(rho=1.0, degree=2).release(variables, data, rng=25)
-    pd.testing.assert_frame_equal(learned.interval(rng=26), learned.interval(rng=26))
-    narrow, wide = (learned.interval(prob, rng=1) for prob in (0.5, 0.95))
+    pd.testing.assert_frame_equal(learned.couplings_interval(rng=26), learned.couplings_interval(rng=26))
+    narrow, wide = (learned.couplings_interval(prob, rng=1) for prob in (0.5, 0.95))
     assert (wide["upper"] - wide["lower"] >= narrow["upper"] - narrow["lower"]).all()
 
 

@@ -78,8 +78,8 @@ def test_a_fit_of_noise_alone_is_no_other_than_before():
 
 def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_those_of_tables_are(tmp_path):
     learned = released()
-    with pytest.raises(ModelError, match=r"fell back \(65 rare states merged\); take NoiseAwareMAP"):
-        learned.interval()
+    with pytest.raises(ModelError, match=r"fell back \(65 rare states merged\); take `learned.interval"):
+        learned.couplings_interval()
     learned.save(tmp_path / "one.release")
     again = bpm.load_release(tmp_path / "one.release")
     assert again.details[FALLEN_BACK] == learned.details[FALLEN_BACK]
@@ -88,7 +88,7 @@ def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_tho
 
 @pytest.mark.slow
 def test_the_remedy_that_is_named_has_intervals_of_tables():
-    tables = bpm.NoiseAwareMAP().fit(released().statistics).interval(["a", "d"])
+    tables = released().interval(["a", "d"])
     assert (tables["lower"] <= tables["upper"]).to_numpy().all()
 
 

@@ -92,14 +92,14 @@ def test_intervals_of_sparse_indicators_hold_the_truth_and_are_narrow():
         variables = bpm.declare(states={name: [0, 1] for name in data})
         learned = PrivateFrankWolfe(rho=1.0, width=5.0).release(variables, data, rng=rng)
         assert learned.details["steps"] >= 50
-        couplings = learned.interval(0.9, rng)
+        couplings = learned.couplings_interval(0.9, rng)
         assert couplings["note"].str.contains("linearised").all()
         pairs = truth.coupling_matrix[np.triu_indices(10, 1)]
         held = ((couplings["lower"] <= pairs) & (pairs <= couplings["upper"])).to_numpy()
         hits["coupled"].append(held[pairs != 0])
         hits["free"].append(held[pairs == 0])
         if seed == 0:
-            fields, true = learned.interval(0.9, rng, of="fields"), truth.field_vector
+            fields, true = learned.couplings_interval(0.9, rng, of="fields"), truth.field_vector
             hits["fields"].append(((fields["lower"] <= true) & (true <= fields["upper"])).to_numpy())
         widths.append((couplings["upper"] - couplings["lower"]).mean())
         middle = (couplings["lower"] + couplings["upper"]).to_numpy() / 2
@@ -129,9 +129,9 @@ def test_where_errors_are_not_known_to_first_order_the_calibrated_form_is_taken(
     data = ring(5, 7, (0.2, 0.5)).sample(4_000, rng=8)
     variables = bpm.declare(states={name: [0, 1] for name in data})
     learned = PrivateFrankWolfe(**{"rho": 1.0, "width": 3.0} | settings).release(variables, data, rng=9)
-    assert learned.interval(rng=10, replicates=2)["note"].str.contains("calibrated").all()
+    assert learned.couplings_interval(rng=10, replicates=2)["note"].str.contains("calibrated").all()
     with pytest.raises(ArgumentError, match="'linearised' for this release"):
-        learned.interval(rng=10, method="linearised")
+        learned.couplings_interval(rng=10, method="linearised")
 
 
 @pytest.mark.parametrize("states", [2, pytest.param(3, marks=pytest.mark.slow)])
@@ -145,7 +145,7 @@ def test_couplings_that_the_declared_width_holds_say_so(states):
     variables = bpm.declare(states={name: range(states) for name in data})
     for width, is_held in ((0.3, True), (8.0, False)):
         learned = PrivateFrankWolfe(rho=20.0, width=width, steps=20).release(variables, data, rng=1)
-        frame = learned.interval(rng=1, replicates=2, method="calibrated")
+        frame = learned.couplings_interval(rng=1, replicates=2, method="calibrated")
         held = frame["note"].str.contains("held by the declared width")
         assert held.any() == is_held
         assert (frame.loc[held, "status"] == "model").all()
@@ -158,12 +158,12 @@ def test_a_release_can_be_asked_for_either_form_and_a_seed_gives_the_same():
         states={name: [0, 1] for name in data}, cliques=[("v0", "v1", "v2"), ("v3", "v4")]
     )
     learned = PrivateFrankWolfe(rho=2.0, width=4.0).release(variables, data, rng=13)
-    one, two = (learned.interval(rng=14) for _ in range(2))
+    one, two = (learned.couplings_interval(rng=14) for _ in range(2))
     pd.testing.assert_frame_equal(one, two)
     assert (one["note"] == "simulated; linearised limits").all()
     assert (one.loc[("v0", "v4"), ["estimate", "lower", "upper"]] == 0).all()
-    other = learned.interval(rng=14, method="calibrated", replicates=4)
+    other = learned.couplings_interval(rng=14, method="calibrated", replicates=4)
     assert (other["note"] == "simulated; calibrated limits").all()
     assert (one["status"] == "ok").all()
     failed = replace(learned, details={**learned.details, "status": "not trusted"})
-    assert (failed.interval(rng=14)["status"] == "not trusted").all()
+    assert (failed.couplings_interval(rng=14)["status"] == "not trusted").all()

@@ -172,7 +172,7 @@ def test_labels_say_which_entry_of_the_vector_a_coupling_or_field_is(make):
 
 def test_a_declared_model_has_no_labels_of_learned_couplings():
     with pytest.raises(ModelError, match="a model of learned potentials has no intervals"):
-        potentials().interval()
+        potentials().couplings_interval()
 
 
 # one idea, one face

@@ -123,4 +123,4 @@ def test_a_learned_model_in_place_of_its_measurements_says_where_they_are():
         with pytest.raises(ArgumentError, match=words):
             bpm.NaiveMLE().fit(release)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match=r"0\.9 is for 90 %"):
-        learned.interval(prob=90)
+        learned.couplings_interval(prob=90)

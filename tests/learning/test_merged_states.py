@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
+from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.rounds import MeasuredTable, MergeRule, Merging
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.noise import DiscreteLaplace
@@ -123,8 +124,24 @@ def test_merged_states_are_named_in_details_print_graph_assumptions_and_every_ro
     assert json.loads(json.dumps(release.summary()["details"]))["merged"]
 
 
-def test_scores_restrict_nothing_but_what_is_merged():
-    release = learned(rho=50.0)
+@pytest.fixture(scope="module")
+def nearly_exact():
+    return learned(rho=50.0)
+
+
+def test_a_prior_that_moves_a_fit_by_less_than_sampling_leaves_it_trusted(nearly_exact):
+    """At a large budget the prior on interactions moves cells by more than noise; intervals cover the records."""
+    assert nearly_exact.status is Status.CONVERGED
+    assert not nearly_exact.problems
+    counted = survey().fillna("missing").value_counts(ITEMS[:3])
+    frame = nearly_exact.solution.interval(ITEMS[:3], of="records")
+    truth = counted.reindex(frame.index, fill_value=0)
+    assert ((frame["lower"] <= truth) & (truth <= frame["upper"])).mean() > 0.9
+    assert (frame["status"] == "ok").all()
+
+
+def test_scores_restrict_nothing_but_what_is_merged(nearly_exact):
+    release = nearly_exact
     assert not release.merged_states
     assert not release.specification.ordinal
     same = SelectMeasure(rho=50.0, missing="missing").release(network(()), survey(), rng=2)

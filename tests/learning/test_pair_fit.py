@@ -214,7 +214,7 @@ def test_a_pair_at_the_limit_of_its_interval_is_left_out_as_often_as_the_interva
         total_noise=law,
         map=select_measure.CouplingsByMeasurement(plan=plan, total_noise=law),
     )
-    upper = float(learned.interval(0.9, rng=1)["upper"].iloc[0])
+    upper = float(learned.couplings_interval(0.9, rng=1)["upper"].iloc[0])
     spread = share * (1 - share)
     covariance = spread * np.tanh(
         4 * upper * spread

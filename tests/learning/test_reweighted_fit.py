@@ -122,7 +122,7 @@ def test_a_coupling_that_could_be_of_any_size_has_infinite_limits_and_no_other_h
         bpm.declare(states={name: [0, 1] for name in data}), data, rng=1
     )
     assert learned.details["penalty"] == "curvature at the estimate"
-    frame = learned.interval(rng=1)
+    frame = learned.couplings_interval(rng=1)
     assert frame.index[~np.isfinite(frame["upper"])].tolist() == [("q0", "q1")]
     assert (frame["lower"] <= frame["upper"]).all()
 
@@ -138,7 +138,7 @@ def test_of_exact_copies_an_interval_is_infinite_whatever_records_are_drawn(exac
     if not exact:  # as where the covariance is too costly
         monkeypatch.setattr(f"{MOMENTS}.LARGEST_WORK", 0)
     for seed in range(5):
-        frame = learned.interval(rng=seed)
+        frame = learned.couplings_interval(rng=seed)
         is_of_copies = (frame.index.get_level_values("variable") == "a") & (
             frame.index.get_level_values("other") == "b"
         )

@@ -123,18 +123,34 @@ def test_a_release_keeps_the_groups_that_it_was_made_with(rare, tmp_path, monkey
 
 
 def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned):
-    with pytest.raises(ModelError, match=r"learned by rounds .* `learned.solution.interval.* degree="):
-        learned.interval()
-    assert len(learned.solution.interval(["a", "b"])) == 4  # as the message says
+    with pytest.raises(ModelError, match=r"learned by rounds .* `learned.interval.* degree="):
+        learned.couplings_interval()
+    pd.testing.assert_frame_equal(learned.interval(["a", "b"]), learned.solution.interval(["a", "b"]))
     pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
-    assert len(pairs.interval()) > 0
+    assert len(pairs.couplings_interval()) > 0
+
+
+def test_tables_of_a_model_of_couplings_have_the_intervals_of_what_was_measured():
+    pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
+    fitted = bpm.NoiseAwareMAP().fit(pairs.statistics)
+    for asked in ({}, {"of": "records"}, {"given": {0: 2}}):
+        found = pairs.interval(["b", "a"], 0.8, **asked)
+        pd.testing.assert_frame_equal(found, fitted.interval(["b", "a"], 0.8, **asked))
+    assert list(found.columns) == ["estimate", "lower", "upper", "status", "note"]
+    assert pairs.interval(0)["estimate"].sum() == pytest.approx(1)  # a variable may be named by a number
+
+
+def test_the_old_call_for_couplings_names_the_new_one(learned):
+    for asked in ({}, {"variables": 0.9}, {"variables": ["a"], "rng": 1}, {"method": "linearised"}):
+        with pytest.raises(ArgumentError, match=r"`variables` must name .*`couplings_interval\(prob, rng"):
+            learned.interval(**asked)
 
 
 def test_potentials_that_no_rounds_learned_have_no_intervals_and_say_what_has():
     network = bpm.declare(states=STATES, cliques=[*ALL, ("one",)])
     fitted = DPSGD(epsilon=1.0, delta=1e-5, steps=2).release(network, records(300), rng=1)
     with pytest.raises(ModelError, match=r"unless SelectMeasure learned it by rounds; .* NoiseAwareMAP"):
-        fitted.interval()
+        fitted.couplings_interval()
 
 
 def test_what_is_no_level_or_variable_is_refused(learned):

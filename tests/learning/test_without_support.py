@@ -94,7 +94,7 @@ def test_a_coupling_with_a_constant_column_is_endless_or_marked(name):
     model = learned(WITH_INTERVALS[name], data=records((0,), 2000) if "linear" in name else CONSTANT)
     counts_states = model.unsupported is not None
     for of in ("couplings", "fields"):
-        frame = model.interval(rng=1, replicates=4, of=of)
+        frame = model.couplings_interval(rng=1, replicates=4, of=of)
         rows = having(frame, "e")
         assert rows.any()
         assert told_nothing(frame)[rows].all()
@@ -113,7 +113,7 @@ def test_a_state_that_nobody_has_leaves_its_own_entries_endless_and_marks_those_
     model = learned(OF_MORE_STATES[name], OF_THREE, PARTLY)
     assert model.unsupported_states == {"e": (2,)}
     for of in ("couplings", "fields"):
-        frame = model.interval(rng=1, replicates=4, of=of)
+        frame = model.couplings_interval(rng=1, replicates=4, of=of)
         levels = [level for level in frame.index.names if "state" in level]
         variables = [
             level.replace("state", "variable").replace("other_variable", "other") for level in levels
@@ -158,4 +158,4 @@ def test_columns_whose_states_all_have_records_are_told_as_before():
     model = learned(SelectMeasure(rho=0.5, degree=2), NETWORK, data)
     assert model.unsupported_states == {}
     assert "support" not in str(model)
-    assert (model.interval(rng=1)["status"] == "ok").all()
+    assert (model.couplings_interval(rng=1)["status"] == "ok").all()

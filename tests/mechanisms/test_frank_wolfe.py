@@ -199,7 +199,7 @@ def test_a_saved_release_knows_its_map_and_gives_the_same_intervals(cliques, kin
     assert loaded.map.as_dict() == learned.map.as_dict()
     np.testing.assert_array_equal(loaded.map.eligible, learned.map.eligible)
     np.testing.assert_array_equal(loaded.coupling_matrix, learned.coupling_matrix)
-    intervals = [release.interval(rng=13, replicates=3) for release in (learned, loaded)]
+    intervals = [release.couplings_interval(rng=13, replicates=3) for release in (learned, loaded)]
     pd.testing.assert_frame_equal(*intervals)
     assert (intervals[0]["lower"] <= intervals[0]["upper"]).all()
 

@@ -294,7 +294,7 @@ def test_outside_a_release_nothing_is_swallowed(monkeypatch):
 
     monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.search.choose_atoms", stopped)
     with pytest.raises(KeyboardInterrupt):
-        model.interval(rng=1, method="calibrated", replicates=2)
+        model.couplings_interval(rng=1, method="calibrated", replicates=2)
 
 
 def test_an_exit_and_a_breach_of_privacy_are_no_interruptions(monkeypatch):

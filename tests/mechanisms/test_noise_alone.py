@@ -73,7 +73,7 @@ def test_intervals_and_warnings_say_that_the_model_is_of_noise_alone(kind):
     with pytest.warns(NoiseWarning, match="hides how many records there are"):
         learned = released(kind, 10, 1)
     assert learned.details["noise_hides"] == "how many records there are"
-    interval = learned.solution.interval("b") if kind == "rounds" else learned.interval(rng=1)
+    interval = learned.solution.interval("b") if kind == "rounds" else learned.couplings_interval(rng=1)
     assert (interval["status"] == "not trusted").all()
 
 

@@ -230,7 +230,9 @@ def test_a_release_and_its_fit_come_back_from_their_files(tmp_path, cliques, met
     assert again.details == model.details
     assert again.total_noise == model.total_noise
     if method == "gaussian":
-        assert again.interval(rng=1, replicates=2).equals(model.interval(rng=1, replicates=2))
+        assert again.couplings_interval(rng=1, replicates=2).equals(
+            model.couplings_interval(rng=1, replicates=2)
+        )
     assert again.domain == model.domain
     with pytest.raises(ReleaseFileError, match="another release"):
         release.save(tmp_path / "model.release")
@@ -240,7 +242,7 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     mechanism = ParityQueries(rho=0.1, order=3, method="gaussian")
     models = [mechanism.release(network(), frame(4_000, seed), rng=seed).fit(ridge=0.0) for seed in range(40)]
     model = models[0]
-    found = model.interval(prob=0.9, rng=2, replicates=20)
+    found = model.couplings_interval(prob=0.9, rng=2, replicates=20)
     assert list(found.index) == [t for t in model.monomials.index if len(t) > 1]
     spread = np.std([each.monomials[found.index] for each in models], axis=0)
     again = intervals.replicates_of(model, 60, np.random.default_rng(2))
@@ -248,11 +250,11 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     assert np.median(simulated / spread) == pytest.approx(1.0, abs=0.2)
     width = found["upper"] - found["lower"]
     assert 0.9 < np.median(width / (2 * 1.645 * spread)) < 1.6  # not knowing the other coefficients widens it
-    fields = model.interval(prob=0.9, rng=2, replicates=10, of="fields")
+    fields = model.couplings_interval(prob=0.9, rng=2, replicates=10, of="fields")
     assert list(fields.index) == [(v,) for v in NAMES]
     learned = ParityQueries(rho=0.1, order=2, method="pmw").release(network(), frame(400), rng=1).fit()
     with pytest.raises(ModelError, match="does not know"):
-        learned.interval(rng=1)
+        learned.couplings_interval(rng=1)
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -326,7 +328,7 @@ def test_noise_that_drowns_all_is_told_before_and_after():
             release = poor.release(model, data, rng=1)
         if release.law is None:
             with pytest.raises(ModelError, match="method='gaussian'"):
-                release.fit().interval(rng=1)
+                release.fit().couplings_interval(rng=1)
         with no_noise_warning():
             rich = ParityQueries(rho=1.0, order=2, method=method)
             rich.release(model, data, rng=1)

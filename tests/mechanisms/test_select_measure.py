@@ -247,7 +247,7 @@ def test_a_release_comes_back_from_its_file_whole(tmp_path):
         assert again.total == learned.total
         assert again.total_noise == learned.total_noise
         assert again.statistics == learned.statistics
-        first, second = (r.interval(rng=1, replicates=3) for r in (learned, again))
+        first, second = (r.couplings_interval(rng=1, replicates=3) for r in (learned, again))
         pd.testing.assert_frame_equal(first, second)
 
 

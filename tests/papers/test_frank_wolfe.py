@@ -142,7 +142,7 @@ def test_settings_that_the_paper_lacks_are_refused(settings):
 def test_the_package_alone_reads_a_release_of_the_paper_without_its_map():
     code = (
         "import sys, bayesprivmrf as b\nlearned = b.load_release(sys.argv[1])\nprint(learned.map)\n"
-        "try:\n    learned.interval()\nexcept b.errors.ModelError as error:\n    print(error)"
+        "try:\n    learned.couplings_interval()\nexcept b.errors.ModelError as error:\n    print(error)"
     )
     path = FILES / "v3" / "ising-frank-wolfe-paper.golden"
     found = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True)

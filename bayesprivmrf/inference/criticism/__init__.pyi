@@ -1,4 +1,4 @@
-from . import disagreement
+from . import disagreement, discrepancy
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .verdict import Verdict, contradictions, learned_contradictions, verdict
 
@@ -6,6 +6,7 @@ __all__ = [
     "Verdict",
     "contradictions",
     "disagreement",
+    "discrepancy",
     "function_marks",
     "learned_contradictions",
     "model_assumptions",

@@ -28,6 +28,7 @@ _MOST_PAIRS = 10
 _DENSE = 1500
 """Largest number of effects and of measured numbers for which the rank of the measurements is computed."""
 _ROUNDING = 1e-8
+"""Share of the largest singular value, and distance from 1, that are rounding errors."""
 
 
 def model_assumptions(

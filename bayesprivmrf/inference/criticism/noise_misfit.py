@@ -15,7 +15,12 @@ minimized by L-BFGS until the noise explains it. T is convex in the mean, so tha
 least T from below. Noise below half a record counts as that much, because fits are not exact and counts are whole.
 
 **Learned models** keep the measurements that they were fitted to, and their cliques are those that were measured.
-Their *estimate* is judged by T: it is meant to follow the records.
+Their *estimate* is judged. It is an estimate of the population, which a prior and the tolerance of a search may move
+from these records by less than another sample would differ. So what is left is compared with noise and sampling
+together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` becomes :math:`D_i + S_i`, and
+:math:`b_i` becomes :math:`E|η_i + \sqrt{S_i} Z|` (`expected_residual`). Then each term of T has the same mean as
+before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals covered at their
+level (`tests/learning/test_merged_states.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import chdtrc
 
+from bayesprivmrf.inference.criticism.discrepancy import expected_residual
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
@@ -73,8 +79,10 @@ class Misfit:
         return {"misfit": self.score, "misfit_tail": self.tail}
 
 
-def misfit_of_tables(evidence: Evidence, mean: FloatArray, slack: float = 0.0) -> Misfit | None:
-    """Return the misfit between expected numbers and the released ones by the noise alone.
+def misfit_of_tables(
+    evidence: Evidence, mean: FloatArray, slack: float = 0.0, *, sampling: FloatArray | None = None
+) -> Misfit | None:
+    """Return the misfit between expected numbers and the released ones by the noise, and sampling if it is given.
 
     Parameters
     ----------
@@ -84,6 +92,8 @@ def misfit_of_tables(evidence: Evidence, mean: FloatArray, slack: float = 0.0) -
         N A μ of all numbers, shape (size,), records.
     slack
         What is subtracted from T.
+    sampling
+        Variance of each number by sampling, squared records, shape (size,); None for the noise alone.
 
     Returns
     -------
@@ -95,6 +105,10 @@ def misfit_of_tables(evidence: Evidence, mean: FloatArray, slack: float = 0.0) -
     is_tested &= evidence.spread([law.kernel in ("absolute", "square") for law in evidence.noise]) > 0
     if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
         return None
+    if sampling is not None:
+        width = np.where(
+            is_absolute, expected_residual(width, is_absolute, sampling), np.sqrt(width**2 + sampling)
+        )
     strain = np.abs(evidence.noisy_counts - mean) / width
     values = np.where(is_tested, np.where(is_absolute, 2 * strain, strain**2), 0.0)
     degrees = np.where(is_tested, 1.0 + is_absolute, 0.0)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
@@ -16,6 +19,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
 _ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
+"""Statuses of fits that ended as intended; with loopy marginals they are approximate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,15 +33,15 @@ class Verdict:
     problems
         One sentence for each problem, with its remedy.
     stats
-        Numbers for `Solution.stats`. ``margin_tail`` is the p-value of the worst disagreement among numbers that
-        were measured more than once. ``misfit`` is the distance of the model's misfit above its mean, in standard
-        deviations, and ``misfit_tail`` its p-value, which is an upper bound for free potentials. Each is present
-        where a contradiction is possible.
+        Entries of `Solution.stats`: those of `totals`, and test results. ``margin_tail`` is the p-value of the worst
+        disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
+        above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
+        potentials. Each is present where a contradiction is possible.
     """
 
     status: Status
     problems: tuple[str, ...]
-    stats: Mapping[str, float]
+    stats: Mapping[str, Any]
 
 
 def verdict(
@@ -65,7 +69,31 @@ def verdict(
                 *problems,
                 "loopy belief propagation does not converge here; fit with inference='exact'",
             )
-    return Verdict(status=Status.NOT_TRUSTED if problems else status, problems=problems, stats=stats)
+    return Verdict(
+        status=Status.NOT_TRUSTED if problems else status,
+        problems=problems,
+        stats=totals(evidence) | stats,
+    )
+
+
+def totals(evidence: Evidence) -> dict[str, Any]:
+    """Return entries of `Solution.stats`: the number of records, restrictions of the model, guarantees."""
+    found: dict[str, Any] = {
+        "total": evidence.total,
+        "estimated_total": evidence.estimated_total,
+        "total_standard_error": evidence.total_standard_error,
+    }
+    if restricted := restrictions(evidence.specification):
+        found["model"] = restricted
+    if evidence.wave_totals:
+        found["wave_totals"] = list(evidence.wave_totals)
+    if evidence.rows_of_one > 1:
+        found["rows_of_one_person"] = evidence.rows_of_one
+    if evidence.is_weighed:
+        found["rests_on"] = (
+            "one row drawn from each person, whose K rows weigh 1/K: each person counts as one record"
+        )
+    return found | ({"guarantees": evidence.guarantees} if evidence.guarantees else {})
 
 
 def contradictions(
@@ -94,7 +122,9 @@ def learned_contradictions(
 ) -> tuple[tuple[str, ...], dict[str, float]]:
     """Return the contradiction of a learned fit with the measurements behind it in words, and the test results.
 
-    The estimate itself is judged, by the noise alone, because its cliques are those that were measured.
+    The estimate itself is judged, because its cliques are those that were measured. It contradicts them where it is
+    farther from them than noise and the sampling of N records explain: it is an estimate of the population, so that
+    a prior or a tolerance that moves it by less is no contradiction.
 
     Parameters
     ----------
@@ -103,12 +133,15 @@ def learned_contradictions(
     marginals
         The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
     """
-    misfit = misfit_of_tables(evidence, evidence.total * evidence.gathered(marginals))
+    mean = evidence.gathered(marginals)
+    second = mean if evidence.matrix is None else evidence.matrix.power(2) @ marginals
+    sampling = evidence.total * evidence.rows_of_one * np.maximum(second - mean**2, 0.0)
+    misfit = misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
     if misfit is None:
         return (), {}
     told = (
-        f"the release contradicts the fit: its numbers are farther from those of the fit than the noise explains "
-        f"({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; fit "
+        "the release contradicts the fit: its numbers are farther from those of the fit than noise and sampling "
+        f"explain ({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; fit "
         "`statistics` by NoiseAwareMAP() or LatentCounts()"
     )
     return ((told,) if misfit.is_real else ()), misfit.stats

@@ -10,19 +10,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import one_of, positive_finite, probability, whole_number
+from bayesprivmrf.checks import positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
-from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
+from bayesprivmrf.inference.asked import Asked, asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
-from bayesprivmrf.inference.judgement import totals
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
     answers_of_cells,
     answers_of_query,
+    coordinate_covariance,
     errors_of_answers,
     limits_on_log_odds,
     standard_errors,
@@ -31,12 +30,16 @@ from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_
 from bayesprivmrf.inference.noise_aware.records import interval_of_records, refuse_other_records
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.transitions.mode import transition_mode
-from bayesprivmrf.inference.transitions.naive import naive_transitions, refuse_loopy_transitions
+from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, delta_bounds, delta_errors
+from bayesprivmrf.inference.transitions.mode import (
+    naive_transitions,
+    refuse_loopy_transitions,
+    transition_mode,
+)
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.marginals.brute_force import ImpossibleError
-from bayesprivmrf.model.conditions import conditions, given_error
+from bayesprivmrf.model.conditions import given_error
 from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
@@ -109,79 +112,59 @@ class NoiseAwareSolution(Solution):
         probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
         ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
         """
-        one_of("of", of, ("population", "records"))
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        asked = asked_of(self._evidence, variables, prob, of, given)
         if of == "records":
-            return self._interval_of_records(variables, prob, given)
-        model, evidence = self.specification, self._evidence
-        if isinstance(variables, Query):
-            refuse_given(given)
-            bound = bound_for_interval(variables, model)
-            estimates, errors, ends = errors_of_answers(self.mode, bound)
-            limits = limits_on_log_odds(estimates, errors, prob, ends)
-            return self._framed(estimates, *limits, errors, answer_index(bound), query_marks(evidence, bound))
-        names, query = model.positions_of(variables)
-        condition = conditions(model.domain, given, query)
-        if condition and self.inference != "exact":
-            raise ModelError(
-                "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
-            )
-        try:
-            probabilities, errors = standard_errors(self.mode, query, condition)
-        except ImpossibleError:
-            raise given_error(model.domain, condition) from None
-        limits = limits_on_log_odds(probabilities, errors, prob)
-        marks = variable_marks(evidence, [*query, *condition])
-        return self._framed(probabilities, *limits, errors, joint_index(model.domain, names), marks)
+            return self._interval_of_records(asked)
+        if asked.bound is not None:
+            estimates, errors, _ = errors_of_answers(self.mode, asked.bound)
+        else:
+            if asked.given and self.inference != "exact":
+                raise ModelError(
+                    "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
+                )
+            try:
+                estimates, errors = standard_errors(self.mode, asked.variables, asked.given)
+            except ImpossibleError:
+                raise given_error(self.specification.domain, asked.given) from None
+        limits = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
+        return self._framed(asked, estimates, *limits, [_poor(errors)])
 
-    def _interval_of_records(
-        self,
-        variables: Variable | Sequence[Variable] | Query,
-        prob: float,
-        given: Mapping[Variable, Label] | None,
-    ) -> pd.DataFrame:
-        model, mode = self.specification, self.mode
+    def _interval_of_records(self, asked: Asked) -> pd.DataFrame:
+        mode, bound = self.mode, asked.bound
         refuse_other_records(mode)
-        if isinstance(variables, Query):
-            refuse_given(given)
-            bound = bound_for_interval(variables, model)
-            found = interval_of_records(
-                mode, answers_of_query(mode, bound), prob, is_told=True, ends=bound.ends
-            )
-            return self._framed(*found, answer_index(bound), query_marks(self._evidence, bound))
-        if given:
+        if asked.given:
             raise ArgumentError(
                 "`given` must be left out with of='records': intervals here are of joint numbers of records; for "
                 "shares among the records with some states ask LatentCounts().fit(release)."
             )
-        names, query = model.positions_of(variables)
-        is_told = parent(model.scopes, query) is not None
-        found = interval_of_records(mode, answers_of_cells(mode, query, {}), prob, is_told=is_told)
-        marks = variable_marks(self._evidence, query)
-        return self._framed(*found, joint_index(model.domain, names), marks)
-
-    def _framed(
-        self,
-        estimates: FloatArray,
-        lower: FloatArray,
-        upper: FloatArray,
-        errors: FloatArray,
-        index: pd.Index,
-        marks: Sequence[Mark],
-    ) -> pd.DataFrame:
-        poor = Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", ~(errors <= LARGEST_ERROR))
-        return interval_frame(
-            estimates,
-            lower,
-            upper,
-            index,
-            status=self.status,
-            marks=[poor, *marks],
-            is_simulated=self.is_simulated,
+        answers = (
+            answers_of_cells(mode, asked.variables, {}) if bound is None else answers_of_query(mode, bound)
         )
+        is_told = bound is not None or parent(self.specification.scopes, asked.variables) is not None
+        estimates, lower, upper, errors = interval_of_records(
+            mode, answers, asked.prob, is_told=is_told, ends=asked.ends
+        )
+        return self._framed(asked, estimates, lower, upper, [_poor(errors)])
+
+    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
+        if self.inference != "exact":
+            return super()._chain_bounds(asked, prob)
+        mode, means = self.mode, self.mode.means
+
+        def moved(points: FloatArray) -> FloatArray:
+            flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
+            return asked.of_marginals(np.array(flat))
+
+        errors = delta_errors(moved, mode.coordinates, coordinate_covariance(mode))
+        return delta_bounds(asked.of_marginals(self.marginals.flat), errors, errors, prob, asked.is_share)
 
     def _facts(self) -> list[tuple[str, str]]:
         return [*super()._facts(), ("intervals", "approximate (normal, from the curvature)")]
+
+
+def _poor(errors: FloatArray) -> Mark:
+    """Return the mark of rows whose standard error of the log-odds is large."""
+    return Mark(RowStatus.DOUBTFUL, "the normal approximation is poor", ~(errors <= LARGEST_ERROR))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -296,7 +279,6 @@ class NoiseAwareMAP:
                 "rounds": mode.rounds,
                 "evaluations": mode.evaluations,
                 "seconds": time.perf_counter() - begin,
-                **totals(evidence),
                 **found.stats,
                 **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
                 "trust_in_evidence": mode.trust,
@@ -344,7 +326,6 @@ class NoiseAwareMAP:
                 "rounds": mode.renewals,
                 "hidden_transitions": int(hidden.sum()),
                 "seconds": time.perf_counter() - begin,
-                **totals(evidence),
                 **found.stats,
                 "fitted_total": float(np.exp(mode.point[-1])),
             },

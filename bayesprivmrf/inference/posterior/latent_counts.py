@@ -15,8 +15,9 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite, require
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
+from bayesprivmrf.inference.criticism.alarms import raise_alarms
+from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
-from bayesprivmrf.inference.judgement import totals
 from bayesprivmrf.inference.posterior.choice import Choice
 from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
 from bayesprivmrf.inference.posterior.nuts.sampling import (
@@ -24,7 +25,6 @@ from bayesprivmrf.inference.posterior.nuts.sampling import (
     draw_posterior,
     prior_as_sampled,
 )
-from bayesprivmrf.inference.posterior.results.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
@@ -32,6 +32,7 @@ from bayesprivmrf.inference.posterior.results.tree import build_tree
 from bayesprivmrf.inference.posterior.sampled import Clock, Sampler
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -40,9 +41,6 @@ from bayesprivmrf.threads import one_blas_thread
 FEW_RECORDS = 0.04
 
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
-# standard errors from the range of a private number of records beyond which an estimate contradicts it:
-# normal noise alone is as far in two of a billion releases, Laplace noise of one number in two of ten thousand
-_CONTRADICTION = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,11 +286,11 @@ def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -
     if not evidence.noise or error == 0:
         return
     lower, upper = total_range
-    if not max(lower - estimate, estimate - upper) <= _CONTRADICTION * error:
+    if not max(lower - estimate, estimate - upper) <= CONTRADICTION * error:
         remedy = "widen it" if estimate >= 1 else "such a release is of no records, whatever the range"
         raise ArgumentError(
             f"`total_range` must hold the number of records, got {lower:,.0f} to {upper:,.0f}: the release's own "
-            f"estimate, {estimate:,.0f} ± {error:,.0f}, lies more than {_CONTRADICTION:.0f} standard errors outside; "
+            f"estimate, {estimate:,.0f} ± {error:,.0f}, lies more than {CONTRADICTION:.0f} standard errors outside; "
             f"{remedy}."
         )
 

@@ -1,97 +1,88 @@
-"""Estimates and bounds of a function of a chain: quantiles of draws, or the delta method."""
+"""Bounds of a function of a chain: what is asked, and the delta method for estimates with a covariance.
+
+Each type of fit answers by its method `_chain_bounds`: a posterior by quantiles of its draws, an estimate with a
+covariance by the delta method, and any other without bounds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from bayesprivmrf.checks import probability
 from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
-from bayesprivmrf.inference.limits import cut_limits, limits_of_draws
-from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareSolution
-from bayesprivmrf.inference.noise_aware.interval import coordinate_covariance
-from bayesprivmrf.inference.posterior.results.intervals import prior_mark
-from bayesprivmrf.inference.posterior.results.posterior import Posterior
-from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.inference.limits import cut_limits, half_width
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.model.tables import FloatArray
 
-type Bounds = tuple[FloatArray, FloatArray, FloatArray, tuple[Mark, ...]]
-"""Estimates, lower and upper bounds, and marks for some of them."""
 _MOST_OF_A_ROW = 0.4
 """Largest share of hidden transitions in a row: beyond it the coverage of the others is 0.78 (docs/benchmarks.md)."""
 _STEP = 1e-3
-"""Half the distance between the points of a difference, as a share of a standard deviation."""
+"""Half the distance between the points of a difference, in standard deviations; the error is of its square."""
 
 
-def bounded(
-    fit: Solution | Posterior,
-    part: Callable[[FloatArray], FloatArray],
-    part_of_rows: Callable[[TransitionRows, FloatArray, FloatArray], FloatArray],
-    prob: float,
-    function: Callable[[FloatArray], FloatArray],
-    is_share: bool,
-) -> Bounds:
-    """Return the estimate of a function of a part of the marginals, such as a matrix, its bounds, and a mark.
+class Bounds(NamedTuple):
+    """Estimates of a function of a chain, lower and upper bounds, and marks for some of them."""
 
-    The part is given twice: from marginals of the cliques, and from π and P of a chain that shares them.
+    estimates: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChainFunction:
+    """Function of a part of a chain's marginals, such as a step's matrix of transitions.
+
+    Parameters
+    ----------
+    part
+        The part, from marginals of the cliques, shape (..., cells).
+    part_of_rows
+        The part, from π and P of a chain that shares them.
+    function
+        Function of the part, of arrays with leading axes as well.
+    is_share
+        Whether its values are probabilities, which lie between 0 and 1; else they are times above 0.
     """
-    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-    if isinstance(fit, Posterior):
-        marginals = fit._draws.finished.marginals
-        parts = part(marginals)
-        drawn = function(parts)
-        lower, upper = limits_of_draws(drawn, prob, (0, 1) if is_share else (-np.inf, np.inf))
-        is_shared = fit.specification.shares_transitions
-        center = parts.mean(axis=(0, 1)) if is_shared else part(marginals.mean(axis=(0, 1)))
-        return function(center), lower, upper, (prior_mark(fit._draws, drawn),)
-    values = function(part(fit.marginals.flat))
-    if isinstance(fit, TransitionSolution):
-        mode = fit.mode
-        start = np.zeros(mode.rows.size)
 
-        def shifted(moves: FloatArray) -> FloatArray:
-            return function(part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves)))
+    part: Callable[[FloatArray], FloatArray]
+    part_of_rows: Callable[[TransitionRows, FloatArray, FloatArray], FloatArray]
+    function: Callable[[FloatArray], FloatArray]
+    is_share: bool
 
-        errors = _errors(shifted, start, mode.covariance)
-        of_sampling = _errors(shifted, start, mode.of_sampling)
-    elif isinstance(fit, NoiseAwareSolution) and fit.inference == "exact":
-        means = fit.mode.means
+    def of_marginals(self, flat: FloatArray) -> FloatArray:
+        """Return the function's values at marginals of the cliques."""
+        return self.function(self.part(flat))
 
-        def moved(points: FloatArray) -> FloatArray:
-            flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
-            return function(part(np.array(flat)))
-
-        errors = of_sampling = _errors(moved, fit.mode.coordinates, coordinate_covariance(fit.mode))
-    else:
+    def without_bounds(self, flat: FloatArray) -> Bounds:
+        """Return the values of a point estimate."""
+        values = self.of_marginals(flat)
         nothing = np.full(values.shape, np.nan)
-        return values, nothing, nothing, (POINT,)
-    return values, *_by_delta(values, errors, of_sampling, prob, is_share)
+        return Bounds(values, nothing, nothing, (POINT,))
 
 
-def _errors(
+def delta_errors(
     function: Callable[[FloatArray], FloatArray], point: FloatArray, covariance: FloatArray
 ) -> FloatArray:
-    """Standard errors of a function of coordinates, from its differences along the covariance's axes."""
+    """Return standard errors of a function of coordinates, by differences along the axes of their covariance."""
     values, vectors = np.linalg.eigh(covariance)
     moves = _STEP * (vectors * np.sqrt(np.maximum(values, 0.0))).T
     slopes = (function(point + moves) - function(point - moves)) / (2 * _STEP)
     return np.sqrt(np.square(slopes).sum(axis=0))
 
 
-def _by_delta(
+def delta_bounds(
     values: FloatArray, errors: FloatArray, of_sampling: FloatArray, prob: float, is_share: bool
-) -> tuple[FloatArray, FloatArray, tuple[Mark, ...]]:
-    """Bounds that are normal and cut at 0 and 1, or normal on the scale of logarithms; and which are doubtful.
+) -> Bounds:
+    """Return bounds from standard errors: normal and cut at 0 and 1, or normal on the scale of logarithms.
 
-    A normal law that reaches beyond a probability is no good one there; nor is one of a time whose rate, one over the
-    time, might be 0 by it. Where the errors of sampling alone would reach as far, it is for want of records.
+    Bounds are doubtful where the normal interval reaches 0 or 1, or, for a time, where that of the rate, one over the
+    time, reaches 0. Where the errors of sampling alone reach as far, there are too few records.
     """
-    from scipy.special import ndtri
-
-    reach, alone = (float(ndtri(0.5 + prob / 2)) * each for each in (errors, of_sampling))
+    reach, alone = (half_width(each, prob) for each in (errors, of_sampling))
     if is_share:
         lower, upper = cut_limits(values, errors, errors, prob)
         few = (values - alone <= 0) | (values + alone >= 1)
@@ -107,4 +98,6 @@ def _by_delta(
     if is_share and values.ndim == 2:  # the other transitions of such rows are unreliable as well
         share = hidden.mean(axis=1, keepdims=True)
         marks.append(("the noise hides most of this row", ~hidden & ~few & (share > _MOST_OF_A_ROW)))
-    return lower, upper, tuple(Mark(RowStatus.DOUBTFUL, note, np.ravel(rows)) for note, rows in marks)
+    return Bounds(
+        values, lower, upper, tuple(Mark(RowStatus.DOUBTFUL, note, np.ravel(rows)) for note, rows in marks)
+    )

@@ -1,4 +1,4 @@
-r"""The noise-aware estimate of a chain of one transition matrix.
+r"""Noise-aware and naive estimates of a chain with one transition matrix.
 
 The measured numbers are sums over N records plus noise,
 
@@ -25,17 +25,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
-from bayesprivmrf.inference.optimize import Expanded, damped_steps
+from bayesprivmrf.inference.optimize import Expanded, damped_steps, minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.inference.transitions.covariance import NoisySums, Whitening
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
 _PRIOR_COUNT = 0.25
+"""α, prior counts in each cell of π and P; the module says why there are no more."""
 _RENEWALS = 50
+"""Most renewals of V; arbitrary, as fits that settle take about six (tests/inference/test_criticism.py)."""
 _NORMAL_90 = 1.645
+"""Half-width of a normal 90 % interval, in standard errors; noise hides what it brings to 0 or 1."""
 _SETTLED = 1e-3
 """Share of a standard deviation: the search has settled when all coordinates move by less."""
 
@@ -188,3 +192,67 @@ class _Fit:
             curvature[own, own] = _PRIOR_COUNT * logs.T @ logs
             start = own.stop
         return value, gradient, curvature
+
+
+def naive_transitions(
+    rows: TransitionRows, target: FloatArray, ridge: float, *, iterations: int, tolerance: float
+) -> tuple[FloatArray, Status, dict[str, float]]:
+    r"""Return the naive maximum likelihood estimate: coordinates φ, its status, iterations and evaluations.
+
+    With n_1 the first states' table and S the transitions' added up over all steps, both over N, it maximizes
+
+    .. math:: \sum_i n_{1i} \log π_i + \sum_{ij} S_{ij} \log P_{ij} - λ \lVert \text{logits} \rVert^2 ,
+
+    λ as `NaiveMLE` has it for a tied table, on the zero-sum logits of π and of each row of P. Without it the rows are
+    S over its row sums.
+
+    Parameters
+    ----------
+    rows
+        The map to probabilities.
+    target
+        Consistent tables of the cliques, shape (size of the model,), probabilities.
+    ridge
+        λ, nats a record.
+    iterations, tolerance
+        As `NaiveMLE` has them.
+    """
+    first, steps = np.split(rows.sums(target), [rows.rows])
+    steps = steps.reshape(rows.rows, rows.states)
+    (is_first, is_step), by_first = rows.is_possible, rows.bases[0]
+
+    def objective(phi: FloatArray) -> tuple[float, FloatArray]:
+        law, matrix = rows.probabilities(phi)
+        fit = first[is_first] @ np.log(law[is_first]) + steps[is_step] @ np.log(matrix[is_step])
+        value = ridge * float(phi @ phi) - float(fit)
+        own = (first.sum() * law - first) @ by_first
+        rest = steps.sum(axis=1, keepdims=True) * matrix - steps
+        inner = [row @ basis for row, basis in zip(rest, rows.bases[1:], strict=True)]
+        return value, np.concatenate([own, *inner]) + 2 * ridge * phi
+
+    optimum = minimize(objective, np.zeros(rows.size), gradient_tolerance=tolerance, iterations=iterations)
+    has_no_maximum = ridge == 0 and bool((first[is_first] <= 0).any() or (steps[is_step] <= 0).any())
+    status = Status.DIVERGED if has_no_maximum else optimum.status
+    return optimum.point, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
+
+
+def exact_transitions(rows: TransitionRows, target: FloatArray) -> FloatArray:
+    """Return potentials of the estimate without a ridge: shares of first states and of transitions, zeros included.
+
+    Parameters
+    ----------
+    rows, target
+        As `naive_transitions` has them.
+    """
+    first, steps = np.split(rows.sums(target), [rows.rows])
+    steps = steps.reshape(rows.rows, rows.states)
+    left = steps.sum(axis=1, keepdims=True)
+    # a state that nobody left has no transition shares; its row is never used, because the state has probability 0
+    even = rows.is_possible[1] / np.maximum(rows.is_possible[1].sum(axis=1, keepdims=True), 1)
+    return rows.log_tables(first / first.sum(), np.divide(steps, left, out=even, where=left > 0))
+
+
+def refuse_loopy_transitions(inference: str) -> None:
+    """Raise an error unless marginals are exact: a chain has no loops."""
+    if inference != "exact":
+        raise ModelError("a chain with shared transitions has exact marginals; fit with inference='exact'.")

@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import probability
-from bayesprivmrf.inference.asked_queries import answer_index, bound_for_interval, refuse_given
-from bayesprivmrf.inference.criticism.assumptions import query_marks, variable_marks
+from bayesprivmrf.checks import require
+from bayesprivmrf.inference.asked import Asked, asked_of
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
-from bayesprivmrf.inference.judgement import require_population
-from bayesprivmrf.inference.limits import Ends, cut_limits
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.limits import cut_limits
 from bayesprivmrf.inference.solution import Solution
+from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, delta_bounds, delta_errors
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.brute_force import ImpossibleError
-from bayesprivmrf.model.conditions import conditions, given_error
+from bayesprivmrf.model.conditions import given_error
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
@@ -60,58 +59,56 @@ class TransitionSolution(Solution):
         Normal, by the delta method, and cut at 0 and 1, or at the ends of one record's answer; parameters and result
         as those of a `NoiseAwareMAP` of another model. `bayesprivmrf.sequences` has those of the transition matrix.
         """
-        require_population(of)
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        model = self.specification
-        if isinstance(variables, Query):
-            refuse_given(given)
-            bound = bound_for_interval(variables, model)
+        require(
+            of == "population",
+            "of",
+            "be 'population' here",
+            of,
+            "intervals of='records', for the tables of the people themselves, are those of "
+            "LatentCounts().fit(release)",
+        )
+        asked = asked_of(self.evidence, variables, prob, of, given)
+        model, flat = self.specification, self.potentials.flat
+        if asked.bound is not None:
             engine = marginal_engine(model.cardinalities, model.scopes)
-            _, marginals, product = engine.linearize(self.potentials.flat)
-            changes = np.array([product(unit) for unit in bound.in_cliques.toarray()])
-            marks = query_marks(self.evidence, bound)
-            return self._interval(
-                bound.in_cliques @ marginals, changes, prob, answer_index(bound), bound.ends, marks
-            )
-        names, query = model.positions_of(variables)
-        condition = conditions(model.domain, given, query)
-        engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)))
+            _, marginals, product = engine.linearize(flat)
+            changes = np.array([product(unit) for unit in asked.bound.in_cliques.toarray()])
+            return self._interval(asked, asked.bound.in_cliques @ marginals, changes)
+        engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables))
         start = engine.offsets[-2]
-        held = clamped(model.cardinalities, model.scopes, self.potentials.flat, condition)
+        held = clamped(model.cardinalities, model.scopes, flat, asked.given)
         try:
             _, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
         except ImpossibleError:
-            raise given_error(model.domain, condition) from None
+            raise given_error(model.domain, asked.given) from None
         changes = np.array([product(unit)[:start] for unit in np.eye(engine.size)[start:]])
-        marks = variable_marks(self.evidence, [*query, *condition])
-        index = joint_index(model.domain, names)
-        return self._interval(marginals[start:], changes, prob, index, (0.0, 1.0), marks)
+        return self._interval(asked, marginals[start:], changes)
 
-    def _interval(
-        self,
-        estimates: FloatArray,
-        changes: FloatArray,
-        prob: float,
-        index: pd.Index,
-        ends: Ends,
-        marks: Sequence[Mark],
-    ) -> pd.DataFrame:
+    def _interval(self, asked: Asked, estimates: FloatArray, changes: FloatArray) -> pd.DataFrame:
         """Return intervals of numbers, from their derivatives with respect to the potentials."""
         rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
         variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
         errors = np.sqrt(np.maximum(variances, 0.0))
-        lower, upper = cut_limits(estimates, errors, errors, prob, ends)
+        (least, most), (lower, upper) = (
+            asked.ends,
+            cut_limits(estimates, errors, errors, asked.prob, asked.ends),
+        )
         cut = Mark(
             RowStatus.DOUBTFUL,
             "the normal interval reaches an end of the possible range",
-            (lower <= ends[0]) | (upper >= ends[1]),
+            (lower <= least) | (upper >= most),
         )
-        return interval_frame(
-            estimates,
-            lower,
-            upper,
-            index,
-            status=self.status,
-            marks=[cut, *marks],
-            is_simulated=self.is_simulated,
-        )
+        return self._framed(asked, estimates, lower, upper, [cut])
+
+    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
+        mode = self.mode
+        start = np.zeros(mode.rows.size)
+
+        def shifted(moves: FloatArray) -> FloatArray:
+            parts = asked.part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves))
+            return asked.function(parts)
+
+        errors = delta_errors(shifted, start, mode.covariance)
+        of_sampling = delta_errors(shifted, start, mode.of_sampling)
+        values = asked.of_marginals(self.marginals.flat)
+        return delta_bounds(values, errors, of_sampling, prob, asked.is_share)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -13,6 +13,9 @@ import numpy as np
 
 from bayesprivmrf.cards import marked
 from bayesprivmrf.checks import at_least, generator, one_of
+from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.asked import Whose
+from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import NO_COUNTS, told_status
 from bayesprivmrf.learning.models.dependence import Dependence
@@ -20,8 +23,9 @@ from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningM
 from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.tables import FloatArray, labelled
+from bayesprivmrf.model.tables import FloatArray, labelled, parent
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
 
@@ -113,7 +117,8 @@ class LearnedNetwork(Released, LearnedParameters):
             At least 0, nats or a dependence; 0 keeps every coupling that is not zero. By default pairs below their
             noise are left out: after `SelectMeasure` those whose measured dependence noise and sampling alone could
             explain, and after every learner those with a variable of which only one state has records. The other
-            couplings of the other learners are kept, because their noise is known only by simulation (`interval`).
+            couplings of the other learners are kept, because their noise is known only by simulation
+            (`couplings_interval`).
         weight
             ``"largest"`` or ``"dependence"``.
 
@@ -189,7 +194,7 @@ class LearnedNetwork(Released, LearnedParameters):
         """Return status, details, and couplings, the largest in size first; of tables, their largest entry in size.
 
         ``"error"`` of a coupling is the standard deviation of noise and sampling, nats, to first order; ``None``
-        where `interval` has to simulate to know it.
+        where `couplings_interval` has to simulate to know it.
         """
         names, errors = self.domain.variables, self._pair_errors()
         couplings = [
@@ -276,6 +281,69 @@ class LearnedNetwork(Released, LearnedParameters):
         """How the fit ended by its details; approximate where the mechanism, as Frank-Wolfe, checks no optimum."""
         stated = self.details.get("status")
         return Status(stated) if stated in Status else Status.APPROXIMATE
+
+    def interval(
+        self,
+        variables: Variable | Sequence[Variable] | Query | None = None,
+        prob: float = 0.9,
+        *,
+        of: Whose = "population",
+        given: Mapping[Variable, Label] | None = None,
+        **old: Any,
+    ) -> pd.DataFrame:
+        """Return intervals of the joint states of some variables; they spend no budget.
+
+        After ``SelectMeasure(rho)`` they are those of `solution`. Of any other model, each clique of which lies in a
+        table that was measured (`statistics`), they are those of ``NoiseAwareMAP().fit(learned.statistics)``, and so
+        is the estimate in each row. `couplings_interval` has intervals of couplings and fields.
+
+        Parameters
+        ----------
+        variables
+            One or more declared variables; or a query, where `NoiseAwareMAP` answers.
+        prob
+            Probability that each interval should hold, between 0 and 1.
+        of
+            ``"population"`` for probabilities, ``"records"`` for numbers of these records.
+        given
+            States of other variables, where `NoiseAwareMAP` answers.
+        **old
+            Settings of intervals of couplings, which earlier versions took here; refused.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a joint state in C order.
+
+        Raises
+        ------
+        ArgumentError
+            No variables were named, or settings of `couplings_interval` were given.
+        NoIntervalError
+            The cliques were not measured, as by Frank-Wolfe.
+        """
+        if variables is None or isinstance(variables, float) or old:
+            raise ArgumentError(
+                "`variables` must name variables of the model, such as ['a', 'b'], to have intervals of their joint "
+                "states; those of couplings and fields are `couplings_interval(prob, rng, ...)`."
+            )
+        return self._with_intervals.interval(variables, prob, of=of, given=given)
+
+    @cached_property
+    def _with_intervals(self) -> Any:
+        """The fit that answers `interval`: the solution, or the noise-aware estimate if each clique was measured."""
+        solution, statistics = self.solution, self.statistics
+        if (
+            hasattr(solution, "interval")
+            or statistics is None
+            or statistics.specification.domain != self.domain
+        ):
+            return solution
+        measured = statistics.specification.scopes
+        # Frank-Wolfe measures single variables: their fit would call independent what was learned to depend
+        if any(parent(measured, scope) is None for scope in self.specification.scopes):
+            return solution
+        return NoiseAwareMAP().fit(statistics)
 
     def sample(
         self,

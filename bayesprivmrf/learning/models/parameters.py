@@ -1,7 +1,7 @@
 r"""The parameters of a learned model as one vector, how records became them, and their intervals.
 
-`learned.interval()` is post-processing of the release, which spends no budget. Its limits are of the entries of the
-vector, in one of two forms, and `interval` does no more than ask for them and label them. Of `LearnedIsing` and
+`learned.couplings_interval()` is post-processing of the release, which spends no budget. Its limits are of the
+entries of the vector, in one of two forms; the method asks for them and labels them. Of `LearnedIsing` and
 `LearnedPairwise` (`bayesprivmrf.learning.models.pairs`) the vector has each coupling once, in the order of pairs of
 variables (for a `LearnedPairwise` of their states), then the fields; labels are these variables and states. A pair
 was kept where its coupling is not zero; these pairs are the cliques of `specification`. The two forms are
@@ -22,15 +22,15 @@ docs/learning.md has measured coverage.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from bayesprivmrf.checks import generator, one_of, probability, whole_number
+from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
@@ -47,12 +47,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.solution import LearnedSolution
     from bayesprivmrf.release.base import Provenance
 
-# errors of `interval`
-_NOT_VARIABLES = (
-    "`interval` of a learned model is for all its couplings, and takes no variables or `given`; probabilities of "
-    "some variables are had from `solution.interval(variables)` after SelectMeasure(rho), and with `given` from "
-    "NoiseAwareMAP().fit(learned.statistics).interval(variables, given=...), where `statistics` were kept."
-)
+# errors of `couplings_interval`
 _NOT_LINEAR = (
     "`method` must not be 'linearised' for this release, whose errors are not known to first order: it was made by "
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
@@ -68,8 +63,8 @@ class LearningMap(Protocol):
     """How a mechanism turns records into parameters: a frozen object of public settings.
 
     A map whose errors are known to first order may have a method ``linearised`` as well, which
-    `LearnedParameters.interval` then prefers: of the release, the coverage, the number of records and a generator, it
-    returns lower and upper limits of the vector, or ``None`` for a release to which it does not apply.
+    `LearnedParameters.couplings_interval` then prefers: of the release, the coverage, the number of records and a
+    generator, it returns lower and upper limits of the vector, or ``None`` for a release to which it does not apply.
     """
 
     def learn(
@@ -186,7 +181,7 @@ class LearnedParameters(ABC):
         fields: Any = dict(zip(self.parameters, parts, strict=True))
         return replace(self, **fields)  # type: ignore[type-var]
 
-    def interval(
+    def couplings_interval(
         self,
         prob: float = 0.9,
         rng: int | np.random.Generator | None = None,
@@ -221,9 +216,6 @@ class LearnedParameters(ABC):
             elsewhere.
         total
             Number of records to simulate, where the release knows none; by default that of the release.
-        given
-            Not for couplings, which are the same whatever is given. The error says who has intervals of
-            probabilities.
 
         Returns
         -------
@@ -240,11 +232,9 @@ class LearnedParameters(ABC):
             An argument is out of range.
         ModelError
             The release does not know its map, or no number of records; or it is a model of tables, as
-            ``SelectMeasure(rho)`` learns by rounds, whose `solution` has intervals of marginals.
+            ``SelectMeasure(rho)`` learns by rounds, which has intervals of marginals by `interval`.
         """
-        if given is not None or isinstance(prob, Sequence):
-            raise ArgumentError(_NOT_VARIABLES)
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
+        prob = coverage(prob)
         replicates = whole_number("replicates", replicates, 2)
         one_of("of", of, ("couplings", "fields"))
         if method is not None:

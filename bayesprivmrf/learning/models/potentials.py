@@ -116,8 +116,8 @@ class LearnedPotentials(LearnedNetwork):
     def _without_map(self) -> str:
         if hasattr(self.solution, "interval"):
             return (
-                "a model learned by rounds has intervals of marginals, `learned.solution.interval([...])`, and none "
-                "of couplings; those come with SelectMeasure(rho, degree=...), in a release of its own."
+                "a model learned by rounds has intervals of marginals, `learned.interval([...])`, and none of "
+                "couplings; those come with SelectMeasure(rho, degree=...), in a release of its own."
             )
         return (
             "a model of learned potentials has no intervals unless SelectMeasure learned it by rounds; measure its "

@@ -41,8 +41,8 @@ class LearnedSolution(Solution):
     contradictions: tuple[str, ...] = ()
 
     _remedy_without_interval: ClassVar[str] = (
-        "the learned model's `interval()` is for its couplings; those of tables are had by SelectMeasure(rho), or by "
-        "NoiseAwareMAP() from what a mechanism measured, `statistics`, where it kept that"
+        "a learned model's `interval([...])` has those of tables where its cliques were measured, as after "
+        "SelectMeasure(rho), and `couplings_interval()` those of couplings"
     )
 
     @property

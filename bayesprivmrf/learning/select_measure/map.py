@@ -3,7 +3,7 @@ r"""The map of `SelectMeasure` with a degree, from records to couplings, and int
 A release holds the map, as public settings: `learn` measures (`bayesprivmrf.learning.select_measure.measurement`) and
 `fit` makes couplings of the noisy numbers (`bayesprivmrf.learning.select_measure.couplings`). The mechanism takes the
 two steps on records with its source of noise; whoever has the release may take them on simulated records alone.
-`learned.interval()` asks `linearised` for its limits (`LearnedParameters.interval`), which are derived here.
+`learned.couplings_interval()` asks `linearised` for its limits, which are derived here.
 
 **Pairs that were kept.** In the coordinates of `bayesprivmrf.model.effects` the fit solves
 :math:`\mu(\hat\beta) + \Lambda \hat\beta = t`, with the noisy mean effects t. Near it, with :math:`\Sigma` the

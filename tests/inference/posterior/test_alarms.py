@@ -11,8 +11,8 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of
 
 from bayesprivmrf.errors import ConsistencyWarning, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
+from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.results.alarms import raise_alarms
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import NoisyStatistics
 
@@ -192,7 +192,7 @@ def test_arviz_scales_the_prior_and_the_likelihood_by_the_tree(learned):
 
 def test_power_scaling_a_beta_prior_moves_a_share_as_conjugacy_says():
     """For q ~ Beta(λα + n_1, λα + n_2) the derivative of the mean by log λ at 1 is known."""
-    from bayesprivmrf.inference.posterior.results.sensitivity import prior_sensitivity
+    from bayesprivmrf.inference.posterior.results.quantities import prior_sensitivity
 
     rng = np.random.default_rng(3)
     drawn = rng.beta(1 + 3, 1 + 9, (4, 20_000))

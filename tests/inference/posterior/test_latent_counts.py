@@ -71,10 +71,10 @@ def test_a_range_that_the_release_s_own_estimate_contradicts_is_refused(release,
 def test_a_range_that_the_estimate_does_not_contradict_is_taken(release):
     evidence = gather(release)
     estimate, error = evidence.estimated_total, evidence.total_standard_error
-    refuse_total_outside(evidence, (1.0, estimate - 5.9 * error))
-    refuse_total_outside(evidence, (estimate + 5.9 * error, 1e6))
+    refuse_total_outside(evidence, (1.0, estimate - 7.9 * error))
+    refuse_total_outside(evidence, (estimate + 7.9 * error, 1e6))
     with pytest.raises(ArgumentError, match="total_range"):
-        refuse_total_outside(evidence, (1.0, estimate - 6.1 * error))
+        refuse_total_outside(evidence, (1.0, estimate - 8.1 * error))
     refuse_total_outside(gather(release_of(release.specification, total=200)), (1.0, 2.0))
     refuse_total_outside(gather(release_of(specification({}, []), total=None)), (1.0, 2.0))
 

@@ -28,6 +28,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
 LARGEST_R_HAT = 1.01
+"""Largest split R-hat of mixed chains: the limit of Vehtari et al. (2021)."""
 SMALLEST_ESS = 100
 """Effective draws a chain, in the bulk and in the tails."""
 LARGEST_DIVERGING = 0.002
@@ -35,6 +36,7 @@ LARGEST_DIVERGING = 0.002
 LARGEST_SATURATED = 0.05
 """Share of draws whose tree may have reached its greatest depth."""
 SMALLEST_BFMI = 0.3
+"""Smallest energy-based fraction of missing information: the limit of Stan and ArviZ."""
 STUCK_BFMI = 0.1
 """E-BFMI below which longer chains are not thought to help."""
 SMALLEST_ACCEPTANCE = 0.2
@@ -49,9 +51,11 @@ LONGEST = 16
 """Times the length asked for that a sampling which does not mix may get."""
 
 _TINY = np.finfo(float).tiny
+"""Smallest normal number, which keeps a division by a spread of 0 defined."""
 _ROUNDING = 1e-13
 """Spread of a number, relative to its size, that is put down to rounding; one record of 1e12 is ten times as much."""
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
+"""Name of the largest tree depth in the settings of each sampler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
-from bayesprivmrf.inference.posterior.results.saving import (
+from bayesprivmrf.inference.posterior.results.tree import (
     ARRAYS,
     BY_NAME,
     FORMAT,

@@ -1,4 +1,4 @@
-"""What `LatentCounts` returns: draws of the model, and every question one can ask of them."""
+"""Posterior of a Markov random field: draws of the model, and answers from them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
-from bayesprivmrf.checks import generator, one_of, probability, whole_number
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.asked_queries import refuse_given
-from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions, variable_marks
+from bayesprivmrf.checks import generator, whole_number
+from bayesprivmrf.inference.asked import asked_of, coverage
+from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions
+from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Formulation
-from bayesprivmrf.inference.posterior.results.checks import edge_presence, predictive_check
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.intervals import (
+from bayesprivmrf.inference.posterior.results.quantities import (
     THINNED,
     PosteriorIntervals,
+    Quantity,
+    draws_of,
     refuse_sums_alone,
 )
-from bayesprivmrf.inference.posterior.results.quantities import Quantity, draws_of
-from bayesprivmrf.inference.posterior.results.saving import save_posterior
-from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, summary_of
+from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, edge_presence, summary_of
 from bayesprivmrf.inference.posterior.results.synthetic import records_of
+from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import coded_states, conditions
+from bayesprivmrf.model.conditions import conditions
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.model.tables import labelled, parent
+from bayesprivmrf.model.tables import labelled
 from bayesprivmrf.queries import Query
 
 if TYPE_CHECKING:
@@ -98,12 +99,11 @@ class Posterior(Card):
 
     @cached_property
     def pymc_model(self) -> pm.Model:
-        """The PyMC model of this release, to read, to extend and to sample in one's own way.
+        """The PyMC model of this release, to read, to extend and to sample with other tools.
 
         The same object is returned each time, so that a potential added to it stays. Its log density is the one that
-        `fit` samples. Under Laplace noise it has a kink at every noisy count, where the derivative jumps. In `fit`,
-        nutpie follows a smoothed gradient there, which allows longer steps, and weights its draws by the exact
-        density.
+        `fit` samples. Under Laplace noise its derivative jumps at every noisy count; nutpie follows a smoothed
+        gradient there and weights its draws by the exact density.
         """
         return self._formulation.model()
 
@@ -195,31 +195,30 @@ class Posterior(Card):
         -------
         pandas.DataFrame
             `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
-            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`.
-            It is ``"model"`` in rows that no measurement determines; their note names the assumption they rest on,
-            such as ``"declared: age ⟂ income | job"``, which no number of records would contradict. It is
-            ``"prior"`` in rows whose estimate a stronger prior would move by a standard deviation (`sensitivity`).
+            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`:
+            ``"model"`` in rows that no measurement determines, whose note names the assumption they rest on, and
+            ``"prior"`` in rows whose estimate a stronger prior would move by a standard deviation.
 
         Raises
         ------
         ModelError
-            A variable is unknown, or repeated; what is given cannot occur; or, of the records, no clique holds the
+            A variable is unknown, or repeated; what is given cannot occur; or, for records, no clique holds the
             variables together, or a draw has no record with what is given.
         ArgumentError
             A query was asked for given some states.
         """
-        one_of("of", of, ("population", "records"))
+        beside = ", and `quantity` any function of a draw"
+        asked = asked_of(self._evidence, variables, prob, of, given, beside=beside)
         refuse_sums_alone(self._draws, of, self._formulation.name)
-        asked = self._intervals(prob, of)
-        if isinstance(variables, Query):
-            refuse_given(given)
-            return asked.of_query(variables)
-        return asked.of_variables(variables, given)
+        return self._intervals.of(asked)
 
-    def _intervals(self, prob: float, of: Literal["population", "records"]) -> PosteriorIntervals:
-        evidence, draws = self._evidence, self._draws
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        return PosteriorIntervals(evidence=evidence, draws=draws, status=self.status, prob=prob, of=of)
+    def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
+        """Return a function of a chain with its bounds, by quantiles of the draws."""
+        return self._intervals.of_chain(asked, prob)
+
+    @property
+    def _intervals(self) -> PosteriorIntervals:
+        return PosteriorIntervals(evidence=self._evidence, draws=self._draws)
 
     def probability(
         self,
@@ -251,21 +250,7 @@ class Posterior(Card):
         ModelError
             `states` names no variable, a variable or a state is not declared, or what is given cannot occur.
         """
-        import xarray as xr
-
-        model, draws = self.specification, self._draws
-        prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-        event = coded_states(model.domain, "states", states)
-        condition = conditions(model.domain, given, [*event])
-        if not event:
-            raise ModelError("`states` must name at least one variable, got none.")
-        if parent(model.scopes, [*event, *condition]) is None:
-            drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
-        else:
-            cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
-            drawn = xr.DataArray(cell, dims=("chain", "draw"))
-        marks = variable_marks(self._evidence, [*event, *condition])
-        return self._intervals(prob, "population").of_draws(drawn, marks, (0.0, 1.0))
+        return self._intervals.of_event(states, coverage(prob), given)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -298,11 +283,11 @@ class Posterior(Card):
 
             posterior.quantity(odds_ratio)
         """
-        asked = self._intervals(prob, "population")
-        return asked.of_draws(draws_of(self._draws, function, draws), function_marks(self._evidence))
+        prob, marks = coverage(prob), function_marks(self._evidence)
+        return self._intervals.of_draws(draws_of(self._draws, function, draws), prob, marks)
 
     def summary(self, prob: float = 0.9) -> PosteriorSummary:
-        """How the sampling ended, what is wrong with it, the records, the prior and the mixing, in one screen.
+        """Return a summary of the posterior in one screen.
 
         Parameters
         ----------
@@ -313,11 +298,10 @@ class Posterior(Card):
         -------
         dict
             Shown as a card. `status`; `problems`, each with its remedy; `prob`; `records`, the number N, with
-            `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; the prior's own
-            numbers that were sampled, such as `scale_of_order_2`, nats; `draws` and `chains`; the worst `r_hat`,
-            `ess_bulk` and `ess_tail` of all that the sampler moved; `seconds`.
+            `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; scalar parameters of
+            the prior; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and `ess_tail`; `seconds`.
         """
-        return summary_of(self, probability("prob", prob, zero=False, remedy="0.9 is for 90 %"))
+        return summary_of(self, coverage(prob))
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Edges by the probability that they are stronger than a threshold.
@@ -338,34 +322,18 @@ class Posterior(Card):
     def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
         r"""Compare each released table with its latent counts, and with the prediction of the model.
 
-        Two questions are asked of each table.
-
-        *Is the table as far from its latent counts as its noise explains?* The discrepancy is
-        :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
-        the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
-        follow the release under any model, so that this question does not test the model.
-
-        *Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
-        ``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
-        whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
-        for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
-        so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
-        restricted model.
+        A p-value near 0 means that noise does not explain the distance of a table from its latent counts, or that
+        sampling and noise do not explain its distance from the prediction (`bayesprivmrf.inference.criticism`).
+        Latent counts follow the release under any model where noise is small; the columns that begin with ``model_``
+        test the model, and ``stats["misfit_tail"]`` is the more powerful test of a restricted one.
 
         Returns
         -------
         pandas.DataFrame
             A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for the
-            replicates (`replicated`), and how often a replicate is at least as far (`p_value`). The second question
-            has the same columns: `model_realised`, `model_replicated` and `model_p_value`. A row ``margin[a,b]`` is
-            for a margin that several released tables contain: its discrepancy sums the squared distances of the
-            noisy margins from their mean, over their noise variances. A p-value near 0 then means that the tables
-            do not describe the same records.
-
-        References
-        ----------
-        Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
-        Statistica Sinica 6, 733-807.
+            replicates (`replicated`), and how often a replicate is at least as far (`p_value`); for the prediction
+            `model_realised`, `model_replicated` and `model_p_value`. A row ``margin[a,b]`` is for a margin that
+            several tables contain; a p-value near 0 means that they do not describe the same records.
         """
         return predictive_check(self._evidence, self._draws, generator(rng))
 
@@ -389,8 +357,7 @@ class Posterior(Card):
         Raises
         ------
         ArgumentError
-            `number` is outside its range; or no `size` is given, and the release does not tell its number of
-            records from none.
+            `number` is outside its range; or `size` is needed, because the number of records may be zero.
         """
         number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
         records = records_of(self._evidence, self._draws.finished.total) if size is None else size
@@ -403,17 +370,13 @@ class Posterior(Card):
         rng: int | np.random.Generator,
         method: Literal["independent", "balanced"] = "independent",
     ) -> pd.DataFrame:
-        """Records drawn from `solution`, the mean, as its `sample` draws them.
-
-        `synthetic` draws the data sets from which intervals can be made.
-        """
+        """Draw records from `solution`, the mean; `synthetic` draws data sets from which intervals can be made."""
         return self.solution.sample(size, rng=rng, method=method)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the posterior to one netCDF file, replacing an existing file.
+        """Write the posterior and its releases to one netCDF file, replacing an existing file.
 
-        `bayesprivmrf.load_posterior` reads the file back as a posterior, ``arviz.from_netcdf`` as a tree. The file
-        contains the releases behind the posterior. Nothing is pickled.
+        `bayesprivmrf.load_posterior` reads the file back as a posterior, ``arviz.from_netcdf`` as a tree.
 
         Raises
         ------

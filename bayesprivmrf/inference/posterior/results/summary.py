@@ -1,20 +1,32 @@
-"""A posterior in one screen: how it ended, what is wrong with it, the records, and the prior's own numbers."""
+"""Summaries of a posterior: one screen of its state and scalar parameters, and edges by their probability."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.cards import Card
+from bayesprivmrf.checks import at_least
+from bayesprivmrf.inference.asked import coverage
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.measured import has_zeros
 from bayesprivmrf.inference.posterior.results.quantities import interval_of_draws
+from bayesprivmrf.model.effects import Effects
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
+    import pandas as pd
     import xarray as xr
 
     from bayesprivmrf.inference.posterior.results.posterior import Posterior
 
+_HELD = 10_000_000
+"""Largest number of entries of effect tables in memory at once: 80 MB; it changes no result."""
 _IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
+"""Entries of `Posterior.stats` that the summary shows."""
 
 
 class PosteriorSummary(Card, dict[str, Any]):
@@ -68,3 +80,51 @@ def _shown(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     return str(value)
+
+
+def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob: float) -> pd.DataFrame:
+    """Return the edges of the model by the posterior probability that they are stronger than a threshold."""
+    import pandas as pd
+
+    threshold = at_least("threshold", threshold, 0)
+    prob = coverage(prob)
+    model = evidence.specification
+    effects = Effects.of(model.cardinalities, model.scopes)
+    largest = _largest_entries(effects, finished.effects)
+    rows, index = [], []
+    for pair in [subset for subset in effects.subsets if len(subset) == 2]:
+        held = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
+        strength: FloatArray = largest[..., held].max(axis=-1)
+        is_known = not has_zeros(evidence, pair)
+        estimate, lower, upper = interval_of_draws(strength, prob) if is_known else (np.nan,) * 3
+        rows.append(
+            {
+                "estimate": float(estimate),
+                "lower": float(lower),
+                "upper": float(upper),
+                "probability": float((strength > threshold).mean()) if is_known else np.nan,
+            }
+        )
+        index.append(tuple(model.domain.variables[v] for v in pair))
+    frame = pd.DataFrame(
+        rows,
+        columns=pd.Index(["estimate", "lower", "upper", "probability"]),
+        index=pd.MultiIndex.from_tuples(index, names=["first", "second"]) if index else None,
+    )
+    return frame.sort_values("probability", ascending=False, kind="stable")
+
+
+def effect_cells(effects: Effects) -> list[int]:
+    """Return the number of cells of each effect's table; over a clique they add up to many times its own."""
+    return [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
+
+
+def _largest_entries(effects: Effects, coordinates: FloatArray) -> FloatArray:
+    """Return the largest absolute entry of each effect's table, shape (chain, draw, effects)."""
+    flat = coordinates.reshape(-1, effects.size)
+    result = np.empty((len(flat), len(effects.subsets)))
+    step = max(1, _HELD // max(1, sum(effect_cells(effects))))
+    for start in range(0, len(flat), step):
+        for place, table in enumerate(effects.tables(flat[start : start + step])):
+            result[start : start + step, place] = np.abs(table).max(axis=tuple(range(1, table.ndim)))
+    return result.reshape(*coordinates.shape[:-1], -1)

@@ -1,4 +1,4 @@
-r"""Whether answers without noise agree, and whether they tell the number of records.
+r"""Agreement of answers without noise: whether some tables have them all, and whether they determine N.
 
 Consistent tables of N records are :math:`n = N \bar n + J β`: the uniform ones of one record, and zero-sum effects
 β of each set of variables inside a clique. So answers e to rows E agree if and only if :math:`E J β + N E \bar n =
@@ -26,6 +26,7 @@ _DENSE = 1500
 """Effects, and equations, up to which the equations are solved as a matrix."""
 
 _NOTHING = 1e-12
+"""Absolute size of a product of contrasts below which it is a rounding error of 0."""
 
 _CONTRADICTION = (
     "the answers without noise contradict each other: no table of counts gives them all; correct one, or "
@@ -36,7 +37,7 @@ _CONTRADICTION = (
 def agreed_total(
     model: ModelSpecification, rows: Any, answers: FloatArray, empty: np.ndarray, total: float | None
 ) -> float | None:
-    """The number of records, where it is given or the answers without noise tell it.
+    """Return the number of records, where it is given or the answers without noise determine it.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def agreed_total(
 
 
 def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) -> Any:
-    """The equations' matrix, or its products where it is large; with a column for N where that is free."""
+    """Return the equations' matrix, or its products if it is large, with a column for N where that is free."""
     from scipy.sparse.linalg import LinearOperator
 
     if max(effects.size, rows.shape[0]) <= _DENSE:
@@ -101,12 +102,12 @@ def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) ->
 
 
 def clean(values: FloatArray) -> FloatArray:
-    """Zeros in the place of their rounding: of an answer that tells the number of records, no effect changes it."""
+    """Return values with rounding errors of 0 replaced by 0: no effect changes an answer that determines N."""
     return np.where(np.abs(values) < _NOTHING, 0.0, values)
 
 
 def _solved(design: Any, wanted: FloatArray) -> FloatArray:
-    """The solution of least norm."""
+    """Return the least-squares solution of least norm."""
     from scipy.sparse.linalg import lsqr
 
     if isinstance(design, np.ndarray):

@@ -1,20 +1,36 @@
-"""Tables that criticise or summarise a posterior: edges by probability, and the noise-aware predictive check."""
+r"""Posterior predictive check of released tables, which allows for their noise.
+
+Two questions are asked of each table.
+
+*Is the table as far from its latent counts as its noise explains?* The discrepancy is
+:math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
+the released y and of replicates, which keep n and have new noise. Where noise is small the latent counts
+follow the release under any model, so that this question does not test the model.
+
+*Is the table as far from the model's prediction as sampling and noise explain?* The columns that begin with
+``model_`` compare Pearson's :math:`\sum_i (y_i - N μ_i)^2 / v_i` of the release with that of replicates,
+whose latent counts are drawn again from the parameters. A p-value near 0 means that the model does not fit;
+for a chain with shared transitions, that its steps differ. The parameters were fitted to the same release,
+so that these p-values are seldom near 0 by chance; ``stats["misfit_tail"]`` is the more powerful test of a
+restricted model.
+
+References
+----------
+Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
+Statistica Sinica 6, 733-807.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, probability
 from bayesprivmrf.inference.criticism.disagreement import shared_margins
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import (
     drawn_noise,
-    has_zeros,
     is_noisy,
     noisy_table,
     possible_cells,
@@ -22,9 +38,7 @@ from bayesprivmrf.inference.posterior.measured import (
     whole_counts,
 )
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.quantities import interval_of_draws
 from bayesprivmrf.marginals.sampling import draw_tables
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, project
 
 if TYPE_CHECKING:
@@ -32,45 +46,6 @@ if TYPE_CHECKING:
 
 _PREDICTED = 400
 """Number of draws whose predictions are compared: the standard error of a p-value is at most 0.025."""
-_HELD = 10_000_000
-"""Numbers of effect tables held at once."""
-
-
-def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob: float) -> pd.DataFrame:
-    """Edges of the model by the posterior probability that they are stronger than a threshold."""
-    import pandas as pd
-
-    threshold = at_least("threshold", threshold, 0)
-    prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
-    model = evidence.specification
-    effects = Effects.of(model.cardinalities, model.scopes)
-    largest = _largest_entries(effects, finished.effects)
-    rows, index = [], []
-    for pair in [subset for subset in effects.subsets if len(subset) == 2]:
-        held = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
-        strength: FloatArray = largest[..., held].max(axis=-1)
-        is_known = not has_zeros(evidence, pair)
-        estimate, lower, upper = interval_of_draws(strength, prob) if is_known else (np.nan,) * 3
-        rows.append(
-            {
-                "estimate": float(estimate),
-                "lower": float(lower),
-                "upper": float(upper),
-                "probability": float((strength > threshold).mean()) if is_known else np.nan,
-            }
-        )
-        index.append(tuple(model.domain.variables[v] for v in pair))
-    frame = pd.DataFrame(
-        rows,
-        columns=pd.Index(["estimate", "lower", "upper", "probability"]),
-        index=pd.MultiIndex.from_tuples(index, names=["first", "second"]) if index else None,
-    )
-    return frame.sort_values("probability", ascending=False, kind="stable")
-
-
-def effect_cells(effects: Effects) -> list[int]:
-    """Cells of each effect's table; over a clique they add up to many times its own."""
-    return [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
 
 
 def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:
@@ -146,21 +121,10 @@ def _predicted(
 def _noise_of(
     evidence: Evidence, position: int, scope: tuple[int, ...], size: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Draws of one table's noise, an axis a variable of its scope after the first."""
+    """Return draws of one table's noise, an axis a variable of its scope after the first."""
     mask = possible_cells(evidence, position)
     noise = drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask
     return noise.reshape(size, *(evidence.specification.cardinalities[v] for v in scope))
-
-
-def _largest_entries(effects: Effects, coordinates: FloatArray) -> FloatArray:
-    """Largest absolute entry of each effect's table, shape (chain, draw, effects); some draws at a time."""
-    flat = coordinates.reshape(-1, effects.size)
-    result = np.empty((len(flat), len(effects.subsets)))
-    step = max(1, _HELD // max(1, sum(effect_cells(effects))))
-    for start in range(0, len(flat), step):
-        for place, table in enumerate(effects.tables(flat[start : start + step])):
-            result[start : start + step, place] = np.abs(table).max(axis=tuple(range(1, table.ndim)))
-    return result.reshape(*coordinates.shape[:-1], -1)
 
 
 def _distance(scaled: FloatArray, is_laplace: bool) -> FloatArray:

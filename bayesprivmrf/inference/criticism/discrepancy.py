@@ -53,16 +53,17 @@ from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 EXPONENT = 1 / 3
+"""Power of the number of steps in `balance`, chosen among four on 32 simulated releases; see the module."""
 
 
 def balance(discrepancy: float, steps: float) -> float:
-    """Log of residual times a power of the path's length; the path is worth following while it falls."""
+    """Return log D plus a third of log t, which falls as long as the path is worth following."""
     with np.errstate(divide="ignore"):
         return float(np.log(discrepancy) + EXPONENT * np.log(steps))
 
 
 def slope(before: float, steps_before: float, after: float, steps_after: float) -> float:
-    r"""How fast D falls, :math:`-Δ\log D / Δ\log t`."""
+    r"""Return the rate at which D falls, :math:`-Δ\log D / Δ\log t`."""
     with np.errstate(divide="ignore"):
         return float((np.log(before) - np.log(after)) / (np.log(steps_after) - np.log(steps_before)))
 
@@ -94,7 +95,7 @@ class Discrepancy:
 
     @classmethod
     def of(cls, evidence: Evidence, engine: MarginalEngine) -> Discrepancy:
-        """Gather what the evidence says of every possible number that has noise."""
+        """Return the measure for every possible number of the evidence that has noise."""
         from scipy.sparse import eye_array
 
         inside, rows = evidence.possible & ~evidence.is_exact, evidence.matrix
@@ -112,7 +113,7 @@ class Discrepancy:
         )
 
     def __call__(self, marginals: FloatArray, potentials: FloatArray) -> float:
-        """Sum of absolute residuals over what noise and sampling make of it; 1 without any number or noise."""
+        """Return the sum of absolute residuals over its expectation; 1 without any number or noise."""
         mean = marginals if self.rows is None else self.rows @ marginals
         residual = np.abs(self.noisy_counts - self.total * mean).sum()
         variance = self.total * self._variance(mean, marginals, potentials)
@@ -120,7 +121,7 @@ class Discrepancy:
         return float(residual / expected) if expected > 0 else 1.0
 
     def _variance(self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray) -> FloatArray:
-        """Variance of what one record adds to each number."""
+        """Return the variance of one record's contribution to each number."""
         if self.rows is None:
             return mean * (1 - mean)
         variance = self.rows.power(2) @ marginals - mean**2
@@ -133,7 +134,7 @@ class Discrepancy:
 
 
 def _pooled(rows: Any | None, offsets: Sequence[int]) -> IntArray:
-    """Rows that read several cliques."""
+    """Return the rows that read several cliques."""
     if rows is None:
         return np.zeros(0, int)
     row, column = rows.tocoo().coords
@@ -142,7 +143,7 @@ def _pooled(rows: Any | None, offsets: Sequence[int]) -> IntArray:
 
 
 def expected_residual(scale: FloatArray, is_laplace: np.ndarray, sampling_variance: FloatArray) -> FloatArray:
-    """Mean absolute value of noise plus normal sampling error, records; all arguments of one shape."""
+    """Return the mean absolute value of noise plus normal sampling error, records; all arguments of one shape."""
     from scipy.special import erfcx
 
     variance = np.maximum(sampling_variance, 0.0)

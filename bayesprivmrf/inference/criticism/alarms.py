@@ -51,7 +51,7 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import is_noisy
 from bayesprivmrf.inference.posterior.results.diagnostics import FEWEST, Diagnosis
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.sensitivity import is_decided_by_prior
+from bayesprivmrf.inference.posterior.results.quantities import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
@@ -68,6 +68,7 @@ FEWEST_CELLS = 20
 SMALLEST_OPEN = 0.25
 """Share of a fit's prior variance that the release leaves open, from which a prior that is wrong matters."""
 _FLOOR, _PRIOR_FLOOR = 0.25, 0.1
+"""Smallest variance of a mean discrepancy, in the denominator of z; the module says when each acts."""
 _TOLD = 3.0
 """Standard errors that a private number of records must be above zero, for its truncation there is no surplus."""
 
