@@ -8,8 +8,8 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
+# Mark of everything made from a release whose noise was drawn from a seeded generator
 SIMULATED = "from SIMULATED noise: protects nobody"
-"""Mark of everything made from a release whose noise was drawn from a seeded generator."""
 
 # Control characters, surrogates, line and paragraph separators, and marks that turn the direction of writing.
 _HIDDEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -29,8 +29,8 @@ from bayesprivmrf.errors import BayesPrivMRFError
 # variable of the environment by which numba finds its cache, and its module that decides where to write
 _VARIABLE = "NUMBA_CACHE_DIR"
 _CACHING = "numba.core.caching"  # what is imported after this module
+# Seconds of compiling after which a person who waits is told the reason
 _SILENT = 1.0
-"""Seconds of compiling after which a person who waits is told the reason."""
 
 
 def ensure_cache_folder() -> None:

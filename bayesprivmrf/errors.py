@@ -127,6 +127,7 @@ class UnfinishedSaveWarning(UserWarning):
     """A complete release, whose budget is spent, left beside the file by a save that was killed."""
 
 
+# All warnings of this package; none quotes a value of the data
 OWN_WARNINGS: tuple[type[Warning], ...] = (
     ConsistencyWarning,
     DeclarationWarning,
@@ -137,4 +138,3 @@ OWN_WARNINGS: tuple[type[Warning], ...] = (
     SamplingWarning,
     UnfinishedSaveWarning,
 )
-"""All warnings of this package; none quotes a value of the data."""

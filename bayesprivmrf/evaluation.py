@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "holdout_log_likelihood", "kl_divergence", "solution_of"]
 
+# Draws over which the predictive probability of a posterior is averaged, about
 MIXTURE = 500
-"""Draws over which the predictive probability of a posterior is averaged, about."""
 
 
 def kl_divergence(

@@ -23,8 +23,8 @@ from typing import Any
 
 from bayesprivmrf.errors import PrivacyError
 
+# Detail of a release that was stopped early from outside: the type of the exception
 INTERRUPTED_BY = "interrupted_by"
-"""Detail of a release that was stopped early from outside: the type of the exception."""
 
 
 class Heard(list[str]):

@@ -35,11 +35,11 @@ __all__ = [
     "records_needed",
 ]
 
+# The noise of an even cell that `noise_preview` asks for: one tenth of what the cell holds
 RELATIVE_NOISE = 0.1
-"""The noise of an even cell that `noise_preview` asks for: one tenth of what the cell holds."""
 
+# Nats: noise that hides a coupling of this size, which multiplies odds by 3.3, hides nearly all there is
 LARGEST_HIDDEN = 0.3
-"""Nats: noise that hides a coupling of this size, which multiplies odds by 3.3, hides nearly all there is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,8 @@ from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.release import load_release
 
+# Exit status where a promise is refuted
 REFUTED = 3
-"""Exit status where a promise is refuted."""
 
 _RECORDS = 1000.0  # a public guess: some mechanisms take as many steps as the number of records asks for
 _DRAWS_A_RELEASE = 50  # a whole release takes longer than a draw

@@ -53,13 +53,13 @@ NOTE = (
 )
 # columns of comparison.csv, whose names are a file format
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
+# Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored
 SAMPLING = {"chains": 2, "progress_bar": False}
-"""Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored."""
 TOO_LARGE, FAILED = "too large", "failed"
 # warnings that any fit may give; each is shown once, with what it is about
 _SAID = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
+# Seconds that a method is forecast to take before it was seen to; True for one that samples
 _FIRST_GUESS = {True: 10.0, False: 0.3}
-"""Seconds that a method is forecast to take before it was seen to; True for one that samples."""
 # printed below the table
 _LEGEND = (
     "Held-out log-likelihood in nats a record: higher is better. Lost: against the non-private MLE. "
@@ -90,8 +90,8 @@ class Comparison:
     test: int
 
 
+# Draws by which a posterior adapts at most, as its coordinates are nearly standard from the start
 _TUNE = 400
-"""Draws by which a posterior adapts at most, as its coordinates are nearly standard from the start."""
 
 
 def run(options: argparse.Namespace) -> None:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 type EngineName = Literal["log-linear", "hyper-dirichlet"]
 
+# Engines of posteriors
 ENGINES: tuple[EngineName, ...] = ("log-linear", "hyper-dirichlet")
-"""Engines of posteriors."""
 
 MARGINALS = tuple(
     f"from bayesprivmrf.marginals.compiled import build; build({name!r})"

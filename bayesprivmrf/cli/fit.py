@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 # marks of solution.json; a change of its keys makes a new version
 SOLUTION_FORMAT, SOLUTION_VERSION = "bayesprivmrf-solution", 1
 
+# Patterns of all that `write_folder` writes
 FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
-"""Patterns of all that `write_folder` writes."""
 
 _COEFFICIENTS_SHOWN = 10  # the largest; the file has all
 

@@ -16,12 +16,12 @@ from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 
 _SHOWN = 10  # couplings that fit a screen; the file has all
+# Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise
 _CLEAR = 3.0
-"""Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise."""
+# Nats of error from which on an effect has no size, as where some states hardly ever meet: any size would do
 _SIZELESS = 1.0
-"""Nats of error from which on an effect has no size, as where some states hardly ever meet: any size would do."""
+# Variables of which all dependences are computed, a second's work
 _MOST_VARIABLES = 100
-"""Variables of which all dependences are computed, a second's work."""
 
 
 def told(release: LearnedNetwork, summary: Mapping[str, Any], path: Path) -> str:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.release import NoisyStatistics
 
+# What ``compare`` sets beside the estimators, and how it is written for a person
 _REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}
-"""What ``compare`` sets beside the estimators, and how it is written for a person."""
 
 
 def chosen_method(options: argparse.Namespace) -> str:

@@ -13,8 +13,8 @@ from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model.declaration_file import declaration_of
 from bayesprivmrf.readers.columns import csv_columns, or_near
 
+# Name of the state of missing values, where its row in the codebook has no label
 _MISSING = "missing"
-"""Name of the state of missing values, where its row in the codebook has no label."""
 
 # head of a drafted model file
 _NEXT = """\

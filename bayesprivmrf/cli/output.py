@@ -18,11 +18,11 @@ from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+# Said before anything is spent
 NO_KERNEL = (
     "This noise has no `kernel`: of this library's estimators naive-mle alone takes it "
     "(`fit --method naive-mle`)."
 )
-"""Said before anything is spent."""
 
 
 def remark(text: str) -> None:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["recoded_records", "training_and_test"]
 
 _TRAINING_SHARE = 0.75  # usual in comparisons of predictions; arbitrary
+# Largest number of records of a frequency table, that of mechanisms which use whole records
 _MOST_SPLIT = 2**27
-"""Largest number of records of a frequency table, that of mechanisms which use whole records."""
 
 
 def recoded_records(

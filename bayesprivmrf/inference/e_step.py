@@ -48,8 +48,8 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
+# An E-step is solved to this share of the smallest noise standard deviation, in records a cell
 _TOLERANCE = 0.01
-"""An E-step is solved to this share of the smallest noise standard deviation, in records a cell."""
 
 _RESTARTS = 3
 

@@ -20,11 +20,11 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import shared_basis
 
+# The path has ended when as many steps again would move no count by more than this share of its way so far
 _SETTLED = 1e-3
-"""The path has ended when as many steps again would move no count by more than this share of its way so far."""
 
+# Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by
 _SLACK = 0.1
-"""Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

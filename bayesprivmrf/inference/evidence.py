@@ -34,10 +34,10 @@ from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measurement import stacked
 
+# Largest number of records that estimators fit: up to it, doubles hold a count to a thousandth of a record
 LARGEST_TOTAL = 1e12
-"""Largest number of records that estimators fit: up to it, doubles hold a count to a thousandth of a record."""
+# Limits of the default prior of a private number of records: so wide that no fitted number is near one of them
 WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
-"""Limits of the default prior of a private number of records: so wide that no fitted number is near one of them."""
 
 
 type Inference = Literal["exact", "loopy"]

@@ -43,17 +43,17 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 
+# Probability by which a constraint may be missed
 _TOLERANCE = 1e-9
-"""Probability by which a constraint may be missed."""
 
 _ITERATIONS = 2000
+# Largest error of a probability in tables without noise: some rounding errors of a sum over the cells
 _GIVEN_BACK = 1e-13
-"""Largest error of a probability in tables without noise: some rounding errors of a sum over the cells."""
 
+# Largest number of Newton steps for the last digits; two or three suffice after L-BFGS
 _NEWTON_STEPS = 8
-"""Largest number of Newton steps for the last digits; two or three suffice after L-BFGS."""
+# Constraints up to which the last digits are found by Newton's method
 _NEWTON_ROWS = 400
-"""Constraints up to which the last digits are found by Newton's method."""
 
 
 def refuse_shared(evidence: Evidence) -> None:

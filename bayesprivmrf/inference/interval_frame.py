@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from bayesprivmrf.model import Domain
 
 
+# Note of a row without remarks
 MEASURED = "measured in this release"
-"""Note of a row without remarks."""
+# Most words of a note, by the contract of interval frames
 _MOST_WORDS = 20
-"""Most words of a note, by the contract of interval frames."""
 
 
 class RowStatus(enum.StrEnum):
@@ -42,8 +42,8 @@ class RowStatus(enum.StrEnum):
     """A check of the fit or of this row failed."""
 
 
+# Statuses from best to worst
 _ORDER = tuple(RowStatus)
-"""Statuses from best to worst."""
 _OF_FITS = {
     Status.ITERATION_LIMIT: (RowStatus.DOUBTFUL, "the fit reached its iteration limit"),
     Status.STOPPED_EARLY: (RowStatus.DOUBTFUL, "the fit stopped early"),
@@ -71,8 +71,8 @@ class Mark:
     rows: np.ndarray | None = None
 
 
+# Remark on rows of an estimate without intervals
 POINT = Mark(RowStatus.OK, "a point estimate, which has no interval")
-"""Remark on rows of an estimate without intervals."""
 
 
 def interval_frame(

@@ -24,20 +24,20 @@ from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
+# Effects up to which the normal equations are formed
 DENSE_LIMIT = 1500
-"""Effects up to which the normal equations are formed."""
 
+# Information about a direction, as a share of the largest, below which it counts as undetermined
 _RANK = 1e-11
-"""Information about a direction, as a share of the largest, below which it counts as undetermined."""
 
+# Singular value of the constraints, as a share of the largest, below which they say nothing new
 _HELD = 1e-9
-"""Singular value of the constraints, as a share of the largest, below which they say nothing new."""
 
+# Deviation of an answer, as a share of the largest, up to which its noise is nothing beside that of the others
 _AS_EXACT = 1e-7
-"""Deviation of an answer, as a share of the largest, up to which its noise is nothing beside that of the others."""
 
+# Draws of the noise by which variances are estimated where the equations are not formed
 _PROBES = 30
-"""Draws of the noise by which variances are estimated where the equations are not formed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

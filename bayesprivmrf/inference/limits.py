@@ -44,14 +44,14 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
+# Largest number of draws that are sorted at once
 _AT_ONCE = 1 << 22
-"""Largest number of draws that are sorted at once."""
 
+# Rounding error of a whole number of records
 _WHOLE = 1e-6
-"""Rounding error of a whole number of records."""
 
+# Distance beyond the half-width, relative to it, over which a limit leaves an end; arbitrary, for continuity
 _ONE_SIDED = 0.25
-"""Distance beyond the half-width, relative to it, over which a limit leaves an end; arbitrary, for continuity."""
 
 type Ends = tuple[FloatArray | float, FloatArray | float]
 """Smallest and largest possible answer; infinite where there is none, or where it is not known."""

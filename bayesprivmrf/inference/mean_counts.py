@@ -16,14 +16,14 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
+# Part of a measured number, in zero-sum coordinates, that statistics may leave out by rounding
 _TOLD = 1e-9
-"""Part of a measured number, in zero-sum coordinates, that statistics may leave out by rounding."""
 
+# Coordinates whose potentials are formed at once, to spare a product of each and the memory of all
 _TOGETHER = 64
-"""Coordinates whose potentials are formed at once, to spare a product of each and the memory of all."""
 
+# Noisy numbers whose covariance is formed
 _MOST_ROWS = 3000
-"""Noisy numbers whose covariance is formed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -30,11 +30,11 @@ from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
+# A potential beyond this says that the likelihood has no finite maximum
 LARGEST_POTENTIAL = 1e4
-"""A potential beyond this says that the likelihood has no finite maximum."""
 
+# Records below which a count without noise, as found by least squares, is zero up to rounding
 _NO_RECORD = 1e-6
-"""Records below which a count without noise, as found by least squares, is zero up to rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

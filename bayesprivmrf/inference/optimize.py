@@ -14,12 +14,12 @@ from bayesprivmrf.model.tables import FloatArray
 type Expanded = tuple[float, FloatArray, FloatArray]
 """Value, gradient and positive semidefinite curvature at a point."""
 
+# Steps, and gradients, that are kept outside a box
 MEMORY = 40
-"""Steps, and gradients, that are kept outside a box."""
 _MEMORY_IN_BOX = 10  # each box iteration costs the square of it
 _LINE_SEARCH = 40
+# Most damped steps; searches that settle take 5 to 30
 _STEPS = 60
-"""Most damped steps; searches that settle take 5 to 30."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference.evidence import Evidence
     from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 
+# Probability that a network's factors may miss a marginal by
 _NETWORK_ERROR = 1e-9
-"""Probability that a network's factors may miss a marginal by."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -39,8 +39,8 @@ from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.queries.query import Query, one_per_column
 from bayesprivmrf.release import NoisyStatistics
 
+# Name of the variable; its states are 1, 2, ... in the order of the releases
 WAVE = "wave"
-"""Name of the variable; its states are 1, 2, ... in the order of the releases."""
 
 
 @dataclass(frozen=True, slots=True)

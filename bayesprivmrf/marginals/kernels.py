@@ -52,8 +52,8 @@ from bayesprivmrf.marginals.products import (
 )
 
 LINEAR, SUPPORT, LOGARITHMIC = 0, 1, 2
+# Smallest raw entry of a message that the linear mode accepts, by the proof in docs/marginals.md
 SMALLEST = 1e-260
-"""Smallest raw entry of a message that the linear mode accepts, by the proof in docs/marginals.md."""
 
 
 @njit(**OPTIONS)

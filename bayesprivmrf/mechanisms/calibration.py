@@ -12,8 +12,8 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
+# Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law
 LARGEST_SCALE = 1e12
-"""Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law."""
 
 _PASSES = 64  # a few are enough: each widens every scale by one more unit in its last place
 

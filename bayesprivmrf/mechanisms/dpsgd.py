@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 # far beyond any use: a thousand steps are the default, and a gradient of a record is at most sqrt(2m) long
 LARGEST_STEPS, LARGEST_LEARNING_RATE = 10**5, 1e6
 
+# Nats: where noise hides a difference of potentials as large as this, it hides nearly all there is
 LARGEST_RESOLUTION = 1.0
-"""Nats: where noise hides a difference of potentials as large as this, it hides nearly all there is."""
 
+# The number of records is held to this before noise is added: `_COUNT_STEPS` times it fits in 64 bits
 LARGEST_COUNT = 2**34
-"""The number of records is held to this before noise is added: `_COUNT_STEPS` times it fits in 64 bits."""
 
 _COUNT_STEPS = 1 << 28  # lattice steps a record of the noisy number of records
 _CHUNK = 1 << 15  # records whose cells are counted at a time, a few MiB

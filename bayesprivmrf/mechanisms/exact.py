@@ -84,8 +84,8 @@ class Reference(Solution):
         return records
 
 
+# Mark of everything made from the data without noise
 EXACT = "exact, unprotected"
-"""Mark of everything made from the data without noise."""
 
 
 def reference(

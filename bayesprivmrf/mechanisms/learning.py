@@ -53,8 +53,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Share of the budget for a noisy number of records, where the number is private and something depends on it
 TOTAL_SHARE = 0.02
-"""Share of the budget for a noisy number of records, where the number is private and something depends on it."""
 
 _ENORMOUS = 5.0  # nats: no coupling of two variables that is worth a number
 

@@ -34,11 +34,11 @@ from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 type Method = Literal["gaussian", "pmw", "auto"]
 
+# Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md
 AUTO_ERROR = 0.1
-"""Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md."""
 
+# Variables up to which "auto" may take multiplicative weights, whose state has 2^p numbers
 AUTO_VARIABLES = 16
-"""Variables up to which "auto" may take multiplicative weights, whose state has 2^p numbers."""
 
 FEWEST_ROUNDS, MOST_ROUNDS = 5, 200
 _CHOICE_SHARE = 0.5  # of what multiplicative weights may spend; the rest measures

@@ -51,11 +51,11 @@ from bayesprivmrf.queries.sensitivity import moves
 if TYPE_CHECKING:
     import pandas as pd
 
+# Share of an even split that every query keeps, however little it tells of the model's tables
 LEAST_SHARE = 1e-2
-"""Share of an even split that every query keeps, however little it tells of the model's tables."""
 
+# Above the least forecast variance, as a share of it
 _TOLERANCE = 1e-3
-"""Above the least forecast variance, as a share of it."""
 
 _PASSES = 500  # of the search for shares; beyond it they are near enough, and never worse than even
 _WIDENINGS = 64  # times that all scales grow by a last digit, until OpenDP's maps keep to the budget

@@ -184,8 +184,8 @@ def shares(specification: ModelSpecification, weights: Any) -> tuple[float, ...]
     return found
 
 
+# Rows of one person
 LARGEST_BOUND = 2**20
-"""Rows of one person."""
 
 
 def checked_bound(person: Any, at_most: Any) -> int | None:

@@ -28,10 +28,10 @@ from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery, Query, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 
+# Limit on what one record may add to an answer, set without data. 64 bits then hold sums over 2^35 records
 LARGEST_WEIGHT = 2**26
-"""Limit on what one record may add to an answer, set without data. 64 bits then hold sums over 2^35 records."""
+# Limit on an exact answer, which leaves room for noise in 64 bits
 LARGEST_ANSWER = 2**61
-"""Limit on an exact answer, which leaves room for noise in 64 bits."""
 
 
 @dataclass(frozen=True, kw_only=True)

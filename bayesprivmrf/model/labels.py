@@ -21,13 +21,13 @@ import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
 
+# Names in `_kinds`, which needs pandas
 _NAMES = {
     *("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"),
     *("timestamp", "time span", "period", "interval"),
 }
-"""Names in `_kinds`, which needs pandas."""
+# Digits of a decimal's integer: as many as Python reads of a whole number
 _MOST_DIGITS = 4300
-"""Digits of a decimal's integer: as many as Python reads of a whole number."""
 
 
 def encoded(label: Any) -> Any:

@@ -277,12 +277,11 @@ def check_kernel(law: NoiseLaw) -> None:
         )
 
 
+# Standard errors between two numbers beyond which their noise does not explain the distance, under any noise.
+#
+# The largest tail is that of one Laplace variable, :math:`e^{-8 \sqrt 2} = 1.2 \cdot 10^{-5}`, as `SMALLEST_TAIL`
+# of `bayesprivmrf.inference.criticism.disagreement`; that of a sum is smaller.
 CONTRADICTION = 8.0
-r"""Standard errors between two numbers beyond which their noise does not explain the distance, under any noise.
-
-The largest tail is that of one Laplace variable, :math:`e^{-8 \sqrt 2} = 1.2 \cdot 10^{-5}`, as `SMALLEST_TAIL` of
-`bayesprivmrf.inference.criticism.disagreement`; that of a sum is smaller.
-"""
 
 
 def refuse_law(law: NoiseLaw) -> PrivacyError:

@@ -116,8 +116,8 @@ class Query(ABC):
         return None
 
 
+# The kinds of queries that can be saved and read
 QUERY_KINDS: Kinds[Query] = Kinds("bayesprivmrf.queries")
-"""The kinds of queries that can be saved and read."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

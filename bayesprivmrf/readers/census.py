@@ -24,8 +24,8 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# The largest number of people where none is told: that up to which `LatentCounts` seeks it
 _MOST = 10**10
-"""The largest number of people where none is told: that up to which `LatentCounts` seeks it."""
 
 type Axes = str | Sequence[Variable | None] | Query
 

@@ -16,11 +16,11 @@ from bayesprivmrf.noise.laws import named_law
 from bayesprivmrf.readers.columns import as_number, number_of
 from bayesprivmrf.release.given import law_of_variance
 
+# Remedy where an entry is no number
 _WITHHELD = "say in `withheld` what a mark of a withheld count stands for, such as {'<10': (0, 9)}"
-"""Remedy where an entry is no number."""
 
+# How far a stated variance may be from that of the stated scale, as a share of it: figures are rounded
 _AGREE = 1e-3
-"""How far a stated variance may be from that of the stated scale, as a share of it: figures are rounded."""
 
 
 def family(noise: Any) -> type[NoiseLaw]:

@@ -24,8 +24,8 @@ from bayesprivmrf.release.given import by_law
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Cells up to which a query's matrix is found by asking it for each cell; the matrix then takes at most 200 MB
 _PROBED = 5000
-"""Cells up to which a query's matrix is found by asking it for each cell; the matrix then takes at most 200 MB."""
 
 
 def from_mbi(

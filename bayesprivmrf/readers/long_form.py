@@ -25,8 +25,8 @@ from bayesprivmrf.release.given import by_law, refuse_proportions
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Columns that are no variables, by the names that the layout gives them
 _ROLES = ("value", "variance", "scale", "law", "query")
-"""Columns that are no variables, by the names that the layout gives them."""
 
 type _Level = Mapping[Label, Sequence[Label]]
 

@@ -38,8 +38,8 @@ from bayesprivmrf.errors import BayesPrivMRFError, DataError
 if TYPE_CHECKING:
     import pandas as pd
 
+# Largest number of columns of a text file: twenty times the widest model that is learned, and read in seconds
 _MOST_COLUMNS = 20_000
-"""Largest number of columns of a text file: twenty times the widest model that is learned, and read in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

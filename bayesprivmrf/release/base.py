@@ -254,8 +254,8 @@ class Released(Card):
         return "SIMULATED: protects nobody" if self.provenance.simulated else ""
 
 
+# The kinds of releases that can be saved and read
 RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
-"""The kinds of releases that can be saved and read."""
 
 
 def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:

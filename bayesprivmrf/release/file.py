@@ -42,21 +42,21 @@ except ImportError:  # Windows: a save is distinguished from a leftover by its a
     fcntl = None
 
 FORMAT_NAME = "bayesprivmrf-release"
+# 1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
+#
+# 5: models with ties. 6: graphs of cliques of three and more. 7: rows of one person apart from the settings, labels
+# that are dates, times, intervals, decimals or bytes, and a network's external field.
 FORMAT_VERSION = 7
-"""1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
-
-5: models with ties. 6: graphs of cliques of three and more. 7: rows of one person apart from the settings, labels
-that are dates, times, intervals, decimals or bytes, and a network's external field."""
+# The first that says which potentials are tied
 TIED_VERSION = 5
-"""The first that says which potentials are tied."""
+# The first that says how many variables a graph's cliques have
 CLIQUES_VERSION = 6
-"""The first that says how many variables a graph's cliques have."""
+# First format that states how many rows of one person are counted, apart from the settings, and kinds of labels
 FACTS_VERSION = 7
-"""First format that states how many rows of one person are counted, apart from the settings, and kinds of labels."""
+# First format that states the external field of a network
 FIELD_VERSION = 7
-"""First format that states the external field of a network."""
+# Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them
 LARGEST = 2**30
-"""Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them."""
 
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
 _ZIP_MAGIC = b"PK\x03\x04"

@@ -15,8 +15,8 @@ from bayesprivmrf.privacy import Gaussian, NoiseLaw, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
 
+# Largest distance from one of a sum of proportions that were rounded to two decimals, for up to four cells
 _ROUNDED = 0.02
-"""Largest distance from one of a sum of proportions that were rounded to two decimals, for up to four cells."""
 
 
 def as_scope(key: Any) -> tuple[Any, ...]:

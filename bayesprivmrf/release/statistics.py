@@ -40,8 +40,8 @@ from bayesprivmrf.release.written_statistics import (
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
+# Mechanism named in the provenance of tables that somebody else published; it stands in files
 _PUBLISHED = "tables published elsewhere"
-"""Mechanism named in the provenance of tables that somebody else published; it stands in files."""
 
 
 class _NoTablesError(ModelError, AttributeError):

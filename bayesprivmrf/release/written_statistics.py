@@ -23,10 +23,10 @@ from bayesprivmrf.release.codec import (
 from bayesprivmrf.release.measurement import Measurement
 from bayesprivmrf.release.person_rows import PersonRows
 
+# Kind of the files of answers to queries; it stands in files
 MEASUREMENTS = "noisy-measurements"
-"""Kind of the files of answers to queries; it stands in files."""
+# The first version of the file format that has answers to queries
 MEASUREMENTS_VERSION = 4
-"""The first version of the file format that has answers to queries."""
 
 
 def statistics_content(release: Any) -> dict[str, Any]:

@@ -19,14 +19,14 @@ from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
+# Misfit of a whole number, as a share of the largest answer or of one record, that is put down to rounding
 _ROUNDING = 1e-6
-"""Misfit of a whole number, as a share of the largest answer or of one record, that is put down to rounding."""
 
+# Effects, and equations, up to which the equations are solved as a matrix
 _DENSE = 1500
-"""Effects, and equations, up to which the equations are solved as a matrix."""
 
+# Absolute size of a product of contrasts below which it is a rounding error of 0
 _NOTHING = 1e-12
-"""Absolute size of a product of contrasts below which it is a rounding error of 0."""
 
 _CONTRADICTION = (
     "the answers without noise contradict each other: no table of counts gives them all; correct one, or "

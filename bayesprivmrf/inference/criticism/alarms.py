@@ -55,22 +55,22 @@ from bayesprivmrf.inference.posterior.results.quantities import is_decided_by_pr
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
+# Standard normal score beyond which posterior and release contradict each other
 LARGEST_SCORE = 3.3
-"""Standard normal score beyond which posterior and release contradict each other."""
+# Tail probability, two-sided and over their number, below which a learned number is far out in its prior
 SMALLEST_PRIOR_TAIL = 1e-3
-"""Tail probability, two-sided and over their number, below which a learned number is far out in its prior."""
+# Small cells from which their sum is nearly normal
 _FEWEST_CELLS = 5
-"""Small cells from which their sum is nearly normal."""
+# Noise standard deviations below which a latent count may be pressed against zero
 _PRESSED = 3.0
-"""Noise standard deviations below which a latent count may be pressed against zero."""
+# Cells below which the prior's own score is not judged
 FEWEST_CELLS = 20
-"""Cells below which the prior's own score is not judged."""
+# Share of a fit's prior variance that the release leaves open, from which a prior that is wrong matters
 SMALLEST_OPEN = 0.25
-"""Share of a fit's prior variance that the release leaves open, from which a prior that is wrong matters."""
+# Smallest variance of a mean discrepancy, in the denominator of z; the module says when each acts
 _FLOOR, _PRIOR_FLOOR = 0.25, 0.1
-"""Smallest variance of a mean discrepancy, in the denominator of z; the module says when each acts."""
+# Standard errors that a private number of records must be above zero, for its truncation there is no surplus
 _TOLD = 3.0
-"""Standard errors that a private number of records must be above zero, for its truncation there is no surplus."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,12 +23,12 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.independences import declared_independences
 from bayesprivmrf.queries import BoundQuery
 
+# Largest number of independent pairs that the assumptions of a model list; beyond it they state the number
 _MOST_PAIRS = 10
-"""Largest number of independent pairs that the assumptions of a model list; beyond it they state the number."""
+# Largest number of effects and of measured numbers for which the rank of the measurements is computed
 _DENSE = 1500
-"""Largest number of effects and of measured numbers for which the rank of the measurements is computed."""
+# Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
-"""Share of the largest singular value, and distance from 1, that are rounding errors."""
 
 
 def model_assumptions(

@@ -42,21 +42,21 @@ from bayesprivmrf.inference.least_squares import noise_residuals
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise import NoiseLaw
 
+# Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
 SMALLEST_TAIL = 1e-5
-"""Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records."""
+# Largest number of answers and of effects for which residuals of answers other than tables are judged
 LARGEST = 400
-"""Largest number of answers and of effects for which residuals of answers other than tables are judged."""
 
+# Variance of a table without noise, as a share of the smallest other variance: the table dominates the mean
 _EXACT = 1e-6
-"""Variance of a table without noise, as a share of the smallest other variance: the table dominates the mean."""
+# Standard deviations from which a contrast is judged
 _LOOKED_AT = 2.0
-"""Standard deviations from which a contrast is judged."""
+# t in the module's formula, over the standard deviation of the contrast; any t gives a bound
 _RATES = np.geomspace(0.3, 80.0, 80)
-"""t in the module's formula, over the standard deviation of the contrast; any t gives a bound."""
+# Contrasts below this share of the numbers they are differences of are put down to rounding
 _ROUNDING = 1e-13
-"""Contrasts below this share of the numbers they are differences of are put down to rounding."""
+# Share of a table's own noise in a contrast below which it is taken for zero
 _OWN = 1e-4
-"""Share of a table's own noise in a contrast below which it is taken for zero."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -52,8 +52,8 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Power of the number of steps in `balance`, chosen among four on 32 simulated releases; see the module
 EXPONENT = 1 / 3
-"""Power of the number of steps in `balance`, chosen among four on 32 simulated releases; see the module."""
 
 
 def balance(discrepancy: float, steps: float) -> float:

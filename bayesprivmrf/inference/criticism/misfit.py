@@ -57,16 +57,16 @@ from bayesprivmrf.inference.transitions.covariance import NoisySums
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
+# Largest number of measurements for which none are added up, and for which a misfit is computed within seconds
 _MOST_NUMBERS, _MOST_GROUPS = 600, 1500
-"""Largest number of measurements for which none are added up, and for which a misfit is computed within seconds."""
+# Degrees of freedom below which no misfit is tested: they come from cells with hardly any record
 _FEWEST = 0.5
-"""Degrees of freedom below which no misfit is tested: they come from cells with hardly any record."""
+# Singular value, as a share of the largest, below which the measurements do not determine a direction
 _RANK = 1e-8
-"""Singular value, as a share of the largest, below which the measurements do not determine a direction."""
+# Variance of a count's fraction, records squared
 _ROUNDING = 1 / 12
-"""Variance of a count's fraction, records squared."""
+# Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors
 _LEAST = 1e-12
-"""Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

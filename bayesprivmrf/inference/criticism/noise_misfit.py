@@ -38,16 +38,16 @@ from bayesprivmrf.model.tables import FloatArray
 
 __all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of_free", "misfit_of_tables"]
 
+# P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections
 SMALLEST_TAIL = 0.01
-"""P-value below which a model is contradicted: benchmarks/misfit.py counts false alarms and detections."""
+# Records: smallest noise scale that what is left of a free model is compared with
 _LEAST_NOISE = 0.5
-"""Records: smallest noise scale that what is left of a free model is compared with."""
+# Most iterations of the search for the best fit of a free model; if it is not near the end, nothing is said
 _SEARCH = 500
-"""Most iterations of the search for the best fit of a free model; if it is not near the end, nothing is said."""
+# Inverse temperature at which log Z stands for the largest sum of slopes over all joint states, N records
 _COLD = 10.0
-"""Inverse temperature at which log Z stands for the largest sum of slopes over all joint states, N records."""
+# Largest gradient by a potential at which the search for a free model's least T ends
 _SETTLED = 0.01
-"""Largest gradient by a potential at which the search for a free model's least T ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,8 +44,8 @@ from bayesprivmrf.model.tables import FloatArray, project
 if TYPE_CHECKING:
     import pandas as pd
 
+# Number of draws whose predictions are compared: the standard error of a p-value is at most 0.025
 _PREDICTED = 400
-"""Number of draws whose predictions are compared: the standard error of a p-value is at most 0.025."""
 
 
 def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator) -> pd.DataFrame:

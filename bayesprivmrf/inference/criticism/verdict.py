@@ -18,8 +18,8 @@ from bayesprivmrf.inference.status import Status
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
+# Statuses of fits that ended as intended; with loopy marginals they are approximate
 _ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
-"""Statuses of fits that ended as intended; with loopy marginals they are approximate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

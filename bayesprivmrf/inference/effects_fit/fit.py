@@ -49,35 +49,35 @@ from bayesprivmrf.threads import one_blas_thread
 type Means = Callable[[FloatArray], tuple[float, FloatArray]]
 """Log partition, and means of all effects, at some coordinates."""
 
+# Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields
 PRIOR_DEVIATION = 2.0
-"""Prior deviation of an effect's coordinate, nats: 1 for two-state couplings, 1.4 for fields."""
 
+# Multiplications of one exact evaluation up to which inference is exact: some tenths of a second
 LARGEST_WORK = 1e8
-"""Multiplications of one exact evaluation up to which inference is exact: some tenths of a second."""
 
+# The most steps of an exact search; those that settle take 20 to 200
 ITERATIONS = 500
-"""The most steps of an exact search; those that settle take 20 to 200."""
 
+# Gradient at which an exact search has converged: far below the noise of any mean
 _TOLERANCE = 1e-6
-"""Gradient at which an exact search has converged: far below the noise of any mean."""
 
+# Gradients that an exact search keeps
 _MEMORY = 30
-"""Gradients that an exact search keeps."""
 
+# Largest change of a coordinate in one Newton step of the Gibbs method, nats: draws err far from the optimum
 _LARGEST_STEP = 0.5
-"""Largest change of a coordinate in one Newton step of the Gibbs method, nats: draws err far from the optimum."""
 
+# Rounds of the Gibbs method: those that renew the covariance, and the limits of those that are averaged
 _NEWTON_ROUNDS, _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 4, 64
-"""Rounds of the Gibbs method: those that renew the covariance, and the limits of those that are averaged."""
 
+# Most draws of a round, and most numbers of their matrix of features (256 MB in single precision)
 _DRAWS, _CELLS = 1 << 14, 1 << 26
-"""Most draws of a round, and most numbers of their matrix of features (256 MB in single precision)."""
 
+# Coordinates up to which the sampled covariance is factorized; beyond, conjugate gradients are faster
 _DENSE = 1500
-"""Coordinates up to which the sampled covariance is factorized; beyond, conjugate gradients are faster."""
 
+# Draws for each record that the means are worth: they then add a twentieth to the variance of the noise
 _SPARE = 20
-"""Draws for each record that the means are worth: they then add a twentieth to the variance of the noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

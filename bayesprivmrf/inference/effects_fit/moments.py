@@ -38,28 +38,28 @@ type Product = Callable[[FloatArray], FloatArray]
 
 type Inference = Literal["exact", "gibbs"]
 
+# Configurations up to which all are listed: with many overlapping tables that is several times as fast
 MOST_CONFIGURATIONS = 1 << 17
-"""Configurations up to which all are listed: with many overlapping tables that is several times as fast."""
 
+# Configurations of two-state variables that are listed where covariances are needed: always, and where elimination
+# takes more operations. Listing them makes the covariance exact.
 _MOST_EXPANDED, _MOST_LISTED = 1 << 18, 1 << 24
-"""Configurations of two-state variables that are listed where covariances are needed: always, and where elimination
-takes more operations. Listing them makes the covariance exact."""
 
+# Multiplications up to which a covariance is exact: about as long as the draws take that replace it
 LARGEST_WORK = 3e7
-"""Multiplications up to which a covariance is exact: about as long as the draws take that replace it."""
 
+# Draws for a covariance: the limits, and for each coordinate. A matrix of d coordinates from n draws has a relative
+# error of about sqrt(d / n) in its smallest directions.
 _FEWEST_DRAWS, _MOST_DRAWS, _DRAWS_EACH = 5_000, 20_000, 20
-"""Draws for a covariance: the limits, and for each coordinate. A matrix of d coordinates from n draws has a relative
-error of about sqrt(d / n) in its smallest directions."""
 
+# Passes over a planned model that take less time than to plan it anew for one table
 _PASSES = 8
-"""Passes over a planned model that take less time than to plan it anew for one table."""
 
+# Configurations of the variables that are transformed by one matrix: a BLAS product of that size is efficient
 _BLOCK = 32
-"""Configurations of the variables that are transformed by one matrix: a BLAS product of that size is efficient."""
 
+# Added to the diagonal of an exact covariance, which rounding may leave indefinite
 _ROUNDING = 1e-12
-"""Added to the diagonal of an exact covariance, which rounding may leave indefinite."""
 
 
 class Moments(Protocol):

@@ -38,38 +38,38 @@ from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
+# Rounds that compute W anew, and all rounds at most
 _WEIGHED, _ROUNDS = 20, 100
-"""Rounds that compute W anew, and all rounds at most."""
 
+# Rounds in which a covariance of draws is drawn anew: with weights of ever new draws no search would settle
 _DRAWN = 12
-"""Rounds in which a covariance of draws is drawn anew: with weights of ever new draws no search would settle."""
 
+# Last rounds whose estimates are averaged where means are drawn
 _AVERAGED = 20
-"""Last rounds whose estimates are averaged where means are drawn."""
 
+# Largest change of a coordinate, nats; share of a step whose curvature is that of an earlier round
 _LARGEST_STEP, _DAMPED = 0.5, 0.5
-"""Largest change of a coordinate, nats; share of a step whose curvature is that of an earlier round."""
 
+# Most halvings of a step: a share of 1/4096 moves nothing that matters
 _HALVINGS = 12
-"""Most halvings of a step: a share of 1/4096 moves nothing that matters."""
 
+# Largest remaining step, in posterior standard deviations, of a mode that is exact, and of one that is trusted
 _NEAR, _FAR = 0.1, 1.0
-"""Largest remaining step, in posterior standard deviations, of a mode that is exact, and of one that is trusted."""
 
+# Prior deviations at which a search begins at most. It may end further out, where nothing has a curvature
 _FARTHEST = 2.0
-"""Prior deviations at which a search begins at most. It may end further out, where nothing has a curvature."""
 
+# Step at which a search has ended, nats
 _ENDED = 1e-4
-"""Step at which a search has ended, nats."""
 
+# Standard deviations of a mean by which the penalty of the first fit may be wrong
 _STRAIN = 0.5
-"""Standard deviations of a mean by which the penalty of the first fit may be wrong."""
 
+# Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again
 _LARGEST_EXACT, _LARGEST = 500, 2000
-"""Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again."""
 
+# Prior deviations beyond which an estimate is weighed again without further checks
 _IMPLAUSIBLE = 2.0
-"""Prior deviations beyond which an estimate is weighed again without further checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

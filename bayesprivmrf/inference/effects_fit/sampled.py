@@ -15,8 +15,8 @@ from bayesprivmrf.model.tables import FloatArray
 type Scope = tuple[int, ...]
 """Positions of variables, ascending."""
 
+# Gibbs sweeps kept for one estimate by each chain, and those dropped before, as the coordinates have just moved
 _SWEEPS, _WARM_UP = 256, 10
-"""Gibbs sweeps kept for one estimate by each chain, and those dropped before, as the coordinates have just moved."""
 
 
 class Fixed(NamedTuple):
@@ -26,8 +26,8 @@ class Fixed(NamedTuple):
     potentials: FloatArray
 
 
+# No fixed potentials: all of the model is fitted
 NOTHING_FIXED = Fixed((), np.zeros(0))
-"""No fixed potentials: all of the model is fitted."""
 
 
 def features_of(effects: Effects) -> Callable[[np.ndarray], np.ndarray]:

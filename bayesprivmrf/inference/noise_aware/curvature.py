@@ -17,11 +17,11 @@ from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.model.tables import FloatArray
 
 _SAMPLES = 12
+# Largest number of products for one linear system
 CONJUGATE_GRADIENTS = 100
-"""Largest number of products for one linear system."""
 
+# Relative residual at which conjugate gradients stop: below the error of twelve samples
 _RESIDUAL = 1e-2
-"""Relative residual at which conjugate gradients stop: below the error of twelve samples."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

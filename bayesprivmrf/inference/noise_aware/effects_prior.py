@@ -41,24 +41,24 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.model.ties import TiedEffects
 
+# τ_0: the scale expected before any release, nats
 LOCATION = 0.4
-"""τ_0: the scale expected before any release, nats."""
 
+# σ_c: standard deviation of what all log scales have in common
 SPREAD_IN_COMMON = 0.6
-"""σ_c: standard deviation of what all log scales have in common."""
 
+# σ_o: standard deviation of what those of one order have in common beside
 SPREAD_BETWEEN_ORDERS = 0.2
-"""σ_o: standard deviation of what those of one order have in common beside."""
 
+# σ_e: standard deviation of each effect's own part: a factor of 2.3 up or down holds nine in ten
 SPREAD_BETWEEN_EFFECTS = 0.5
-"""σ_e: standard deviation of each effect's own part: a factor of 2.3 up or down holds nine in ten."""
 
+# Coordinates up to which the information matrix is formed, and each effect has a scale of its own
 DENSE_LIMIT = 1500
-"""Coordinates up to which the information matrix is formed, and each effect has a scale of its own."""
 
 _NEWTON = 50
+# Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
 _LARGEST_STEP = 1.0
-"""Largest change of log τ in an update: the expansion is valid only near its point, and updates continue."""
 _LEAST_SPREAD = 1e-3
 
 

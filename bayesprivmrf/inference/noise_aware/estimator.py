@@ -50,8 +50,8 @@ from bayesprivmrf.threads import one_blas_thread
 if TYPE_CHECKING:
     import pandas as pd
 
+# Largest share of hidden transitions: beyond it the coverage of the others is 0.69 to 0.79 (docs/benchmarks.md)
 _MOST_HIDDEN = 0.5
-"""Largest share of hidden transitions: beyond it the coverage of the others is 0.69 to 0.79 (docs/benchmarks.md)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -23,32 +23,32 @@ from bayesprivmrf.inference.noise_aware.objective import Objective
 from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.marginals import forecast
 
+# Seconds from which a search says how long it will take
 PATIENCE = 60.0
-"""Seconds from which a search says how long it will take."""
 
+# What a search needs where the curvature is formed, in each round by one product a coordinate
 DENSE_EVALUATIONS, DENSE_ROUNDS = 100, 10
-"""What a search needs where the curvature is formed, in each round by one product a coordinate."""
 
+# What it needs at least, about, where the curvature is sampled
 EVALUATIONS, PRODUCTS = 500, 6000
-"""What it needs at least, about, where the curvature is sampled."""
 
+# What one round needs there at most: 400 steps and their line searches; 3 times 12 systems of 100 products each
 EVALUATIONS_OF_A_ROUND, PRODUCTS_OF_A_ROUND = 450, 3600
-"""What one round needs there at most: 400 steps and their line searches; 3 times 12 systems of 100 products each."""
 
+# Times that an evaluation's share of the optimiser's work goes over what it keeps; measured 5.4 to 8.2
 PASSES = 6
-"""Times that an evaluation's share of the optimiser's work goes over what it keeps; measured 5.4 to 8.2."""
 
 
+# Seconds of a product with the derivative: fixed, for a cell of a clique, for a multiplication of the elimination.
+#
+# Fitted within a factor of two to 13 models of 10 to 100,000 cells on one core (2.9 GHz, November 2026).
 _CALL, _CELL, _MULTIPLICATION = 2e-5, 2.5e-8, 3e-9
-"""Seconds of a product with the derivative: fixed, for a cell of a clique, for a multiplication of the elimination.
 
-Fitted within a factor of two to 13 models of 10 to 100,000 cells on one core (2.9 GHz, November 2026)."""
-
+# Seconds of one noisy count's expected loss and slope, by its distribution; measured on the same models
 _NORMAL_COUNT, _LAPLACE_COUNT = 8e-8, 7.5e-7
-"""Seconds of one noisy count's expected loss and slope, by its distribution; measured on the same models."""
 
+# Seconds of one pass over one number that the optimizer stores
 _KEPT = 1e-9
-"""Seconds of one pass over one number that the optimizer stores."""
 
 
 def warn_if_slow(objective: Objective) -> None:

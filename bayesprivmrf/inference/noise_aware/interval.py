@@ -41,14 +41,14 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
+# Standard error of log-odds above which the normal approximation is doubtful
 LARGEST_ERROR = 0.15
-"""Standard error of log-odds above which the normal approximation is doubtful."""
 
+# Coordinates up to which a precision is formed for many cells, and products with J that a system takes else
 _FORMED, _PRODUCTS = 4000, 50
-"""Coordinates up to which a precision is formed for many cells, and products with J that a system takes else."""
 
+# Prior precision of log N where the tables alone tell it
 _LOG_TOTAL = 1e-6
-"""Prior precision of log N where the tables alone tell it."""
 
 
 def standard_errors(

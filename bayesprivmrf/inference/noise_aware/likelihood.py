@@ -31,14 +31,14 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
+# Variance of a count's fraction, records squared: keeps a cell without records from being certain
 _ROUNDING = 1 / 12
-"""Variance of a count's fraction, records squared: keeps a cell without records from being certain."""
 
+# Points of the Gauss-Hermite rule for expectations over what is not known of a mean
 _NODES = 6
-"""Points of the Gauss-Hermite rule for expectations over what is not known of a mean."""
 
+# Noise scale over sampling error below which the noise is replaced by normal noise of its variance
 _NEARLY_NORMAL = 1e-4
-"""Noise scale over sampling error below which the noise is replaced by normal noise of its variance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -52,21 +52,21 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
+# Each search ends at this gradient, by coordinates scaled to posterior standard deviations
 _GRADIENT = 1e-2
-"""Each search ends at this gradient, by coordinates scaled to posterior standard deviations."""
 
 
+# Renewals after which widths and scales move by ever smaller shares: a swing between two states ends between
 _UNDAMPED = 3
-"""Renewals after which widths and scales move by ever smaller shares: a swing between two states ends between."""
 
+# Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal
 _WIDE = 1.0
-"""Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal."""
 
+# Renewals after which a search without any evidence for its scales is given up
 _FIRST_ROUNDS = 4
-"""Renewals after which a search without any evidence for its scales is given up."""
 
+# Nats above the uniform distribution's evidence from which the expansion's evidence is trusted
 _ENOUGH_EVIDENCE = 20.0
-"""Nats above the uniform distribution's evidence from which the expansion's evidence is trusted."""
 
 # the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
 # and the fall in nats after which wider scales are left out

@@ -13,14 +13,14 @@ from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT, Effect
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.model.tables import FloatArray
 
+# Times that widths and curvature are computed from each other at the first point; twice later
 _RENEWALS = 3
-"""Times that widths and curvature are computed from each other at the first point; twice later."""
 
+# Share of its Fisher information that a cell's curvature has at least, wherever its kink lies
 _LEAST_WEIGHT = 0.02
-"""Share of its Fisher information that a cell's curvature has at least, wherever its kink lies."""
 
+# Change of a log scale below which it has settled: a fifth of its own uncertainty, or less
 SETTLED_SCALE = 0.05
-"""Change of a log scale below which it has settled: a fifth of its own uncertainty, or less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

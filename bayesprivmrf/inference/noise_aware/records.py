@@ -46,8 +46,8 @@ from bayesprivmrf.inference.noise_aware.interval import (
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.model.tables import FloatArray
 
+# Added to Σ, a share of its largest diagonal entry: cells that hardly occur leave it singular but for rounding
 _LEAST_VARIANCE = 1e-9
-"""Added to Σ, a share of its largest diagonal entry: cells that hardly occur leave it singular but for rounding."""
 
 
 def refuse_other_records(mode: Mode) -> None:

@@ -51,38 +51,38 @@ from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
+# Bytes that the draws may take
 MEMORY = 4 * 2**30
-"""Bytes that the draws may take."""
+# Numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler
 _TABLES_A_DRAW = 10
-"""Numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler."""
+# Largest number of effects of a log-linear model: its preconditioner is dense, 200 MB at this limit
 LARGEST_DIMENSION = 5000
-"""Largest number of effects of a log-linear model: its preconditioner is dense, 200 MB at this limit."""
 
+# Operations of all chains beyond which sampling is not continued: about a minute on two cores of 2026
 WORK = 1.2e11
-"""Operations of all chains beyond which sampling is not continued: about a minute on two cores of 2026."""
 
+# Operations of one gradient: of the sampler itself, and for each latent number
 _STEP, _NUMBER = 2500.0, 170.0
-"""Operations of one gradient: of the sampler itself, and for each latent number."""
+# Gradients per effective draw where the density is smooth, those of tuning included
 _GRADIENTS = 105.0
-"""Gradients per effective draw where the density is smooth, those of tuning included."""
+# Growth of the number of gradients per latent number, for noise whose scale is one record
 _KINK = 0.012
-"""Growth of the number of gradients per latent number, for noise whose scale is one record."""
+# Noise scale, in records, below which gradients, and rejections of whole records, do not grow further
 _NARROWEST, _SHARPEST = 0.2, 0.3
-"""Noise scale, in records, below which gradients, and rejections of whole records, do not grow further."""
+# Sweeps per draw: half as many sweeps of tuning as of draws are the default
 _SWEEPS = 1.5
-"""Sweeps per draw: half as many sweeps of tuning as of draws are the default."""
+# Births and deaths per effective draw of N and unit of its variance; some of them are rejected
 _BIRTH = 6.0
-"""Births and deaths per effective draw of N and unit of its variance; some of them are rejected."""
+# Variance of a count below which it hardly changes in thousands of draws
 _RARE = 1e-3
-"""Variance of a count below which it hardly changes in thousands of draws."""
+# Variance of a count below which one value is so likely that the count leaves it alone and returns at once
 _FLIPS = 0.05
-"""Variance of a count below which one value is so likely that the count leaves it alone and returns at once."""
+# Noise scale from which integrals replace sums over whole numbers, to 4 %; and the range of the sums
 _WIDE, _REACH = 2.0, 40
-"""Noise scale from which integrals replace sums over whole numbers, to 4 %; and the range of the sums."""
+# Moves between the parts of a sum per cell, in one round over a table's cells
 _PARTED = 2.0
-"""Moves between the parts of a sum per cell, in one round over a table's cells."""
+# Largest number of sweeps that learned shapes need where noise exceeds the counts of the cells
 _DROWNED = 12.0
-"""Largest number of sweeps that learned shapes need where noise exceeds the counts of the cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

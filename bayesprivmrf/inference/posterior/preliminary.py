@@ -19,10 +19,10 @@ from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.relaxed.effects_density import StretchData
 from bayesprivmrf.model.tables import FloatArray
 
+# Prior precision of a private N's logistic position: the variance of the logistic distribution is π²/3
 _LOGISTIC_PRECISION = 3 / math.pi**2
-"""Prior precision of a private N's logistic position: the variance of the logistic distribution is π²/3."""
+# Share of the range of log N from its ends within which the coordinate's center lies; the posterior is the same
 _EDGE = 1e-3
-"""Share of the range of log N from its ends within which the coordinate's center lies; the posterior is the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

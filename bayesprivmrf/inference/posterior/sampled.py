@@ -16,6 +16,7 @@ from bayesprivmrf.compiled_cache import is_watched
 
 type Sampler = Literal["nutpie", "pymc"]
 
+# Statistics that both samplers report, by ArviZ's names
 STATISTICS = (
     "diverging",
     "tree_depth",
@@ -26,7 +27,6 @@ STATISTICS = (
     "acceptance_rate",
     "step_size",
 )
-"""Statistics that both samplers report, by ArviZ's names."""
 
 
 class Mixing(NamedTuple):

@@ -42,8 +42,8 @@ _ACCEPTED = 0.65
 _HALVINGS = 4
 # most halvings of a first move to where the target has almost no mass, to a 4,000th of a standard deviation
 _DRAWN_IN = 12
+# Parts that threads share, each with a generator of its own: the draws do not depend on the number of threads
 _PARTS = 16
-"""Parts that threads share, each with a generator of its own: the draws do not depend on the number of threads."""
 
 
 @njit(nogil=True, **INNER)

@@ -17,10 +17,10 @@ from bayesprivmrf.inference.limits import cut_limits, half_width
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
+# Largest share of hidden transitions in a row: beyond it the coverage of the others is 0.78 (docs/benchmarks.md)
 _MOST_OF_A_ROW = 0.4
-"""Largest share of hidden transitions in a row: beyond it the coverage of the others is 0.78 (docs/benchmarks.md)."""
+# Half the distance between the points of a difference, in standard deviations; the error is of its square
 _STEP = 1e-3
-"""Half the distance between the points of a difference, in standard deviations; the error is of its square."""
 
 
 class Bounds(NamedTuple):

@@ -34,12 +34,12 @@ from bayesprivmrf.model.tables import FloatArray
 type Whitening = Callable[[FloatArray], FloatArray]
 """Maps columns U, shape (numbers, columns), to :math:`L^{-1} U` of the same shape, so that U'V⁻¹W is a product."""
 
+# Smallest noise variance of an answer, records squared: that of a thousandth of a record
 _LEAST_NOISE = 1e-6
-"""Smallest noise variance of an answer, records squared: that of a thousandth of a record."""
+# Smallest noise variance, as a share of the largest sampling variance: a smaller one is lost in rounding errors
 _ROUNDING = 1e-12
-"""Smallest noise variance, as a share of the largest sampling variance: a smaller one is lost in rounding errors."""
+# Largest number of answers across windows whose covariance is formed: 72 MB, and seconds to factor
 _MOST_FORMED = 3000
-"""Largest number of answers across windows whose covariance is formed: 72 MB, and seconds to factor."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

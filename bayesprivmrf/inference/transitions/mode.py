@@ -34,14 +34,14 @@ from bayesprivmrf.inference.transitions.covariance import NoisySums, Whitening
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
+# α, prior counts in each cell of π and P; the module says why there are no more
 _PRIOR_COUNT = 0.25
-"""α, prior counts in each cell of π and P; the module says why there are no more."""
+# Most renewals of V; arbitrary, as fits that settle take about six (tests/inference/test_criticism.py)
 _RENEWALS = 50
-"""Most renewals of V; arbitrary, as fits that settle take about six (tests/inference/test_criticism.py)."""
+# Half-width of a normal 90 % interval, in standard errors; noise hides what it brings to 0 or 1
 _NORMAL_90 = 1.645
-"""Half-width of a normal 90 % interval, in standard errors; noise hides what it brings to 0 or 1."""
+# Share of a standard deviation: the search has settled when all coordinates move by less
 _SETTLED = 1e-3
-"""Share of a standard deviation: the search has settled when all coordinates move by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

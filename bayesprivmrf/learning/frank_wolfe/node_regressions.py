@@ -22,8 +22,8 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 type _Four = tuple[Any, Any, Any, Any]
 
+# Whole numbers in a residual of 1
 UNIT = 4096
-"""Whole numbers in a residual of 1."""
 
 _BLOCK = 4000  # records, whose residuals of at most UNIT + 90 add up to less than 2^24
 

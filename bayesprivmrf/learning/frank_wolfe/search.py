@@ -26,8 +26,8 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.threads import one_blas_thread
 
+# Whose margins fit 16 bits
 LARGEST_STEPS = 30_000
-"""Whose margins fit 16 bits."""
 
 _UP = 1 + 2.0**-50  # more than the rounding of a product
 

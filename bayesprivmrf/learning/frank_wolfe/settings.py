@@ -10,8 +10,8 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 
+# Factor of `default_steps` for logistic regressions; measured, see docs/frank_wolfe.md
 STEPS_OF_LOGISTIC = 0.11
-"""Factor of `default_steps` for logistic regressions; measured, see docs/frank_wolfe.md."""
 
 _FEWEST_STEPS = 10  # even with much noise, a mean of fewer atoms is coarse; arbitrary
 

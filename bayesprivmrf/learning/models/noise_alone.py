@@ -36,8 +36,8 @@ from bayesprivmrf.model.tables import FloatArray
 #: The detail of a release that tells of noise alone, with what the noise hides.
 NOISE_HIDES = "noise_hides"
 
+# Records, and standard errors of their number, that the estimate of it has at least
 LEAST_RECORDS, KNOWN = 2.0, 10.0
-"""Records, and standard errors of their number, that the estimate of it has at least."""
 
 #: Deviations of its noise from which on a count tells of records.
 CLEAR = 3.0

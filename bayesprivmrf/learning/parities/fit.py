@@ -29,20 +29,20 @@ from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
+# Least squared deviation of a ridge's prior, in error variances
 _FLOOR = 0.01
-"""Least squared deviation of a ridge's prior, in error variances."""
 
+# Coefficients up to which covariances are factorized: their matrix then has 20 MB
 _DENSE = 1600
-"""Coefficients up to which covariances are factorized: their matrix then has 20 MB."""
 
+# Most steps of the quasi-Newton search; those that settle take about 70 (wide models in benchmarks/parities.py)
 _ITERATIONS = 1000
-"""Most steps of the quasi-Newton search; those that settle take about 70 (wide models in benchmarks/parities.py)."""
 
+# Size of a coefficient, nats, at which a search has diverged: odds of e^600 are no estimate
 _DIVERGED = 300.0
-"""Size of a coefficient, nats, at which a search has diverged: odds of e^600 are no estimate."""
 
+# Most Newton steps, and most halvings of one; searches that settle take 4 to 20 steps
 _NEWTON_ROUNDS, _HALVINGS = 200, 40
-"""Most Newton steps, and most halvings of one; searches that settle take 4 to 20 steps."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

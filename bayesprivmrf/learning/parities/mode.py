@@ -61,29 +61,29 @@ from bayesprivmrf.learning.parities.moments import ParityMoments
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Least squared scale of a prior, in error variances: next to 0, and far from rounding
 _LEAST = 1e-6
-"""Least squared scale of a prior, in error variances: next to 0, and far from rounding."""
 
+# Rate of false discoveries at which an order enters, and standard errors of a sum of squares beyond chance
 _FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0
-"""Rate of false discoveries at which an order enters, and standard errors of a sum of squares beyond chance."""
 
+# Most rounds of each order but the last, and of the last
 _STAGE, _ROUNDS = 12, 100
-"""Most rounds of each order but the last, and of the last."""
 
+# Rounds in which covariances are drawn: with weights of ever new draws no search would settle
 _WEIGHED = 12
-"""Rounds in which covariances are drawn: with weights of ever new draws no search would settle."""
 
+# Rounds that weigh the priors anew; later rounds solve the equation of fixed priors
 _PRIORS = 20
-"""Rounds that weigh the priors anew; later rounds solve the equation of fixed priors."""
 
+# Relative change of a squared scale at which it has settled
 _SETTLED = 0.02
-"""Relative change of a squared scale at which it has settled."""
 
+# Step at which the search has ended, nats
 _MOVED = 1e-5
-"""Step at which the search has ended, nats."""
 
+# Largest step, nats; least share of a step that is halved where steps alternate, and growth of the share
 _LARGEST_STEP, _SHORTEST, _LONGER = 0.5, 0.1, 1.3
-"""Largest step, nats; least share of a step that is halved where steps alternate, and growth of the share."""
 
 
 def posterior_mode(

@@ -11,11 +11,11 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 
+# Numbers in the products of a block of records: 16 MB in single precision
 _BLOCK = 1 << 22
-"""Numbers in the products of a block of records: 16 MB in single precision."""
 
+# Largest whole number up to which single precision is exact
 _EXACT_IN_SINGLE = 2**24
-"""Largest whole number up to which single precision is exact."""
 
 
 def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> IntArray:

@@ -65,11 +65,11 @@ from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Assumed error of an effect that was not measured, in noise deviations of the last table; a rule of thumb
 _UNMEASURED = 2.0
-"""Assumed error of an effect that was not measured, in noise deviations of the last table; a rule of thumb."""
 
+# Standard deviations of d beyond which the numbers contradict the prior: one cell in twenty by chance
 _CONTRADICTED = 2.0
-"""Standard deviations of d beyond which the numbers contradict the prior: one cell in twenty by chance."""
 
 _LEAST_SPREAD = 1e-9
 _TAIL = 0.00135  # probability that a normal variable exceeds three standard deviations

@@ -52,30 +52,29 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
+# τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others.
+#
+# The first is next to none: single variables are measured, and a group of states that nobody has is pulled to be as
+# large as the others by a smaller one, and takes from them what it gets.
 PRIOR_DEVIATIONS = (10.0, 0.5, 0.15)
-"""τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others.
 
-The first is next to none: single variables are measured, and a group of states that nobody has is pulled to be as
-large as the others by a smaller one, and takes from them what it gets.
-"""
-
+# Deviations of noise from the optimum at which a search has converged; see the module
 CONVERGED = 0.25
-"""Deviations of noise from the optimum at which a search has converged; see the module."""
 
+# Records: the least deviation that the noise of a mean counts as
 _LEAST_NOISE = 0.5
-"""Records: the least deviation that the noise of a mean counts as."""
 
+# Gradient by scaled coordinates that is of rounding
 _TOLERANCE = 1e-9
-"""Gradient by scaled coordinates that is of rounding."""
 
+# Numbers, and gradients, that the search remembers: many spare most of its steps where there are hundreds
 _MEMORY, _MOST_KEPT = 1_000_000, 160
-"""Numbers, and gradients, that the search remembers: many spare most of its steps where there are hundreds."""
 
+# Least count of a group, records
 _HALF = 0.5
-"""Least count of a group, records."""
 
+# Least variance of an effect in one record: ridges divide by it
 _LEAST_SPREAD = 1e-7
-"""Least variance of an effect in one record: ridges divide by it."""
 
 
 @dataclass(frozen=True, kw_only=True)

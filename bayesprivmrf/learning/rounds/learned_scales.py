@@ -49,20 +49,20 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
+# Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)
 RENEWALS = 3
-"""Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)."""
 
+# Fixed-point iterations of the scales in each update
 _SCALE_STEPS = 6
-"""Fixed-point iterations of the scales in each update."""
 
+# The most steps of a search, and the gradient at which it ends, in posterior standard deviations
 _ITERATIONS, _GRADIENT = 100, 1e-2
-"""The most steps of a search, and the gradient at which it ends, in posterior standard deviations."""
 
+# Rows of a factor of J C J that are mapped to the cells of a table at once
 _TOGETHER = 64
-"""Rows of a factor of J C J that are mapped to the cells of a table at once."""
 
+# Variance of the rounding of a count, records squared
 _LEAST_VARIANCE = 1 / 12
-"""Variance of the rounding of a count, records squared."""
 
 
 class _Prior(EffectsPrior):

@@ -36,8 +36,8 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, single_counts
 from bayesprivmrf.model.tables import FloatArray
 
+# Deviations that the noise on a variable's states has at least, by the one that it would have if repeated
 WORTH = 1.5
-"""Deviations that the noise on a variable's states has at least, by the one that it would have if repeated."""
 
 _MEAN_SIZE = math.sqrt(2 / math.pi)
 

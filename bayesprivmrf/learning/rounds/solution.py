@@ -53,14 +53,14 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
+# The detail by which a release is one of rounds: how many tables each of them measured
 TABLES_BY_ROUND = "tables_by_round"
-"""The detail by which a release is one of rounds: how many tables each of them measured."""
 
+# Least count of a group of merged states, records, by which the share of a state is divided
 _LEAST_RECORDS = 0.5
-"""Least count of a group of merged states, records, by which the share of a state is divided."""
 
+# Most merged states that a row's note names
 _NAMED = 4
-"""Most merged states that a row's note names."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -48,17 +48,16 @@ from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.codec import positions
 
+# Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
+#
+# Of K states that nobody has half a one may pass by chance: ten thousand would let thirteen pass three deviations.
 RARE = 3.0
-"""Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
 
-Of K states that nobody has half a one may pass by chance: ten thousand would let thirteen pass three deviations.
-"""
-
+# Groups of a variable: beyond them the rarest states are one, however many records they have
 MOST_GROUPS = 512
-"""Groups of a variable: beyond them the rarest states are one, however many records they have."""
 
+# Least count of a state, records, when a group is shared out
 _LEAST = 0.5
-"""Least count of a state, records, when a group is shared out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,8 +88,8 @@ class MergeRule:
         )
 
 
+# Rule for a variable without an order and without a state for missing values
 FREE = MergeRule()
-"""Rule for a variable without an order and without a state for missing values."""
 
 
 @dataclass(frozen=True, kw_only=True)

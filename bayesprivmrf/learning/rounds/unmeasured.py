@@ -39,18 +39,18 @@ from bayesprivmrf.learning.rounds.fit import RoundFit
 from bayesprivmrf.learning.rounds.tables import MeasuredTable
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Detail of a release that lists the pairs that were not measured: two positions, and the bound
 NOT_MEASURED = "not_measured"
-"""Detail of a release that lists the pairs that were not measured: two positions, and the bound."""
 
+# Standard normal quantiles at 90 % and 95 %
 _ONE_SIDED, _ERROR = 1.2816, 1.6449
-"""Standard normal quantiles at 90 % and 95 %."""
 
+# δ of each of the two inequalities of a choice
 _TAIL = 0.05
-"""δ of each of the two inequalities of a choice."""
 
 
+# Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention
 _SMALL = 0.05
-"""Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention."""
 
 
 def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: FloatArray) -> list[Mark]:

@@ -69,6 +69,7 @@ class FittedLaw:
         return math.exp(high)
 
 
+# From where to where the laws were fitted, and by which factor they may be carried beyond
 RANGES = {
     "variables": (10.0, 200.0, 4.0),
     "records": (3_000.0, 100_000.0, 4.0),
@@ -77,7 +78,6 @@ RANGES = {
     "error": (0.008, 0.2, 2.0),
     "coupling": (0.3, 0.3, 1.5),
 }
-"""From where to where the laws were fitted, and by which factor they may be carried beyond."""
 
 # fitted by benchmarks/learning_samples.py
 LAWS = (

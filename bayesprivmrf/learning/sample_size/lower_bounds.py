@@ -51,8 +51,8 @@ import numpy as np
 from bayesprivmrf.learning.sample_size.task import Task
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
+# The probability of success that the paper asks of a learner
 SUCCESS = 2 / 3
-"""The probability of success that the paper asks of a learner."""
 
 
 def for_replacing(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee | None:

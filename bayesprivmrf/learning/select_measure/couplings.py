@@ -61,11 +61,11 @@ from bayesprivmrf.learning.select_measure.measurement import Measured, Measureme
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Rate of false discoveries among measured pairs where all is noise; largest tail where all is sampling
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
-"""Rate of false discoveries among measured pairs where all is noise; largest tail where all is sampling."""
 
+# Least noise variance, records squared: exact numbers count as nearly exact, as precisions divide by it
 _LEAST_VARIANCE = 1e-9
-"""Least noise variance, records squared: exact numbers count as nearly exact, as precisions divide by it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

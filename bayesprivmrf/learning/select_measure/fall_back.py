@@ -55,14 +55,14 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
     from bayesprivmrf.learning.select_measure.couplings import PairTargets
 
+# Most steps of a search: a model that stands in for one that failed may take longer
 _ITERATIONS = 3000
-"""Most steps of a search: a model that stands in for one that failed may take longer."""
 
+# Prior deviation of merged states, nats; see the module
 _PRIOR = PRIOR_DEVIATION / 2
-"""Prior deviation of merged states, nats; see the module."""
 
+# Least variance of a contrast in one record: of a state that nobody has it would be 0
 _LEAST_SPREAD = 1e-9
-"""Least variance of a contrast in one record: of a state that nobody has it would be 0."""
 
 type Fit = Callable[[np.ndarray], PairFit]
 

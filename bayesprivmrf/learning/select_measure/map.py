@@ -96,20 +96,20 @@ from bayesprivmrf.release.codec import Fields
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
 
+# Records drawn from the released model: at least as many, and so many more for each coordinate
 _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
-"""Records drawn from the released model: at least as many, and so many more for each coordinate."""
 
+# Entries of the matrix of effects that is multiplied at once: 16 MB in single precision
 _CHUNK = 1 << 22
-"""Entries of the matrix of effects that is multiplied at once: 16 MB in single precision."""
 
+# Nodes of the integral over sampling, from -4 to 4 standard deviations
 _NODES = 41
-"""Nodes of the integral over sampling, from -4 to 4 standard deviations."""
 
+# Halvings of an interval of length 1 that holds a limit: an error of 1e-9
 _HALVINGS = 30
-"""Halvings of an interval of length 1 that holds a limit: an error of 1e-9."""
 
+# Share of the largest eigenvalue below which rounding decides an eigenvalue
 _ROUNDING = 1e-12
-"""Share of the largest eigenvalue below which rounding decides an eigenvalue."""
 
 type Limits = tuple[FloatArray, FloatArray]
 

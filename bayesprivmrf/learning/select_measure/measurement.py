@@ -53,8 +53,8 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.release.codec import Fields
 
+# M: a score's steps for one record
 STEPS = 1024
-"""M: a score's steps for one record."""
 
 _LARGEST_DENOMINATOR = 1 << 14
 

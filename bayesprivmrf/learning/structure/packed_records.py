@@ -18,11 +18,11 @@ from numba.extending import intrinsic
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.model.tables import IntArray
 
+# Steps of a score that are one record: a power of two, by which scores are rounded to a thousandth of a record
 UNIT = 1024
-"""Steps of a score that are one record: a power of two, by which scores are rounded to a thousandth of a record."""
 
+# Bytes of counts of single states that are kept; arbitrary, as the counts are only computed again beyond it
 _KEPT = 1 << 29
-"""Bytes of counts of single states that are kept; arbitrary, as the counts are only computed again beyond it."""
 
 
 def _count_ones(_: Any, word: Any) -> Any:

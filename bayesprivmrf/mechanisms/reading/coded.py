@@ -25,8 +25,8 @@ from bayesprivmrf.model.tables import IntArray
 
 _DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
 _LARGEST_KEY = 2**62  # joint states that 64 bits number
+# Largest number of records of a frequency table: mechanisms that draw 8-byte numbers per record then need 3 GiB
 _MOST_COUNTED = 2**27
-"""Largest number of records of a frequency table: mechanisms that draw 8-byte numbers per record then need 3 GiB."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

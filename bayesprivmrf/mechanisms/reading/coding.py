@@ -15,8 +15,8 @@ from bayesprivmrf.errors import ArgumentError, UndeclaredStateError
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
+# Key of a recoded frame's `attrs`: public breaks by the name of the column that they bin
 BREAKS = "bayesprivmrf.breaks"
-"""Key of a recoded frame's `attrs`: public breaks by the name of the column that they bin."""
 
 CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
 _LARGEST_LOOKUP = (

@@ -24,8 +24,8 @@ _NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
 # types of pandas, by name, since pandas may not be imported
 _PANDAS = {"Timestamp", "Timedelta", "Period"}
 
+# Names of the columns that a query is given: whose a row is, and the counts that say what is kept of it
 _NEW = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
-"""Names of the columns that a query is given: whose a row is, and the counts that say what is kept of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from bayesprivmrf.mechanisms.reading.frame import (
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
+# Largest number of records of a frequency table for which sums of its counts are exact as floats
 MOST_RECORDS = 2**53
-"""Largest number of records of a frequency table for which sums of its counts are exact as floats."""
 
 # names that R, SPSS and others give to the counts of a frequency table
 _USUAL_NAMES = {"freq", "frequency", "count", "counts", "n"}

@@ -72,8 +72,8 @@ from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import selection_scale
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
+# Shares of the budget for learning; the rest is for the chosen pairs
 ONE_WAY_SHARE, SELECTION_SHARE = 0.1, 0.4
-"""Shares of the budget for learning; the rest is for the chosen pairs."""
 
 _ARRAYS = 7  # of the size of all pairs of states, held at once
 

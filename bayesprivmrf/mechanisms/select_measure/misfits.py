@@ -33,9 +33,9 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.threads import one_blas_thread
 
+# M: a misfit's steps for one record. Rounding a mean count to a step moves a misfit by half a step at most, far
+# less than the noise on it.
 STEPS = 64
-"""M: a misfit's steps for one record. Rounding a mean count to a step moves a misfit by half a step at most, far less
-than the noise on it."""
 
 
 def expected_counts(table: FloatArray, total: float) -> IntArray:

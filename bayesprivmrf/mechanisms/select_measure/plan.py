@@ -39,40 +39,38 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 
+# Share of the budget for single variables
 SINGLES_SHARE = 0.08
-"""Share of the budget for single variables."""
 
+# Share of each round in what the budget has after the single variables; the last spends what is left
 ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
-"""Share of each round in what the budget has after the single variables; the last spends what is left."""
 
+# Share that each round may fill of the cells and memory that the model has left: what is chosen late is chosen
+# best. The first measures a forest, which is small.
+#
+# Rounds of many variables, whose models are nearly forests, have all of it.
 SIZE_SHARES = (1.0, 0.2, 0.4, 1.0)
-"""Share that each round may fill of the cells and memory that the model has left: what is chosen late is chosen best.
-The first measures a forest, which is small.
 
-Rounds of many variables, whose models are nearly forests, have all of it.
-"""
-
+# Shares of a round for how many tables stand out, and which; the rest is for measuring them
 COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
-"""Shares of a round for how many tables stand out, and which; the rest is for measuring them."""
 
+# How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores
 NOISE_WEIGHT = 0.5
-"""How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores."""
 
+# Largest number of variables whose pairs are all candidates in every round; beyond, pairs near in the model are.
+#
+# If all pairs are candidates, planning exact inference for each takes most of the time. Errors of pairs and triples
+# of 16 to 30 columns are the same either way (docs/benchmarks.md, "Many columns").
 FEW_VARIABLES = 30
-"""Largest number of variables whose pairs are all candidates in every round; beyond, pairs near in the model are.
 
-If all pairs are candidates, planning exact inference for each takes most of the time. Errors of pairs and triples of
-16 to 30 columns are the same either way (docs/benchmarks.md, "Many columns").
-"""
-
+# Largest number of variables, inside declared cliques or with a `workload`, whose tables are all candidates
 MOST_VARIABLES = 100
-"""Largest number of variables, inside declared cliques or with a `workload`, whose tables are all candidates."""
 
+# Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation
 MAXIMUM_CELLS = 1 << 18
-"""Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation."""
 
+# Triples up to which all are candidates after the first round; else those of which two pairs are in the model
 MOST_TRIPLES = 1_000
-"""Triples up to which all are candidates after the first round; else those of which two pairs are in the model."""
 
 _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 

@@ -96,9 +96,9 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.filter import PrivacyFilter
 
+# Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
+# That columns depend at all is to be sure; once they do, a table more costs less than one that is missed.
 STANDS_OUT = (3.0, 1.0)
-"""Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
-That columns depend at all is to be sure; once they do, a table more costs less than one that is missed."""
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
 # deviations of noise that these fits may be off: between rounds it would be taken for a misfit

@@ -38,11 +38,11 @@ from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
 
+# A pair within a part may add this share of the most cells, one in so many
 NEAR = 64
-"""A pair within a part may add this share of the most cells, one in so many."""
 
+# Times that a round looks at the scores to choose all its tables
 BATCHES = 64
-"""Times that a round looks at the scores to choose all its tables."""
 
 
 @dataclass(slots=True)

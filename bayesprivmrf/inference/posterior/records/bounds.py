@@ -26,8 +26,8 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 CONTRADICTION = (
     "bounds and numbers without noise must leave some table, but contradict each other; correct one."
 )
+# More than any number of records, and small enough to add a few in 64 bits
 _MANY = np.int64(1) << 60
-"""More than any number of records, and small enough to add a few in 64 bits."""
 
 
 class CrossingError(Exception):

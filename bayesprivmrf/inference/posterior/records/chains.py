@@ -19,12 +19,12 @@ from bayesprivmrf.inference.posterior.records.tape import ChainState
 from bayesprivmrf.inference.posterior.results.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.sampled import Clock, StepProgress, step_progress
 
+# Records that one sweep visits; arbitrary: draws of more records need more sweeps (`effort`)
 MOVES = 2000
-"""Records that one sweep visits; arbitrary: draws of more records need more sweeps (`effort`)."""
+# Sweeps after which a chain makes space for births, and looks whether to stop; arbitrary
 _STRETCH = 50
-"""Sweeps after which a chain makes space for births, and looks whether to stop; arbitrary."""
+# Seconds between two checks of the chains, for the progress bar and for a limit in seconds; arbitrary
 _LOOK = 0.1
-"""Seconds between two checks of the chains, for the progress bar and for a limit in seconds; arbitrary."""
 
 announce_compiling()  # the modules imported above compile at their first call
 

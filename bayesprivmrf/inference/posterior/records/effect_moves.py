@@ -39,22 +39,22 @@ from bayesprivmrf.inference.posterior.records.noise import log_density
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 
 _forward, _log_partition = effects_engine._forward, effects_engine._log_partition
+# Trajectories of the potentials in a sweep; arbitrary
 _TRAJECTORIES = 2
-"""Trajectories of the potentials in a sweep; arbitrary."""
+# Moves of each scale given the potentials, which read one number
 _SCALE_MOVES = 4
-"""Moves of each scale given the potentials, which read one number."""
+# Most scales that a sweep moves together with their potentials; each takes the marginals
 _WITH_POTENTIALS = 6
-"""Most scales that a sweep moves together with their potentials; each takes the marginals."""
+# Acceptance for which the step of the trajectories is tuned
 _ACCEPTED = 0.8
-"""Acceptance for which the step of the trajectories is tuned."""
+# Most moves in a sweep that all records follow, and the records that they visit together
 _TRIES, _VISITS = 8, 20_000
-"""Most moves in a sweep that all records follow, and the records that they visit together."""
+# Acceptance for which the size of moves that all records follow is tuned
 _FOLLOWED = 0.3
-"""Acceptance for which the size of moves that all records follow is tuned."""
+# Moves of the number of records by many at once in a sweep
 FAR = 4
-"""Moves of the number of records by many at once in a sweep."""
+# Passes of sums for the initial records, which are no draw yet
 _FIRST = 1000
-"""Passes of sums for the initial records, which are no draw yet."""
 
 
 @njit(nogil=True, **INNER)

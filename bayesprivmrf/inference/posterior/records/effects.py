@@ -28,13 +28,13 @@ from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import Gaussian
 
+# Most records by which N moves at once; arbitrary
 _FARTHEST = 2000
-"""Most records by which N moves at once; arbitrary."""
+# Initial size of the steps that are tuned, in whitened coordinates
 _STEP = 0.5
-"""Initial size of the steps that are tuned, in whitened coordinates."""
+# Standard deviation that stands for that of an exact number in the preliminary estimate, records; it scales steps
+# alone.
 _NEAR = 1.0
-"""Standard deviation that stands for that of an exact number in the preliminary estimate, records; it scales steps
-alone."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -34,10 +34,10 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     import pymc as pm
 
+# Effective draws of a chain over which the work of its initial records is spread
 _ENOUGH = 100
-"""Effective draws of a chain over which the work of its initial records is spread."""
+# Operations of a visit for each cell that it reads, and for each table (benchmark *Choice of the engine*)
 _A_CELL, _A_TABLE = 2.2, 90.0
-"""Operations of a visit for each cell that it reads, and for each table (benchmark *Choice of the engine*)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

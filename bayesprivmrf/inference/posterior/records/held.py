@@ -51,8 +51,8 @@ from bayesprivmrf.inference.posterior.records.bounds import (
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.tables import parent as home_of
 
+# Rounding error up to which a solution of linear equations counts as exact
 _ROUNDING = 1e-6
-"""Rounding error up to which a solution of linear equations counts as exact."""
 
 
 @dataclass(kw_only=True, eq=False)

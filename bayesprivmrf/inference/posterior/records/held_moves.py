@@ -23,14 +23,14 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, put
 from bayesprivmrf.inference.posterior.records.moves import change, collect, draw_new, log_gain, log_noise
 
+# Bound of the log factor of a cell: its exponential is finite
 _MOST_NATS = 300.0
-"""Bound of the log factor of a cell: its exponential is finite."""
+# Random records tried for one that agrees with another on a separator; arbitrary
 _TRIES = 64
-"""Random records tried for one that agrees with another on a separator; arbitrary."""
+# Passes of sums for the initial records, which are no draw yet
 _FIRST = 1000
-"""Passes of sums for the initial records, which are no draw yet."""
+# Stands for a weight that underflows to 0, whose log would be infinite
 _LEAST = 1e-300
-"""Stands for a weight that underflows to 0, whose log would be infinite."""
 
 
 @njit(nogil=True, inline="always")

@@ -37,9 +37,9 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, put
 from bayesprivmrf.inference.posterior.records.noise import log_step, log_step_within
 
+# Records that share one pass of sums over the forest, or an eighth of all where they are few; arbitrary: more of
+# them share its cost, and make the proposals older.
 _BLOCK = 40
-"""Records that share one pass of sums over the forest, or an eighth of all where they are few; arbitrary: more of
-them share its cost, and make the proposals older."""
 
 
 @njit(nogil=True, inline="always")

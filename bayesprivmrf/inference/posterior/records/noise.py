@@ -16,9 +16,9 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER
 
+# Log of the density at a sum out of its bounds, in place of minus infinity: moves out and back must add up to zero.
+# It is far below any log density of noise, and leaves six digits for them.
 _FORBIDDEN = -1e9
-"""Log of the density at a sum out of its bounds, in place of minus infinity: moves out and back must add up to zero.
-It is far below any log density of noise, and leaves six digits for them."""
 
 
 @njit(nogil=True, inline="always")

@@ -29,8 +29,8 @@ from bayesprivmrf.inference.posterior.records.tape import (
 )
 from bayesprivmrf.model.tables import FloatArray
 
+# Least and most births and deaths in a sweep where N is private; arbitrary
 _BIRTHS = (20, 1000)
-"""Least and most births and deaths in a sweep where N is private; arbitrary."""
 
 
 class Start(NamedTuple):

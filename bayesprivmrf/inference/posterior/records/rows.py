@@ -20,8 +20,8 @@ from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirich
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.model.tables import FloatArray
 
+# Operations of the moves of one learned number of the rows' prior (benchmark *Choice of the engine*)
 _A_SHAPE = 1600.0
-"""Operations of the moves of one learned number of the rows' prior (benchmark *Choice of the engine*)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

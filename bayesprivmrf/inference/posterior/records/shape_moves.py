@@ -31,10 +31,10 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     spread_of,
 )
 
+# Records up to which the logarithm of a product is faster than two log gamma functions
 _FEW = 8
-"""Records up to which the logarithm of a product is faster than two log gamma functions."""
+# States of a margin beyond which a position moves together with the level: the work of a pass is then linear
 MANY = 64
-"""States of a margin beyond which a position moves together with the level: the work of a pass is then linear."""
 
 
 @njit(nogil=True, inline="always")

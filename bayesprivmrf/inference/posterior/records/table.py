@@ -34,11 +34,11 @@ from bayesprivmrf.inference.posterior.records.table_moves import (
 from bayesprivmrf.inference.posterior.records.tape import grouped
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell
 _OPERATIONS = 130.0
-"""Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell."""
 
+# Standard deviations of the noise below which a chain may start with an empty cell; arbitrary: chains leave it
 _SURE = 2.0
-"""Standard deviations of the noise below which a chain may start with an empty cell; arbitrary: chains leave it."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -43,12 +43,12 @@ from bayesprivmrf.inference.posterior.records.noise import log_step_within
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Sweeps of the cells for each move of the shapes; arbitrary
 _SWEEPS_BETWEEN_SHAPES = 4
-"""Sweeps of the cells for each move of the shapes; arbitrary."""
+# Least moves of cells in a sweep, and the most rounds over the cells for it (`benchmarks/table_rounds.py`)
 _MOVES, _ROUNDS = 1000, 64
-"""Least moves of cells in a sweep, and the most rounds over the cells for it (`benchmarks/table_rounds.py`)."""
+# Most records of two cells that are divided anew between them, which costs a step for each
 _PARTED = 32
-"""Most records of two cells that are divided anew between them, which costs a step for each."""
 
 
 class TableTape(NamedTuple):

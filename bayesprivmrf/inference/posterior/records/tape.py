@@ -23,14 +23,14 @@ from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, FloatArray, IntArray, cells_within
 
+# Bound of what one more record in a cell changes; its exponential and that of twice as many are finite
 _MOST_NATS = 300.0
-"""Bound of what one more record in a cell changes; its exponential and that of twice as many are finite."""
+# Measured cells that a cell may be part of for the bound of each to be far from what matters
 _MOST_TABLES = 10
-"""Measured cells that a cell may be part of for the bound of each to be far from what matters."""
+# Least share of the information of whole records that noisy tables have where records alone are moved
 _PRESENT = 0.5
-"""Least share of the information of whole records that noisy tables have where records alone are moved."""
+# Log factor of a cell whose set lacks a record, and the most that it may be for all sets of a cell together
 _STRENGTH, _ALL = 30.0, 200.0
-"""Log factor of a cell whose set lacks a record, and the most that it may be for all sets of a cell together."""
 
 
 class RecordTape(NamedTuple):

@@ -29,10 +29,10 @@ from bayesprivmrf.inference.posterior.records.moves import change, log_noise, mo
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Exchanges of tails in a sweep, beside four a step of the chain; arbitrary
 _EXCHANGES = 200
-"""Exchanges of tails in a sweep, beside four a step of the chain; arbitrary."""
+# Passes of sums for the initial records, which are no draw yet
 _FIRST = 1000
-"""Passes of sums for the initial records, which are no draw yet."""
 
 
 class SharedTape(NamedTuple):

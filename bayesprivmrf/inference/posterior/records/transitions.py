@@ -39,10 +39,10 @@ from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Most powers of two up to which pairs of records exchange at once, however large the noise; arbitrary
 _SCALES = 10
-"""Most powers of two up to which pairs of records exchange at once, however large the noise; arbitrary."""
+# Share of the records by which chains start, so that they start wider than the posterior; arbitrary
 _SHARE = 0.25
-"""Share of the records by which chains start, so that they start wider than the posterior; arbitrary."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

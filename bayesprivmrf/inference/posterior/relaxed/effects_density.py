@@ -37,10 +37,10 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
 from bayesprivmrf.inference.posterior.relaxed.noisy_tables import log_likelihood
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# The arrays of the data, as `Density` checks them
 KINDS = (
     "f2 f1 f2 f1 f2 f1 f1 i1 f1 f1 f1 f2 f1 i1 f1 i1 h1 i1 i1 i1 i1 b1 f1 i1 i1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 )
-"""The arrays of the data, as `Density` checks them."""
 
 _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 _REAL, _WHOLE, _SHORT, _BYTE = types.float64, types.int64, types.int32, types.uint8

@@ -64,8 +64,8 @@ from bayesprivmrf.inference.posterior.shape_prior import (
 )
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# The arrays of `RowData` and of the noise, as `Density` checks them
 KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
-"""The arrays of `RowData` and of the noise, as `Density` checks them."""
 
 
 class RowData(NamedTuple):

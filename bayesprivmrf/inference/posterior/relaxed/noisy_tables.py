@@ -40,18 +40,17 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# Variance of the difference of the two potentials, by which acceptance falls to about eight in ten. It gave the
+# most effective draws a gradient, twice those at a tenth of it, with a step tuned for `ACCEPTANCE`.
 _VARIANCE = 0.25
-"""Variance of the difference of the two potentials, by which acceptance falls to about eight in ten. It gave the most
-effective draws a gradient, twice those at a tenth of it, with a step tuned for `ACCEPTANCE`."""
 
+# Mean acceptance probability at which a step is best where that fall is part of it.
+#
+# With the fall alone, at steps of no length, it is .79; a step that is tuned for as much shrinks without end.
 ACCEPTANCE = 0.65
-"""Mean acceptance probability at which a step is best where that fall is part of it.
 
-With the fall alone, at steps of no length, it is .79; a step that is tuned for as much shrinks without end.
-"""
-
+# Noise scales at which integers are given their shares: below, the nearest has all in any case
 _LATTICE_SCALES = (0.05, 1.5)
-"""Noise scales at which integers are given their shares: below, the nearest has all in any case."""
 
 
 def force_width(cells: int) -> float:

@@ -45,10 +45,10 @@ from bayesprivmrf.model.tables import FloatArray
 # the constant of Stirling's formula
 _HALF_LOG_2_PI = 0.5 * math.log(2.0 * math.pi)
 _FIRST_NODE, _LAST_NODE, _STEP = -30.0, 2.0, 0.125
+# Logarithms of S(u) from which its inverse is interpolated; beyond the last S(u) is u
 _NODES = 257
-"""Logarithms of S(u) from which its inverse is interpolated; beyond the last S(u) is u."""
+# κ - A from which κ (log G - G) is written by G - 1, whose digits it needs; and its bound, where these end
 _PLAIN_FREEDOM, _LARGEST_FREEDOM = 1e10, 1e25
-"""κ - A from which κ (log G - G) is written by G - 1, whose digits it needs; and its bound, where these end."""
 
 
 def row_weights_data(

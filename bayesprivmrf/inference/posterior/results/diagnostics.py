@@ -27,35 +27,35 @@ from bayesprivmrf.inference.posterior.sampled import Mixing, Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
+# Largest split R-hat of mixed chains: the limit of Vehtari et al. (2021)
 LARGEST_R_HAT = 1.01
-"""Largest split R-hat of mixed chains: the limit of Vehtari et al. (2021)."""
+# Effective draws a chain, in the bulk and in the tails
 SMALLEST_ESS = 100
-"""Effective draws a chain, in the bulk and in the tails."""
+# Share of draws that may have diverged
 LARGEST_DIVERGING = 0.002
-"""Share of draws that may have diverged."""
+# Share of draws whose tree may have reached its greatest depth
 LARGEST_SATURATED = 0.05
-"""Share of draws whose tree may have reached its greatest depth."""
+# Smallest energy-based fraction of missing information: the limit of Stan and ArviZ
 SMALLEST_BFMI = 0.3
-"""Smallest energy-based fraction of missing information: the limit of Stan and ArviZ."""
+# E-BFMI below which longer chains are not thought to help
 STUCK_BFMI = 0.1
-"""E-BFMI below which longer chains are not thought to help."""
+# Mean acceptance probability of the population's own steps
 SMALLEST_ACCEPTANCE = 0.2
-"""Mean acceptance probability of the population's own steps."""
+# Draws of a chain below which nothing is judged
 FEWEST = 8
-"""Draws of a chain below which nothing is judged."""
+# Numbers whose mixing is judged; of more, those of largest variance: of thousands some look unmixed by chance
 MOST_JUDGED = 500
-"""Numbers whose mixing is judged; of more, those of largest variance: of thousands some look unmixed by chance."""
+# Numbers that are judged first where that may be enough to say that chains have not mixed
 FIRST_JUDGED = 40
-"""Numbers that are judged first where that may be enough to say that chains have not mixed."""
+# Times the length asked for that a sampling which does not mix may get
 LONGEST = 16
-"""Times the length asked for that a sampling which does not mix may get."""
 
+# Smallest normal number, which keeps a division by a spread of 0 defined
 _TINY = np.finfo(float).tiny
-"""Smallest normal number, which keeps a division by a spread of 0 defined."""
+# Spread of a number, relative to its size, that is put down to rounding; one record of 1e12 is ten times as much
 _ROUNDING = 1e-13
-"""Spread of a number, relative to its size, that is put down to rounding; one record of 1e12 is ten times as much."""
+# Name of the largest tree depth in the settings of each sampler
 _DEPTH = {"nutpie": "maxdepth", "pymc": "max_treedepth"}
-"""Name of the largest tree depth in the settings of each sampler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

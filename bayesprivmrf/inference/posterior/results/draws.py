@@ -30,10 +30,10 @@ from bayesprivmrf.model.tables import FloatArray, parent
 if TYPE_CHECKING:
     import pandas as pd
 
+# Probability below which a possible cell's logarithm is not taken: it would be minus infinity by underflow
 _SMALLEST = 1e-300
-"""Probability below which a possible cell's logarithm is not taken: it would be minus infinity by underflow."""
+# Largest number of log probabilities in memory at once: 32 MB; it changes no result
 _HELD = 4_000_000
-"""Largest number of log probabilities in memory at once: 32 MB; it changes no result."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -38,8 +38,8 @@ from bayesprivmrf.release.file import checked_path
 if TYPE_CHECKING:
     import xarray as xr
 
+# Largest size of a file's variables in memory, bytes, unless the caller allows more
 LARGEST = 8 * 2**30
-"""Largest size of a file's variables in memory, bytes, unless the caller allows more."""
 
 
 def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Posterior:

@@ -47,16 +47,16 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
+# Draws, over all chains, at which a question that takes inference in each draw is answered
 THINNED = 1000
-"""Draws, over all chains, at which a question that takes inference in each draw is answered."""
 _SLOW_COUNTS = (
     "these counts have not mixed, which no probability rests on: the sums over the steps are judged; raise `draws`, "
     "`tune` and `time_limit`, or measure the tables that they are of."
 )
+# Standard deviations by log λ from which the prior decides a quantity; see the module
 LARGEST_SENSITIVITY = 1.0
-"""Standard deviations by log λ from which the prior decides a quantity; see the module."""
+# Standard errors of independent draws that are subtracted from a sensitivity: one in a thousand exceeds them
 _ERRORS = 3.0
-"""Standard errors of independent draws that are subtracted from a sensitivity: one in a thousand exceeds them."""
 _NO_ENDS: Ends = (-np.inf, np.inf)
 
 

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.posterior.results.posterior import Posterior
 
+# Largest number of entries of effect tables in memory at once: 80 MB; it changes no result
 _HELD = 10_000_000
-"""Largest number of entries of effect tables in memory at once: 80 MB; it changes no result."""
+# Entries of `Posterior.stats` that the summary shows
 _IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
-"""Entries of `Posterior.stats` that the summary shows."""
 
 
 class PosteriorSummary(Card, dict[str, Any]):

@@ -46,8 +46,8 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 
+# Quantiles of B over which the mixture is averaged
 _POINTS = 500
-"""Quantiles of B over which the mixture is averaged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,18 +44,18 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.posterior.results.posterior import Posterior
 
+# Name and version of the format; any change of its meaning needs a new version
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
-"""Name and version of the format; any change of its meaning needs a new version."""
+# Group of the file for the content that is not in `Posterior.tree`
 GROUP = "bayesprivmrf"
-"""Group of the file for the content that is not in `Posterior.tree`."""
+# Fields of `Finished` in that group: arrays of draws
 ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "least")
-"""Fields of `Finished` in that group: arrays of draws."""
+# Fields of `Finished` in that group: arrays of draws by name
 BY_NAME = ("log_prior", "learned")
-"""Fields of `Finished` in that group: arrays of draws by name."""
+# Leading dimensions of every array of draws
 _DRAWN = ("chain", "draw")
-"""Leading dimensions of every array of draws."""
+# Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree
 _EFFECTS = 6
-"""Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree."""
 _COUNTS_NOTE = (
     "counts are a continuous relaxation of whole numbers; where the noise is below one record they are spread "
     "over more than the exact posterior of the counts is, which the marginals are not"
