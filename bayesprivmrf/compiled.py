@@ -28,6 +28,7 @@ from numba.extending import intrinsic, overload
 # Python calls the entry points alone, so what is inside them is compiled without wrappers, which is quicker
 INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 
+# top-level name of this package: sources of other packages are not part of a checksum
 _PACKAGE = __name__.partition(".")[0]
 carray: Any = numba.carray  # pyright: ignore[reportPrivateImportUsage]
 

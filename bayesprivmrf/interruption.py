@@ -33,6 +33,7 @@ class Heard(list[str]):
     has_told = False
 
 
+# interruptions that were heard while a release is made, so that it can finish what is paid for
 _HEARD: ContextVar[Heard | None] = ContextVar("interruptions", default=None)
 
 

@@ -51,6 +51,7 @@ from bayesprivmrf.model.tables import FloatArray
 # An E-step is solved to this share of the smallest noise standard deviation, in records a cell
 _TOLERANCE = 0.01
 
+# searches, each from where the last one stopped; arbitrary
 _RESTARTS = 3
 
 

@@ -46,6 +46,7 @@ from bayesprivmrf.model.ties import coordinates_of
 # Probability by which a constraint may be missed
 _TOLERANCE = 1e-9
 
+# most iterations of a search; arbitrary, and a search that reaches it counts as failed
 _ITERATIONS = 2000
 # Largest error of a probability in tables without noise: some rounding errors of a sum over the cells
 _GIVEN_BACK = 1e-13

@@ -44,6 +44,7 @@ class RowStatus(enum.StrEnum):
 
 # Statuses from best to worst
 _ORDER = tuple(RowStatus)
+# row status and note of each fit status that lowers the rows; the rest change nothing
 _OF_FITS = {
     Status.ITERATION_LIMIT: (RowStatus.DOUBTFUL, "the fit reached its iteration limit"),
     Status.STOPPED_EARLY: (RowStatus.DOUBTFUL, "the fit stopped early"),

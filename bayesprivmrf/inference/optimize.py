@@ -17,6 +17,7 @@ type Expanded = tuple[float, FloatArray, FloatArray]
 # Steps, and gradients, that are kept outside a box
 MEMORY = 40
 _MEMORY_IN_BOX = 10  # each box iteration costs the square of it
+# most evaluations of a line search; SciPy's default is 20, which nearly flat objectives exhaust
 _LINE_SEARCH = 40
 # Most damped steps; searches that settle take 5 to 30
 _STEPS = 60

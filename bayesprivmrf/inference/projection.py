@@ -13,8 +13,11 @@ from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.model.consistency import consistent_projection
 from bayesprivmrf.model.tables import FloatArray
 
+# ways in which noisy tables become probabilities, by the names that settings take
 PROJECTIONS = ("simplex", "none", "consistent")
+# most rounds of alternating projections; arbitrary
 _ALTERNATIONS = 200
+# largest change of a probability in a round that counts as none
 _SETTLED = 1e-10
 
 

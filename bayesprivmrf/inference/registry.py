@@ -8,7 +8,9 @@ from typing import Any
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.kinds import installed
 
+# entry points by which other packages register estimators
 ENTRY_POINT_GROUP = "bayesprivmrf.estimators"
+# the library's estimators, by the names of the command line
 _OWN = {
     "naive-mle": "NaiveMLE",
     "cgm": "CGM",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FEWEST, _MOST = 6, 20  # variables: two a group, and 2^p probabilities in memory
+# groups of variables that depend on each other more than on the rest
 _GROUPS = 3
 _WITHIN, _BETWEEN, _TRIPLE = (0.2, 0.9), 0.1, -0.12  # nats
 _SHARES = (0.1, 0.6)  # of records with 1, by which fields are chosen

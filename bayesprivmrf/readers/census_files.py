@@ -13,7 +13,9 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError
 from bayesprivmrf.readers.columns import csv_columns, near, number_of, or_near
 
+# columns that a file must have
 _NEEDED = ("geocode", "query_name", "value", "variance")
+# columns that a file may have
 _OPTIONAL = ("query_shape", "sign")
 
 

@@ -18,6 +18,7 @@ from bayesprivmrf.readers.scopes import Groups, query_of
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.given import by_law, law_of_variance
 
+# spellings of each sign of a constraint
 _SPELT = {"=": ("", "=", "==", "eq"), "<=": ("<=", "le", "ub"), ">=": (">=", "ge", "lb")}
 _SIGNS = {spelt: sign for sign, ways in _SPELT.items() for spelt in ways}
 """Meaning of a constraint's sign, or, where the files have none, of a part of its name."""

@@ -16,6 +16,7 @@ from bayesprivmrf.readers.text_files import read_table, repeated_error
 
 type Columns = dict[str, Sequence[Any]]
 
+# a number whose decimals are set off by a comma
 _DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
 
 

@@ -16,6 +16,7 @@ from bayesprivmrf.model.labels import encoded, labels, positions
 from bayesprivmrf.privacy import noise_from_dict
 from bayesprivmrf.queries import QUERY_KINDS, Query
 
+# largest whole number of an array of int64, in which files hold whole numbers
 _LARGEST_WHOLE = 2**63 - 1
 
 

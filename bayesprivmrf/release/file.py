@@ -41,6 +41,7 @@ try:
 except ImportError:  # Windows: a save is distinguished from a leftover by its age alone
     fcntl = None
 
+# name of the format, by which a file is known as a release
 FORMAT_NAME = "bayesprivmrf-release"
 # 1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
 #
@@ -59,8 +60,10 @@ FIELD_VERSION = 7
 LARGEST = 2**30
 
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
+# first bytes of every zip archive
 _ZIP_MAGIC = b"PK\x03\x04"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
+# content of the hidden file that claims a name while a release is being saved under it
 _CLAIM = b"A release of bayesprivmrf is being saved here.\n"
 _ABANDONED = 24 * 3600  # seconds: no save takes as long; used where a file cannot be locked
 

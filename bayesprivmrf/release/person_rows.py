@@ -9,6 +9,7 @@ from typing import Any
 from bayesprivmrf.checks import truth, whole_number
 from bayesprivmrf.release.codec import Fields
 
+# largest number that a file can hold
 _MOST = 2**63 - 1
 
 

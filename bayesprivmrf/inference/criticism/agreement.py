@@ -28,6 +28,7 @@ _DENSE = 1500
 # Absolute size of a product of contrasts below which it is a rounding error of 0
 _NOTHING = 1e-12
 
+# error where no counts give all the answers that have no noise
 _CONTRADICTION = (
     "the answers without noise contradict each other: no table of counts gives them all; correct one, or "
     "state the law of the noise that it has."

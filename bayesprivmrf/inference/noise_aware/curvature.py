@@ -16,6 +16,8 @@ import numpy as np
 from bayesprivmrf.inference.mean_counts import Linearized
 from bayesprivmrf.model.tables import FloatArray
 
+# random sign vectors for a diagonal, and normal vectors for a low-rank part; arbitrary: a preconditioner may be
+# rough, and changes the number of products only
 _SAMPLES = 12
 # Largest number of products for one linear system
 CONJUGATE_GRADIENTS = 100

@@ -71,8 +71,11 @@ _ENOUGH_EVIDENCE = 20.0
 # the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
 # and the fall in nats after which wider scales are left out
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
+# pairs of opposite normal draws by which the bound on the evidence is estimated; arbitrary
 _PAIRS = 6
+# factors on the prior's precision among which the best bound is taken; arbitrary
 _INFLATIONS = (1.0, 2.0, 4.0)
+# nats below the best bound at which the scan over the scales stops: far below what its noise can be
 _WORSE = 10.0
 
 

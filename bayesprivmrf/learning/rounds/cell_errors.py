@@ -71,6 +71,7 @@ _UNMEASURED = 2.0
 # Standard deviations of d beyond which the numbers contradict the prior: one cell in twenty by chance
 _CONTRADICTED = 2.0
 
+# smallest variance and count that is divided by, for cells of probability 0
 _LEAST_SPREAD = 1e-9
 _TAIL = 0.00135  # probability that a normal variable exceeds three standard deviations
 

@@ -39,6 +39,7 @@ from bayesprivmrf.model.tables import FloatArray
 # Deviations that the noise on a variable's states has at least, by the one that it would have if repeated
 WORTH = 1.5
 
+# mean absolute value of a standard normal variable
 _MEAN_SIZE = math.sqrt(2 / math.pi)
 
 

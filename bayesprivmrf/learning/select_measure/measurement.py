@@ -56,6 +56,7 @@ from bayesprivmrf.release.codec import Fields
 # M: a score's steps for one record
 STEPS = 1024
 
+# largest denominator of the grid of scores; a finer grid changes no choice, and keeps the integers small
 _LARGEST_DENOMINATOR = 1 << 14
 
 # indicators expanded at a time; also the rows over which float32 sums of ones stay exact

@@ -23,6 +23,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
+# error where no table lies within the bounds and gives the numbers without noise
 CONTRADICTION = (
     "bounds and numbers without noise must leave some table, but contradict each other; correct one."
 )

@@ -102,6 +102,7 @@ class Diagnosis:
         return {**kept, "problems": list(self.problems)}
 
 
+# advice for a chain whose steps may differ
 _STEPS = (
     ", or, where steps differ (a small `model_p_value` in `predictive_check()`), take the posterior of the sums over "
     "the steps, as the guide to chains shows"

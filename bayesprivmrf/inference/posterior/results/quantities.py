@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 # Draws, over all chains, at which a question that takes inference in each draw is answered
 THINNED = 1000
+# warning where counts of single steps have not mixed, but the sums over the steps have
 _SLOW_COUNTS = (
     "these counts have not mixed, which no probability rests on: the sums over the steps are judged; raise `draws`, "
     "`tune` and `time_limit`, or measure the tables that they are of."
@@ -57,6 +58,7 @@ _SLOW_COUNTS = (
 LARGEST_SENSITIVITY = 1.0
 # Standard errors of independent draws that are subtracted from a sensitivity: one in a thousand exceeds them
 _ERRORS = 3.0
+# range of a quantity without bounds
 _NO_ENDS: Ends = (-np.inf, np.inf)
 
 

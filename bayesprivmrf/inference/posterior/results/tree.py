@@ -56,10 +56,12 @@ BY_NAME = ("log_prior", "learned")
 _DRAWN = ("chain", "draw")
 # Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree
 _EFFECTS = 6
+# note on the group of latent counts, where they are relaxed
 _COUNTS_NOTE = (
     "counts are a continuous relaxation of whole numbers; where the noise is below one record they are spread "
     "over more than the exact posterior of the counts is, which the marginals are not"
 )
+# note on the group of predicted counts, where the noise is of whole numbers
 _PREDICTIVE_NOTE = (
     "under integer noise the latent counts are rounded, and whole-number noise is added to them"
 )
