@@ -72,9 +72,14 @@ class Kinds[T]:
         return self._known.get(kind)
 
 
+def is_own(made: type) -> bool:
+    """Return True for a class of this package."""
+    return made.__module__.partition(".")[0] == "bayesprivmrf"
+
+
 def is_listed(group: str, kind: str, made: type) -> bool:
     """Whether another process finds a class: it is this package's own, or an entry point of its kind brings it."""
-    if made.__module__.partition(".")[0] == "bayesprivmrf":
+    if is_own(made):
         return True
     for point in entry_points(group=group, name=kind):
         try:

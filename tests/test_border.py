@@ -41,6 +41,8 @@ HEAVY = {
     "scipy",
     "narwhals",
 }
+# the records of these modules are latent: a sampler draws them
+LATENT = "bayesprivmrf.inference.posterior.records."
 TAKES_RECORDS = {"data", "records", "frame", "df", "holdout", "outcomes"}
 
 EXCEPTIONS = {
@@ -136,7 +138,7 @@ def test_on_the_public_side_only_evaluation_takes_records():
         (module, name, parameter)
         for module, name, thing in callables
         for parameter in parameters_of(thing)
-        if parameter in TAKES_RECORDS
+        if parameter in TAKES_RECORDS and not module.startswith(LATENT)
     }
     assert takers == EXCEPTIONS
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.checks import bare_array, require
-from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
-from bayesprivmrf.kinds import Kinds
+from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.kinds import Kinds, is_own
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.specification import LARGEST_TABLE
@@ -89,7 +89,10 @@ class Query(ABC):
         ModelTooLargeError
             A scope's table has more than 10^8 cells.
         """
-        return self._bind(ModelSpecification.from_pgmpy(network))
+        bound = self._bind(ModelSpecification.from_pgmpy(network))
+        if not is_own(type(self)):  # those of this package are right by their tests
+            bound.check()
+        return bound
 
     @abstractmethod
     def _bind(self, model: ModelSpecification) -> BoundQuery:
@@ -116,6 +119,8 @@ class Query(ABC):
         return None
 
 
+# Largest error of a sum of weights that is put down to rounding
+_ROUNDING = 1e-6
 # The kinds of queries that can be saved and read
 QUERY_KINDS: Kinds[Query] = Kinds("bayesprivmrf.queries")
 
@@ -213,6 +218,46 @@ class BoundQuery:
     def total_weights(self) -> FloatArray | None:
         """Weights of the rows whose sum is the number of records, of least norm; None where the query tells none."""
         return self.query._total_weights(self)
+
+    def check(self) -> None:
+        """Raise an error where the labels or the weights that a query's class supplies do not fit its matrix.
+
+        Weights w give the number of records if every record adds 1 to w'(answers). They are accepted where they are
+        constant on the possible cells of each clique, and these constants add up to 1.
+
+        Raises
+        ------
+        ModelError
+            A row has no label, or the weights do not give the number of records.
+        """
+        name, rows = type(self.query).__name__, len(self)
+        given = math.prod(map(len, self.query._axes(self.model)[1]))
+        must = f"have a label for each of the {rows} rows of its matrix"
+        require(given == rows, f"{name}._labels", must, given, "correct `_labels`", error=ModelError)
+        if self.total_weights is None:
+            return
+        weights = np.asarray(self.total_weights, dtype=float)
+        must, remedy = "give the number of records", "correct them, or return None where they are not known"
+        where = f"{name}._total_weights"
+        require(
+            weights.shape == (rows,),
+            where,
+            must,
+            f"an array of shape {weights.shape}",
+            remedy,
+            error=ModelError,
+        )
+        added = self.in_cliques.T @ weights
+        possible = self.model.possible
+        parts = [
+            added[start:stop][True if possible is None else possible[start:stop]]
+            for start, stop in pairwise(self.model.offsets)
+        ]
+        parts = [np.ravel(part) for part in parts if part.size]
+        is_constant = all(np.ptp(part) < _ROUNDING for part in parts)
+        total = sum(float(part[0]) for part in parts)
+        fits = is_constant and abs(total - 1.0) < _ROUNDING
+        require(fits, where, must, "others", remedy, error=ModelError)
 
     @cached_property
     def is_pooled(self) -> bool:

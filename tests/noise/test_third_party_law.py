@@ -251,7 +251,7 @@ def test_naive_mle_takes_it_and_the_others_refuse_it_by_name_before_any_work(mon
     def work(*_, **__):
         raise AssertionError("no work before the law is known")
 
-    monkeypatch.setattr("bayesprivmrf.inference.evidence.joint_specification", work)
+    monkeypatch.setattr("bayesprivmrf.inference.given_releases.joint_specification", work)
     for estimator in (bpm.CGM(), bpm.CGM(e_step="nlbp"), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
         with pytest.raises(
             ArgumentError, match="'test-staircase', whose `kernel` says neither; use NaiveMLE"

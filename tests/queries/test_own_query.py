@@ -10,7 +10,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.errors import ModelError, ReleaseFileError
 from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
 
 STATES = {"age": ["<30", "30-60", ">60"], "ill": ["no", "yes"]}
@@ -81,7 +81,7 @@ def test_a_query_without_a_kind_is_refused_with_the_remedy_before_the_data_is_re
             return replace(q.table("age").bind(model), query=self)
 
         def _labels(self, model):
-            return ()
+            return tuple(model.domain.states_of("age"))
 
         def _total_weights(self, bound):
             return None
@@ -100,3 +100,49 @@ def test_a_kind_without_its_hooks_or_of_another_class_is_refused_at_once():
     hooks = {"_content": AtLeast._content, "_restored": AtLeast._restored}
     with pytest.raises(TypeError, match=r"must not be of the kind 'table', which is that of .*TableQuery"):
         type("Usurper", (q.Query,), {"kind": "table"} | hooks)
+
+
+class Unread:
+    """Data that nobody may touch."""
+
+    def __getattribute__(self, name):
+        raise AssertionError(f"{name} was read")
+
+
+class Counted(AtLeast):
+    """The same query under a kind of its own, with weights that count some records twice."""
+
+    kind = "tests/counted-twice"
+
+    def _total_weights(self, bound):
+        return np.ones(len(bound))
+
+
+class Unlabeled(AtLeast):
+    """The same query under a kind of its own, with a label too few."""
+
+    kind = "tests/unlabeled"
+
+    def _labels(self, model):
+        return super()._labels(model)[1:]
+
+
+class Inherited(AtLeast):
+    """A query that would be read from its file as the one that it is derived from."""
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        (Counted("age"), "`Counted._total_weights` must give the number of records"),
+        (Unlabeled("age"), "`Unlabeled._labels` must have a label for each of the 3 rows"),
+    ],
+)
+def test_weights_and_labels_that_do_not_fit_are_refused_before_the_data_is_read(query, said):
+    with pytest.raises(ModelError, match=said):
+        LaplaceStatistics(epsilon=1.0, queries=[query]).release(NETWORK, Unread())
+
+
+def test_a_query_that_inherits_its_kind_is_refused_before_the_data_is_read():
+    with pytest.raises(Exception, match="Inherited have no written form; give the class a `kind`"):
+        LaplaceStatistics(epsilon=1.0, queries=[Inherited("age")]).release(NETWORK, Unread())

@@ -60,7 +60,7 @@ DENSE_LIMIT = 1500
 _NEWTON = 50
 # Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
 _LARGEST_STEP = 1.0
-# smallest standard deviation between log scales; arbitrary, it keeps the prior's precision finite where the declared spread is 0
+# smallest standard deviation between log scales; arbitrary, it keeps precisions finite where the declared one is 0
 _LEAST_SPREAD = 1e-3
 
 

@@ -92,7 +92,9 @@ class LearnedSolution(Solution):
             problems, numbers = contradictions(evidence, np.zeros(marginals.size), marginals=marginals)
         else:
             problems, numbers = learned_contradictions(evidence, marginals)
-        status = Status.NOT_TRUSTED if problems else self.status
+        # a fit that diverged says so: its measurements contradict it as a consequence
+        is_judged = problems and self.status is not Status.DIVERGED
+        status = Status.NOT_TRUSTED if is_judged else self.status
         stats = {**self.stats, **numbers}
         return replace(
             self, status=status, stats=stats, problems=(*self.problems, *problems), contradictions=problems

@@ -53,14 +53,14 @@ def test_a_limit_in_seconds_stops_at_a_length_that_is_complete_and_says_so(formu
 
 
 def test_the_samplers_read_one_clock():
-    """Only the module `clock` reads the time: it stops the samplers and reports their seconds."""
+    """Only the module `sampled` reads the time: it stops the samplers and reports their seconds."""
     folder = Path(bayesprivmrf.__file__).parent / "inference" / "posterior"
     readers = set()
-    for path in folder.glob("*.py"):
+    for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             reads = isinstance(node, ast.Attribute) and node.attr in CLOCKS
             if "time" in names or (reads and isinstance(node.value, ast.Name) and node.value.id == "time"):
                 readers.add(path.name)
-    assert readers == {"clock.py"}
+    assert readers == {"sampled.py"}

@@ -3,6 +3,7 @@ import math
 import os
 import re
 import signal
+import sys
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
@@ -604,6 +605,9 @@ def test_the_bar_says_that_a_first_length_goes_beyond_the_time_limit(monkeypatch
 
 @pytest.mark.parametrize("is_shown", [True, False])
 def test_a_bar_says_how_far_the_slowest_chain_is_and_why_it_goes_on(monkeypatch, capsys, is_shown):
+    monkeypatch.delitem(
+        sys.modules, "ipykernel", raising=False
+    )  # of another test: a notebook draws otherwise
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "160")
     with step_progress(1500, is_shown=is_shown) as bar:
