@@ -1,4 +1,4 @@
-r"""How well noisy answers will tell a model's tables: the forecast of generalised least squares, before any data.
+r"""Forecast of the accuracy of a model's tables from noisy answers, by generalized least squares, before any data.
 
 Consistent tables are :math:`n = Jβ` (`Effects.margins`): zero-sum effects, and the even tables times the number of
 records where that is not public. Noise of precision :math:`t_q` on each answer to query q tells β with information
@@ -43,7 +43,7 @@ _RANK = 1e-10
 
 
 class Forecast(ABC):
-    """The variances to expect of tables fitted to noisy answers; abstract."""
+    """Expected variances of tables that are fitted to noisy answers; abstract."""
 
     @abstractmethod
     def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
@@ -98,7 +98,7 @@ class ByEffects(Forecast):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ByMatrices(Forecast):
-    """G, and the information of each query, shape (queries, r, r), in a basis of what the queries tell."""
+    """Matrix G, and each query's information, shape (queries, r, r), in a basis of what the queries determine."""
 
     spread: FloatArray
     information: FloatArray

@@ -1,4 +1,4 @@
-r"""Whether a posterior contradicts the release that it was made from; mixing is judged elsewhere (`diagnostics`).
+r"""Contradictions between a posterior and its release; the module `diagnostics` judges mixing.
 
 Let T(y, n) be a discrepancy whose mean given the true tables n is 0 and whose variance is 1, whatever they are: the
 noise sees to that. Where model and prior are right, truth and release are one draw of their joint law, so that
@@ -99,7 +99,7 @@ class Alarms:
     cautions: tuple[str, ...] = ()
 
     def added_to(self, diagnosis: Diagnosis) -> Diagnosis:
-        """The diagnosis with these problems; a contradicted posterior is not trusted."""
+        """Return the diagnosis with these problems added; a contradicted posterior is not trusted."""
         return replace(
             diagnosis,
             problems=(*diagnosis.problems, *self.contradictions, *self.cautions),
@@ -173,7 +173,7 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
 
 
 def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Whole numbers that relaxed counts stand for, and weights of mean 1 by which zero has the whole of its share."""
+    """Return whole numbers for relaxed counts, and weights of mean 1 that give zero its full share."""
     share = np.clip(0.5 - least, 0.5, 1.0)  # answers that are no counts may have a least value above zero
     weight = np.where(counts < 0.5, 1.0 / share, 1.0)
     return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
@@ -218,7 +218,7 @@ def _is_told(evidence: Evidence) -> bool:
 
 
 def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
-    """The score of the module's formula, from draws of T, shape (chain, draw)."""
+    """Return the score of the module's formula, from draws of T, shape (chain, draw)."""
     import arviz as az
 
     variance = float(discrepancy.var())

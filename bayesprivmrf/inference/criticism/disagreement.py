@@ -1,4 +1,4 @@
-r"""Test of whether released numbers contradict each other, under any model, by margins that several tables share.
+r"""Test of released numbers against each other, whatever the model, by margins that several tables share.
 
 A margin shared by tables i is :math:`y_i = m + η_i` in each of its cells, where :math:`η_i` is the sum of the noise
 of the cells of table i that add up to it. With precisions :math:`p_i` and :math:`w_i = p_i / \sum_j p_j`, the
@@ -89,7 +89,7 @@ class SharedMargin:
 
     @cached_property
     def _own(self) -> FloatArray:
-        """Noise variance of a cell of each table, records squared, shape (tables, 1, ...)."""
+        """Noise variances of one cell of each table, records squared, shape (tables, 1, ...)."""
         own = np.array([law.variance for law in self.laws])
         return own.reshape(-1, *(1,) * (self.cells.ndim - 1))
 

@@ -1,4 +1,4 @@
-r"""How large the residuals of a fitted model are, relative to what noise and sampling explain.
+r"""Residuals of a fitted model, relative to the size that noise and sampling explain.
 
 If the model is right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of
 variance :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. (The answer to a query adds up
@@ -57,7 +57,7 @@ EXPONENT = 1 / 3
 
 
 def balance(discrepancy: float, steps: float) -> float:
-    """Return log D plus a third of log t, which falls as long as the path is worth following."""
+    """Return log D plus a third of log t, which decreases as long as the path is worth following."""
     with np.errstate(divide="ignore"):
         return float(np.log(discrepancy) + EXPONENT * np.log(steps))
 
@@ -70,7 +70,7 @@ def slope(before: float, steps_before: float, after: float, steps_after: float) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
-    """D of models against one evidence; call it with their marginals and potentials, shape (model size,).
+    """Discrepancy D of models against one evidence; call it with marginals and potentials, shape (model size,).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-r"""Goodness of fit by the noise alone: models with free potentials, and learned models.
+r"""Goodness of fit of models with free potentials, by the noise alone, and of learned models.
 
 **Free potentials.** A model with free potentials has a parameter for each measured cell, so that it can have the
 records' own tables. The noise alone must then explain what is left, :math:`r = y - N A μ`. The statistic is minus
@@ -82,7 +82,7 @@ class Misfit:
 def misfit_of_tables(
     evidence: Evidence, mean: FloatArray, slack: float = 0.0, *, sampling: FloatArray | None = None
 ) -> Misfit | None:
-    """Return the misfit between expected numbers and the released ones by the noise, and sampling if it is given.
+    """Return the misfit between expected and released numbers, given the noise and, optionally, sampling.
 
     Parameters
     ----------
@@ -177,7 +177,7 @@ def misfit_of_free(
 
 
 def _spread(mask: np.ndarray, values: FloatArray) -> FloatArray:
-    """Return an array with some values where the mask holds, and zeros."""
+    """Return an array with the values where the mask is True, and zeros elsewhere."""
     found = np.zeros(len(mask))
     found[mask] = values
     return found

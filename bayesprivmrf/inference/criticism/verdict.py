@@ -102,7 +102,7 @@ def contradictions(
     inference: Inference = "exact",
     marginals: FloatArray | None = None,
 ) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Return the contradiction of the release with itself or with the model in words, and the test results.
+    """Describe how the release contradicts itself or the model, and return the test results.
 
     The arguments are those of `misfit_of`.
     """
@@ -120,7 +120,7 @@ def contradictions(
 def learned_contradictions(
     evidence: Evidence, marginals: FloatArray
 ) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Return the contradiction of a learned fit with the measurements behind it in words, and the test results.
+    """Describe how a learned fit contradicts its own measurements, and return the test results.
 
     The estimate itself is judged, because its cliques are those that were measured. It contradicts them where it is
     farther from them than noise and the sampling of N records explain: it is an estimate of the population, so that

@@ -144,7 +144,7 @@ def ridge_mode(
 
 
 def is_narrow(cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether exact inference in a model takes at most `LARGEST_WORK` multiplications."""
+    """Return True if exact inference in a model takes at most `LARGEST_WORK` multiplications."""
     try:
         return forecast(cardinalities, scopes).multiplications <= LARGEST_WORK
     except ModelTooLargeError:

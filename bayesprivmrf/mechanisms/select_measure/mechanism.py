@@ -1,4 +1,4 @@
-"""A Markov random field from the tables that tell most: they are chosen, measured, and fitted.
+"""`SelectMeasure`: choose the most informative tables, measure them, and fit a Markov random field.
 
 `Mechanism.release` (`bayesprivmrf.mechanisms.base`) holds the order of check, charge and noise, and calls the hooks
 of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. From there on there are two
@@ -179,7 +179,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     @property
     def needs_total(self) -> bool:
-        """True if a number of records is bought by itself: tables of single variables tell it to the rounds."""
+        """True if the number of records has its own budget; rounds get it from tables of single variables."""
         return self.degree is not None
 
     @property
@@ -187,7 +187,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         return True
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings as numbers and text: those of the form alone that was asked for."""
+        """Return the settings of the requested form, as numbers and text."""
         own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
@@ -300,7 +300,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     def _warning(
         self, plan: SelectMeasurePlan, measured: MeasurementPlan, fitted: FittedCouplings
     ) -> str | None:
-        """Return a warning about a release whose couplings noise hides, or that kept none because of it."""
+        """Return a warning about a release whose couplings noise hides, or which kept none because of noise."""
         total = max(fitted.total, 1.0)
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
@@ -372,7 +372,7 @@ def _release(
 
 
 def eligible_pairs(specification: ModelSpecification) -> IntArray:
-    """Return the pairs that may be coupled, ascending: inside a declared clique, or all; none of one state."""
+    """Return the pairs that may be coupled, ascending: those inside a declared clique, or all of several states."""
     cards = specification.cardinalities
     if not specification.cliques_declared:
         return all_pairs(cards)
@@ -382,7 +382,7 @@ def eligible_pairs(specification: ModelSpecification) -> IntArray:
 
 
 def _require_pairs_fit(cards: tuple[int, ...]) -> None:
-    """Refuse a table of all pairs of states that memory would not hold.
+    """Refuse a table of all pairs of states that does not fit in memory.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-r"""The public part of adaptive rounds: which tables may be measured, the shares of the budget, each step's noise.
+r"""Plan of adaptive rounds, from public facts: eligible tables, shares of the budget, and noise of each step.
 
 All of it is computed from the declaration, the settings, and what was released before: no function here takes a
 record. `select_measure.rounds` carries the steps out and proves what a neighbour moves. With M steps of a
@@ -77,7 +77,7 @@ _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsPlan:
-    """The public knowledge before the first answer.
+    """Plan of the rounds before the first answer, from public facts alone.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class RoundsPlan:
 
     @property
     def free(self) -> list[int]:
-        """Variables of several states, whose tables tell anything; the first, where there is none."""
+        """Variables of several states, whose tables are informative; the first variable if there are none."""
         return [v for v, k in enumerate(self.declared) if k > 1] or [0]
 
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
@@ -219,7 +219,7 @@ def _positions(
 
 
 def require_noise(plan: RoundsPlan) -> None:
-    """Refuse a budget of which some step, however small its share, would have no noise that can be drawn.
+    """Refuse a budget that would leave some step with noise that cannot be drawn.
 
     Raises
     ------
@@ -248,12 +248,12 @@ def require_noise(plan: RoundsPlan) -> None:
 
 
 def singles_law(plan: RoundsPlan) -> DiscreteGaussian:
-    """Return the law of the noise on tables of single variables."""
+    """Return the noise distribution of tables of single variables."""
     return tables_law(plan, SINGLES_SHARE * plan.rho, len(plan.free))
 
 
 def counting_law(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
-    """Return the law of the noise on so many order statistics of misfits, steps."""
+    """Return the noise distribution of a number of order statistics of misfits, steps."""
     sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
     (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
     return law
@@ -265,7 +265,7 @@ def choice_scale(plan: RoundsPlan, rho: float) -> float:
 
 
 def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
-    r"""Return the law of the noise on the cells of m tables, records: one law for all cells.
+    r"""Return the noise distribution of the cells of m tables, records; all cells have the same.
 
     :math:`\sqrt{m D}` is the sensitivity of all of them stacked; OpenDP's map of the scale gives at most rho.
     """

@@ -72,7 +72,7 @@ def warning_of(run: Rounds, domain: Domain) -> str | None:
 
 
 def _told(run: Rounds) -> Told:
-    """Return the evidence on which states have records, from the tables of single variables."""
+    """Return evidence of which states have records, from the tables of single variables."""
     return Told.by(*_number_of_records(run), *single_counts(run.plan.declared, run.tables))
 
 

@@ -1,4 +1,4 @@
-r"""Adaptive rounds: which tables the model misses most is asked, they are measured, the model is fitted, and again.
+r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit the model, and repeat.
 
 This is what sees the records. Every step looks at them and at what was released before. A `PrivacyFilter` is charged
 before each, so that neither the choices nor the number of rounds, which depend on the answers, can spend more than
@@ -107,7 +107,7 @@ _ENOUGH_TO_CHOOSE, _ENOUGH = 0.01, 0.1
 
 @dataclass(slots=True)
 class Rounds:
-    """One run: the records behind it are let out by the source of noise alone."""
+    """Run of the adaptive rounds; the records are released only through the source of noise."""
 
     plan: RoundsPlan
     source: NoiseSource
@@ -199,7 +199,7 @@ class Rounds:
         self.fit, self.has_fit = fit, True
 
     def _first_fit(self) -> RoundFit:
-        """Fit single variables; if that diverges, all are even, so that misfits are of finite numbers."""
+        """Fit single variables; if the fit diverges, use uniform ones, so that misfits are finite."""
         found = self._fitted()
         if found.status is not Status.DIVERGED:
             return found
@@ -220,7 +220,7 @@ class Rounds:
     # one round
 
     def _round(self, rho: float) -> bool:
-        """Ask, choose, measure and fit; return whether tables were measured, else their share of rho is left."""
+        """Run one round, and return True if tables were measured; otherwise their share of rho remains."""
         scopes = self._eligible() if rho > 0 else []
         if not scopes:
             return False
@@ -258,11 +258,11 @@ class Rounds:
         return [c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])]
 
     def _bears(self, scopes: Sequence[Scope]) -> bool:
-        """Return True if a model of these scopes is within the size that it may have in this round."""
+        """Return True if a model of these scopes is within the size limit of this round."""
         return self.size.bears(scopes, self._most_size)
 
     def _ends(self, scopes: Sequence[Scope], chosen: Sequence[Scope] = ()) -> IntArray:
-        """Return the parts of the model that pairs join; of a workload every table counts by itself."""
+        """Return the parts of the model that pairs join; each table of a workload counts separately."""
         if self.plan.workload is not None:
             return np.full((len(scopes), 2), -1, dtype=np.int64)
         return ends_across(scopes, parts_of(len(self.plan.declared), [*self._scopes(), *chosen]))
@@ -273,14 +273,14 @@ class Rounds:
 
     @property
     def tables(self) -> list[MeasuredTable]:
-        """All that was measured, in the order in which it is released."""
+        """Measured tables, in the order in which they are released."""
         return [*self.singles, *self.measured, *self.again]
 
     def _single_noise(self) -> SingleNoise:
         return SingleNoise.left(self.plan.declared, self.merging, self.tables)
 
     def _counts(self, scope: Scope) -> IntArray:
-        """Return the exact table of a scope, of merged states unless it is one variable's: sensitive."""
+        """Return the exact table of a scope, with merged states unless it has one variable: sensitive."""
         if scope not in self._kept:
             shape = [self.merging.cardinalities[v] for v in scope]
             flat = np.ravel_multi_index(tuple(self.codes[:, v] for v in scope), shape)
@@ -297,7 +297,7 @@ class Rounds:
         return self._standing(numbers, exact, spent)
 
     def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
-        """Return what noise on single variables makes of misfits, steps of 1/M record: public."""
+        """Return the effect of the noise of single variables on misfits, steps of 1/M record: public."""
         return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
 
     def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
@@ -342,7 +342,7 @@ class Rounds:
         return chosen
 
     def _beside(self, chosen: Sequence[Scope], rho: float) -> list[Scope]:
-        """Return the variables to measure again beside chosen tables, because they are hardly known."""
+        """Return the variables to measure again together with chosen tables, because their tables are imprecise."""
         return self._single_noise().worth_repeating(len(chosen), self.plan.moved / (2 * rho))
 
     def _measured(
@@ -372,7 +372,7 @@ class Rounds:
             kept.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
     def _measure_again(self, rho: float) -> None:
-        """Spend what the rounds left, for nothing stands out any more, on what was measured; see the module."""
+        """Spend the rest of the budget on the measured tables, as nothing stands out any more; see the module."""
         if not rho > 0:
             return
         known = list(maximal([each.scope for each in self.measured]))
@@ -383,7 +383,7 @@ class Rounds:
         self._use(self._first_fit())  # the merged states may differ from before
 
     def _refit(self, *, is_last: bool = False) -> None:
-        """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
+        """Fit to all measurements; if the fit diverges, keep the previous one, on the cliques of all tables."""
         found = self._fitted(self.fit, is_last=is_last)
         if is_last:
             tables = [each.merged(self.merging) for each in self.tables]

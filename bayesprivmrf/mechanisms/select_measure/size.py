@@ -1,4 +1,4 @@
-r"""Size of a model learned in rounds: what exact inference bears, and what time and memory a release takes.
+r"""Size of a model learned in rounds: limits of exact inference, and time and memory of a release.
 
 **A table that never fits.** Merging makes long columns shorter, which only noisy answers decide. A variable of one
 group is in no table, so that a table of k variables of several states, if it is measured with all of them, has at
@@ -75,7 +75,7 @@ _OF_PAIR, _OF_CELL, _OF_CODE = 300, 1000, 4  # bytes: a pair, a cell of the mode
 
 
 class Size:
-    """What exact inference bears: cells of all cliques of merged states, and memory of declared states.
+    """Size limits of exact inference: cells of all cliques of merged states, and memory of declared states.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Size:
         return self._most <= share or self.share(scopes) <= share
 
     def share(self, scopes: Sequence[Scope]) -> float:
-        """Return what share of the size a model of these scopes takes; of one beyond it, a share above one."""
+        """Return the share of the size limit that a model of these scopes takes; above one if it does not fit."""
         edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
         if edges not in self._known:
             self._known[edges] = self._taken(sorted(edges))
@@ -120,12 +120,12 @@ class Size:
 
 
 def _ratio(count: int, most: int) -> float:
-    """Return a share, or two of what is more: a thousand columns have more joint states than a float can tell."""
+    """Return a share, at most two: a thousand columns have more joint states than a float can represent."""
     return min(count, 2 * most) / most
 
 
 def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
-    """Refuse a workload with a table that does not fit whatever is merged; see the module.
+    """Refuse a workload with a table that does not fit however states are merged; see the module.
 
     Raises
     ------
@@ -233,7 +233,7 @@ def require_memory_of_rounds(plan: RoundsPlan, records: float = 0.0) -> None:
 
 
 def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
-    """Return the steps; what a round measures waits for the answers before it.
+    """Return the steps; the tables that a round measures depend on earlier answers.
 
     Its noise is that of as many tables as would join all variables. With a number of records there is a forecast
     of time and memory as well, and what is too large is refused.
@@ -269,7 +269,7 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
 
 
 def _round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
-    """Return what a round draws at most, for an audit: as though each table of declared states stood out."""
+    """Return the most that a round draws, for an audit: as if every table of declared states stood out."""
     spent, most = Spending.of(rho), plan.most_tables
     numbers = len(numbers_of_tables(most))
     scale = choice_scale(plan, spent.choosing / most)
