@@ -283,5 +283,5 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
                 "are measured anyway."
             )
         found.append(table)
-    require(found, "workload", "hold a table at least", "none", "leave it out for all")
+    require(found, "workload", "contain at least one table", "none", "leave it out for all")
     return tuple(found)

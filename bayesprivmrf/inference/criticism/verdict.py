@@ -169,8 +169,8 @@ def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
     remedy = ", or ".join(text for text, holds in remedies.items() if holds)
     if not remedy:
         return (
-            "the release contradicts every distribution of these cliques: no counts of records have tables as near "
-            f"to the released ones as their noise would be ({_distance(misfit)}), most of all "
+            "the release contradicts every distribution of these cliques: no counts of records have tables that "
+            f"differ from the released ones by no more than noise explains ({_distance(misfit)}), most of all "
             f"{evidence.name_of(misfit.worst)}, and intervals are wrong; check that all numbers are of the same "
             "records and that their noise is as stated"
         )

@@ -212,5 +212,5 @@ def _of_shared_rows(evidence: Evidence, settings: Settings) -> ArgumentError | N
     if settings.scale is None:
         return None
     return ArgumentError(
-        "`scale` is of potentials, and a chain with shared transitions has Dirichlet rows; leave it out."
+        "`scale` belongs to potentials, and a chain with shared transitions has Dirichlet rows; leave it out."
     )

@@ -247,7 +247,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         (two_way,) = discrete_gaussian_laws([1.0], rest, sensitivity)
         if not min(one_way.variance, two_way.variance) > 0:
             raise ArgumentError(
-                f"`rho` must leave noise that a float can tell from none, got {self.rho!r}; choose a smaller budget."
+                f"`rho` must leave noise that a float can represent, got {self.rho!r}; choose a smaller budget."
             )
         scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True) if chooses else None
         return MeasurementPlan(

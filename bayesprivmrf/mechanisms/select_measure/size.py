@@ -147,7 +147,7 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
         )
         remedy = "declare fewer states" if has_cells else "allow more by `maximum_cells`"
         raise ModelTooLargeError(
-            f"`workload` must have tables that a model of {most} bears, got one of {len(scope)} variables ({names}), "
+            f"`workload` must have tables that fit a model of {most}, got one of {len(scope)} variables ({names}), "
             f"which has at least {cells:,} cells however states are merged; {remedy}, or ask for smaller tables."
         )
 

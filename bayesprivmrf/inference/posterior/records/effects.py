@@ -63,8 +63,8 @@ class NormalEffects(RecordPrior):
         if self.relaxed.preliminary.mode.means.tells_all:
             return None
         return (
-            "relaxed counts stand for the sums that a model of shared parameters rests on, and what was measured "
-            "tells more, so that this posterior has no PyMC model; read its draws in `tree`."
+            "relaxed counts represent only the sums that a model of shared parameters depends on, and what was "
+            "measured contains more, so this posterior has no PyMC model; read its draws in `tree`."
         )
 
     @property

@@ -60,8 +60,8 @@ class SharedTransitions(DirichletRows):
     def no_relaxed(self) -> str:
         """Why relaxed counts cannot stand for these: no such formulation shares transitions."""
         return (
-            "a chain with shared transitions has no PyMC model here: its posterior is drawn over whole records; use "
-            "`posterior.tree`, or `posterior.quantity` for a function of each draw."
+            "a chain with shared transitions has no PyMC model here: its posterior is sampled over whole records; "
+            "use `posterior.tree`, or `posterior.quantity` for a function of each draw."
         )
 
     @cached_property
