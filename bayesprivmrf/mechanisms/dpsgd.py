@@ -280,8 +280,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         specification = self._with_cliques(network)
         if any(specification.sharing):
             raise ModelError(
-                f"{type(self).__name__} fits each clique's potentials separately, and the network relates some of them; "
-                "declare it without ties, scores and levels (`tied`, `ordinal`, `levels`), or "
+                f"{type(self).__name__} fits each clique's potentials separately, and the network relates some of "
+                "them; declare it without ties, scores and levels (`tied`, `ordinal`, `levels`), or "
                 "release sums over the tied cliques and fit those."
             )
         marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit

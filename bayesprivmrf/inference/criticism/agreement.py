@@ -2,9 +2,9 @@ r"""Agreement of exact answers: whether some table has all of them, and whether 
 
 Consistent tables of N records are :math:`n = N \bar n + J β`: the uniform ones of one record, and zero-sum effects
 β of each set of variables inside a clique. So answers e to rows E agree if and only if :math:`E J β + N E \bar n =
-e` has a solution, N being given where it is public; and they tell N if and only if the functional :math:`(β, N)
-\mapsto N` is a combination of the equations. Both are tests of rank. Answers that only tables with negative cells
-give pass them, but for negative counts, and are found by the estimators.
+e` has a solution, where N is given if it is public. They determine N if and only if the functional :math:`(β, N)
+\mapsto N` is a linear combination of the equations. Both are tests of rank. Answers that only tables with negative
+cells give pass these tests, unless an answer itself is a negative count; the estimators find them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ cells: Fisher's, :math:`-2 \sum \log p` against :math:`χ^2_{2k}`, for tables th
 smallest for tables that differ in one cell. Twice the smaller of the two is a p-value again; multiplied by the number
 of contrasts it is the p-value of the margin. A contrast within two standard deviations is skipped: its p-value is 1.
 
-Answers other than whole tables are judged by the residuals of least squares over all tables that agree with
+Answers other than whole tables are tested by the residuals of least squares over all tables that agree with
 each other (`least_squares`): :math:`r = (1 - U U') D^{-1/2} y`, with U a basis of the answers of such tables. Each
 residual is a contrast of noise like the others; the p-value is the smallest one times their number.
 """

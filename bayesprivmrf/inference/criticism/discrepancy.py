@@ -9,11 +9,11 @@ noise, which every point of the path gives, is left out.) The discrepancy of a m
 .. math:: D = \sum_i |y_i - N μ_i| \Big/ \sum_i E|s_i Z_i + η_i|,
 
 about 1 at the truth. A path that begins at the uniform distribution starts above 1 where there is signal to
-find, and should not stop before it reaches 1 (Morozov's discrepancy principle). Without the sampling term, it
-would never reach it once sampling outweighs noise.
+find, and should not stop before it reaches 1 (Morozov's discrepancy principle). Without the sampling term, the path
+would never reach 1 where sampling error exceeds the noise.
 
-At 1 a fit still gains: with as many free potentials as there are, its residuals are smaller than the truth's.
-Further on, D falls ever more slowly while the potentials grow with every step: they then fit noise.
+At D = 1 a fit can still improve, because its many free potentials make its residuals smaller than the truth's.
+Further along, D falls ever more slowly while the potentials grow with every step, and then fit noise.
 The path is therefore continued past D = 1 as long as
 
 .. math:: \log D + \tfrac13 \log t

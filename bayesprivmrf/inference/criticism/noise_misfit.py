@@ -9,14 +9,15 @@ twice the logarithm of its density,
 of (discrete) Laplace and of normal noise. At the records' tables T has the χ² distribution with two or one degrees
 of freedom for each number, and the maximum likelihood estimate has no larger T. So the p-value, again of the whole
 and of the worst measurement, is an upper bound. A small one means that no distribution has tables near the
-released ones, as where three variables with two states would differ pairwise in 90 % of the records. To judge the
-*model* of an estimate that is farther from the release than its noise, as a prior or an early end leaves it, T is
-minimized by L-BFGS until the noise explains it. T is convex in the mean, so that its slope at the end bounds the
-least T from below. Noise below half a record counts as that much, because fits are not exact and counts are whole.
+released ones, as where three variables with two states would differ pairwise in 90 % of the records. A prior
+or an early stop may leave an estimate farther from the release than the noise explains. To test the *model*, T is
+therefore minimized by L-BFGS until the noise explains it. T is convex in the mean, so that its slope at the end
+bounds the least T from below. Noise below half a record counts as that much, because fits are not exact and counts
+are whole.
 
-**Learned models** keep the measurements that they were fitted to, and their cliques are those that were measured.
-Their *estimate* is judged. It is an estimate of the population, which a prior and the tolerance of a search may move
-from these records by less than another sample would differ. So what is left is compared with noise and sampling
+**Learned models** keep the measurements that they were fitted to, and their cliques are the measured ones.
+Here the *estimate* is tested. It is an estimate of the population, which a prior and the tolerance of a search may
+move from these records by less than another sample would differ. So what is left is compared with noise and sampling
 together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` becomes :math:`D_i + S_i`, and
 :math:`b_i` becomes :math:`E|η_i + \sqrt{S_i} Z|` (`expected_residual`). Then each term of T has the same mean as
 before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals covered at their

@@ -1,9 +1,9 @@
 """Choice of the posterior engine: the cheapest one, by forecast, that supports the release and settings.
 
-A model and the settings come to one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
-steps of a chain share. Each prior has one or two engines, of whole records and of relaxed counts. Whole records are
-forecast against relaxed counts under Dirichlet rows alone; the engines of normal effects have no forecast, and the
-first that fits is taken, which is that of relaxed counts.
+The model and the settings determine one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
+steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. The work of
+the two is forecast and compared only under Dirichlet rows. Engines of normal effects have no forecast, and the first
+suitable one is used, beginning with relaxed counts.
 """
 
 from __future__ import annotations

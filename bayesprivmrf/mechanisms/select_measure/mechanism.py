@@ -1,20 +1,20 @@
 """`SelectMeasure`: choose the most informative tables, measure them, and fit a Markov random field.
 
-`Mechanism.release` (`bayesprivmrf.mechanisms.base`) holds the order of check, charge and noise, and calls the hooks
-of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. From there on there are two
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) sets the order of check, charge and noise, and calls the hooks
+of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. The mechanism then has two
 forms:
 
-- **adaptive rounds**, without a degree. `select_measure.plan` has what is public, sensitivities and noise;
+- **adaptive rounds**, without a degree. `select_measure.plan` has the public facts, sensitivities and noise;
   `select_measure.rounds` sees the records; `select_measure.released` makes the release. In
-  `bayesprivmrf.learning.rounds`, `tables` has what was let out, `fit` the model, and `solution` the intervals of its
-  marginals;
+  `bayesprivmrf.learning.rounds`, `tables` has the released tables, `fit` the model, and `solution` the intervals of
+  its marginals;
 - **one choice of pairs**, with a degree. `SelectMeasure._measurements` shares the budget and sets the noise, by the
   sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
   on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
   answers to queries, for other estimators, the noisy numbers go through
   `bayesprivmrf.learning.select_measure.statistics`.
 
-Codes and noise meet in `_randomise` alone, and a setting of the other form is refused.
+Codes and noise are combined only in `_randomise`. A setting of the other form is refused.
 """
 
 from __future__ import annotations
@@ -330,7 +330,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             assert total is not None
             assert fitter is not None
             measured = select_and_measure(exact.codes, exact.counts, total, fitter.plan, source)
-            # from here on, only what was let out is looked at
+            # from here on, only released numbers are read
             fitted = fitter.fit(measured, total)
             release = _release(plan, fitter, fitted, total, stamp)
             message = self._warning(plan, fitter.plan, fitted)

@@ -1,10 +1,10 @@
 r"""Plan of adaptive rounds, from public facts: eligible tables, shares of the budget, and noise of each step.
 
-All of it is computed from the declaration, the settings, and what was released before: no function here takes a
-record. `select_measure.rounds` carries the steps out and proves what a neighbour moves. With M steps of a
+The plan is computed from the declaration, the settings, and earlier released numbers; no function here reads a
+record. `select_measure.rounds` runs the steps and proves their sensitivities. With M steps of a
 score for one record, and D = 1 where a neighbour has a record more or less, D = 2 where one record is another:
 
-| step | let out | moved by a neighbour | share of rho |
+| step | released | sensitivity | share of rho |
 |---|---|---|---|
 | single variables | tables of p of them | :math:`\sqrt{p D}`, L2, records | `SINGLES_SHARE` |
 | each round | | | `ROUND_SHARES` of the rest; the last all that is left |
@@ -16,8 +16,8 @@ Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`di
 the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
 
 **Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
-far as exact inference bears the model with them (`select_measure.size`, which also forecasts time and memory). For
-more than thirty variables `select_measure.wide_rounds` has the candidates; all else is the same.
+far as exact inference is feasible in the model with them (`select_measure.size`, which also forecasts time and
+memory). For more than thirty variables `select_measure.wide_rounds` has the candidates; all else is the same.
 """
 
 from __future__ import annotations

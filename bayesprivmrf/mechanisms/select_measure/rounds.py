@@ -1,10 +1,10 @@
 r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit the model, and repeat.
 
-This is what sees the records. Every step looks at them and at what was released before. A `PrivacyFilter` is charged
-before each, so that neither the choices nor the number of rounds, which depend on the answers, can spend more than
-the total (`bayesprivmrf.privacy.filter` has the proof). What is `left` is rounded down, `charge` raises beyond it;
-`Spending` leaves out of a round's measurements a share of 2^-40, more than all rounding, so that it never does.
-Shares, sensitivities and laws are those of `select_measure.plan`.
+This module reads the records. Every step uses them and earlier released numbers. A `PrivacyFilter` is charged
+before each step, so that neither the choices nor the number of rounds, which depend on the answers, can spend more
+than the total (`bayesprivmrf.privacy.filter` has the proof). The budget `left` is rounded down, and `charge` raises
+an error beyond it. `Spending` holds back a share of 2^-40 of a round's measurements, which exceeds all rounding, so
+that this never happens. Shares, sensitivities and noise distributions are those of `select_measure.plan`.
 
 1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
    noisy counts alone, and every later table is of merged states (`bayesprivmrf.learning.rounds.tables`).
@@ -16,26 +16,25 @@ Shares, sensitivities and laws are those of `select_measure.plan`.
    whole numbers in steps of 1/M record: the L1 distance between the data and the fitted model, whose mean counts
    :math:`e_c` are public. A record that is added or removed changes one cell of :math:`n_c` by one, so that
    :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
-   with D of the plan. The k-th largest of numbers each of which moves by at most so much moves by no more itself.
-   Of a heaviest basis of the candidates, which leaves out pairs that a chain of others says already, it moves by no
-   more either (`select_measure.misfits`). So these order statistics of :math:`u_c` less a public
-   allowance, at several k, are released with discrete Gaussian noise of that sensitivity. The allowance is for the
-   noise that measuring k tables would have, and for what the noise on single variables, which is public, makes of
-   the misfit (`bayesprivmrf.learning.rounds.single_noise`).
-   Unless one of these numbers is three deviations of its noise above zero, or one where tables were measured before,
-   nothing stands out, and the round ends here; else the largest k whose number is above zero is the number of tables.
-3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
-   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M. A pair
-   across parts that those chosen before it join is no candidate any more. A table that is chosen, but with which the
-   model would be larger than it may be in this round, is dropped and paid for.
-   The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not measured. These bounds are
-   released (`select_measure.unmeasured`): post-processing of answers that were paid for.
+   with D of the plan. If each of several numbers moves by at most this much, so does the k-th largest of them.
+   The same holds for a heaviest basis of the candidates, which leaves out pairs that a chain of others implies
+   (`select_measure.misfits`). So these order statistics of :math:`u_c` less a public allowance, at several k, are
+   released with discrete Gaussian noise of that sensitivity. The allowance is for the noise that measuring k tables
+   would have, and for the effect of the noise on single variables, which is public, on the misfit
+   (`bayesprivmrf.learning.rounds.single_noise`). Unless one of these numbers is three deviations of its noise above
+   zero, or one where tables were measured before, nothing stands out, and the round ends here; else the largest k
+whose number is above zero is the number of tables. 3. **Choices**: that many, in turn, by the exponential mechanism
+   on :math:`u_c` less the L1 error that noise would leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All
+   changes of scores lie in [-D M, D M]: range 2 D M. A pair across parts that earlier choices have joined is no
+   longer a candidate. A chosen table that would make the model larger than the limit of this round is dropped, and
+   its cost is still charged. The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not
+   measured. These bounds are released (`select_measure.unmeasured`): post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
-   Gaussian noise. Single variables whose states are still hardly known are measured again beside them, as tables of
+   Gaussian noise. Single variables whose tables are still imprecise are measured again with them, as tables of
    the same sensitivity and noise. The model is fitted to all that was measured so far
-   (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are taken again.
-5. **What is left.** If the last round measures nothing, be it because nothing stands out or because nothing fits,
-   what the filter has left is spent on what was measured before: all tables of the model, and single variables as in
+   (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are repeated.
+5. **Remaining budget.** If the last round measures nothing, because nothing stands out or nothing fits,
+   the remaining budget is spent on earlier tables: all tables of the model, and single variables as in
    step 4; where there are no tables, all single variables, and which states are rare is decided anew by both
    measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
    noise are those of step 4; and the filter is charged before it, as before any.

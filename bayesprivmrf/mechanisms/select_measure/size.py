@@ -1,10 +1,10 @@
 r"""Size of a model learned in rounds: limits of exact inference, and time and memory of a release.
 
-**A table that never fits.** Merging makes long columns shorter, which only noisy answers decide. A variable of one
-group is in no table, so that a table of k variables of several states, if it is measured with all of them, has at
-least two groups of each: :math:`2^k` cells, beside two of each other variable by itself. A model on its declared
-states has the cells of the declared table whatever is merged. If such a model is beyond the limits, the table that
-was asked for is not measured whatever the answers are: it is refused before data are read, and before a charge.
+**A table that never fits.** Only noisy answers decide which states of long columns are merged. A variable with one
+group is in no table. A table of k variables of several states that is measured with all of them therefore has at
+least two groups of each: :math:`2^k` cells, besides two for each other variable alone. A model on its declared
+states has the cells of the declared table whatever is merged. If such a model is beyond the limits, the
+requested table is not measured whatever the answers are. It is refused before data are read or budget is charged.
 
 **Time and memory** are forecast from public sizes alone: variables, states, and a number of records.
 The work is a sum of few products of these sizes, each times a constant: processor seconds of one core, measured as

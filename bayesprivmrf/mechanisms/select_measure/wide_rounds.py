@@ -1,6 +1,6 @@
 r"""Adaptive rounds for many variables: consider all pairs once, and later only pairs near each other in the model.
 
-`select_measure.rounds` has the steps. What differs is which tables are candidates, and which of them count:
+`select_measure.rounds` has the steps. The differences are in the candidates, and in which of them count:
 
 - **Across parts** of the model, which are independent in it, the candidates are pairs. Their misfits against
   independence are computed once, when the model is that of single variables, and stand for all rounds: they are
@@ -8,9 +8,9 @@ r"""Adaptive rounds for many variables: consider all pairs once, and later only 
 - **Within a part** the candidates are the pairs and triples that a clique holds, and the pairs that add few cells
   (`bayesprivmrf.learning.rounds.junction`). Their misfits are against the last model.
 
-Choices are made some at once (`NoiseSource.choose_several`), each by the exponential mechanism among those left, and
-cost what as many in turn do, but for rounding. One that closes a ring with those before it, or does not fit, is
-dropped and paid for.
+Several choices are made at once (`NoiseSource.choose_several`), each by the exponential mechanism among the remaining
+candidates. Except for rounding, they cost as much as the same number in turn. A choice that closes a cycle with
+earlier ones, or does not fit, is dropped, and its cost is still charged.
 """
 
 from __future__ import annotations
