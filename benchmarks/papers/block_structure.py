@@ -1,4 +1,4 @@
-r"""The answer that most blocks of records give, and how far it is ahead (sample and aggregate).
+r"""Most frequent answer of blocks of records, and its lead over the next (sample and aggregate).
 
 Every record goes to one of K blocks by a coin of its own, and every block has an answer, by any rule at all; "none"
 is one. Let the most frequent answer have :math:`c_1` blocks and the next :math:`c_2`. The distance is :math:`k =
@@ -54,7 +54,7 @@ type Pairs = tuple[tuple[int, int], ...] | None
 
 
 def enough_blocks(law: DiscreteLaplace, needed: int) -> int:
-    """Return how many blocks let out an answer on which all agree with probability above 0.95; see the module."""
+    """Return the number of blocks that release a unanimous answer with probability above 0.95; see the module."""
     return 2 * (needed + 1 + math.ceil(math.log(10) * law.scale))
 
 
@@ -80,7 +80,7 @@ def answers_of_blocks(
 
 
 def most_frequent(answers: Sequence[Pairs]) -> tuple[Pairs, int]:
-    """Return the most frequent answer, the least of several, and its distance from another."""
+    """Return the most frequent answer, the smallest one in a tie, and its distance from another."""
     ranked = sorted(Counter(answers).items(), key=lambda item: (-item[1], item[0] is None, item[0] or ()))
     second = ranked[1][1] if len(ranked) > 1 else 0
     return ranked[0][0], -(-(ranked[0][1] - second) // 2)

@@ -1,4 +1,4 @@
-"""The figures of Bernstein et al. 2017: the settings of each, and the cells that they come to.
+"""Figures of Bernstein et al. 2017: settings and cells of each.
 
 The settings that the paper states are kept: ten nodes, the states and budgets of Figure 1, Dirichlet(1) potentials,
 five data sets by five draws of noise, the 20 states of Figure 3(a), a quarter of the people held out and delta = 1/N
@@ -40,7 +40,7 @@ _RIDGES = tuple(10.0**power for power in range(-8, 1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the figures are made; by default in full.
+    """Size of the figures; in full by default.
 
     Parameters
     ----------

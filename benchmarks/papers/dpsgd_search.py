@@ -1,4 +1,4 @@
-"""A search over settings of `DPSGD`, at the price of all its trials: the baseline of Bernstein et al. 2017.
+"""Search over settings of `DPSGD` that pays for all its trials: the baseline of Bernstein et al. 2017.
 
 A search within the budget is worse than the default settings in every cell of docs/dpsgd.md, so the package has none.
 """
@@ -100,7 +100,7 @@ class Trials:
 @final
 @dataclass(frozen=True, kw_only=True)
 class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
-    """Run `DPSGD` with every combination of some settings, and release all of it at its true price.
+    """Run `DPSGD` with every combination of some settings, and release all models at their true privacy cost.
 
     Every trial spends budget, whichever one you keep: the accountant composes all of them.
 
@@ -204,7 +204,7 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
 
 
 def _checked_grid(grid: Any) -> FrozenMapping[str, tuple[Any, ...]]:
-    """Return the values of each setting that is tried."""
+    """Return the values to try for each setting."""
     if not isinstance(grid, Mapping) or not grid:
         raise ArgumentError(f"`grid` must map settings of DPSGD to the values tried, got {grid!r}.")
     checked = {}

@@ -1,4 +1,4 @@
-"""The estimators that the figures compare, and what they make of simulated outcomes."""
+"""Estimators that the figures compare, and their estimates from simulated outcomes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PrivateEstimator:
         return perturbation_constants(network.coupling, epsilon, self.delta(len(network)), self.calibration)
 
     def described(self, nodes: int, epsilon: float, constants: PerturbationConstants) -> dict[str, Any]:
-        """Return the columns of a table that tell the estimator and its noise, on n nodes."""
+        """Return the columns of a table that describe the estimator and its noise, on n nodes."""
         return {
             "estimator": self.name,
             "epsilon": epsilon,

@@ -1,4 +1,4 @@
-r"""Algorithms 2 and 3 with the paper's constants: Laplace noise on every atom's score, its steps, its last iterate.
+r"""Algorithms 2 and 3 with the paper's constants, Laplace noise on every atom's score, steps, and last iterate.
 
 Its scale, on sums, is :math:`L_1 R \sqrt{T/\rho'}` with :math:`L_1 = 2`, radius R, and :math:`\rho'` the budget of
 one regression. The paper says that a step is then :math:`\sqrt{\rho'/T}`-private. It is
@@ -80,7 +80,7 @@ class PaperRegressions(PairwiseByRegressions):
         return round_up(2 * self.replaced * Fraction(bound, UNIT) ** 2 * Fraction(self.share))
 
     def noise(self, steps: int) -> DiscreteLaplace:
-        """Law of the noise on an atom's score, in units of a residual."""
+        """Distribution of the noise on an atom's score, in units of a residual."""
         return DiscreteLaplace(_LIPSCHITZ * UNIT * math.sqrt(steps / self.share))
 
     @property
@@ -93,7 +93,7 @@ class PaperRegressions(PairwiseByRegressions):
         return self.noise(steps).scale / UNIT
 
     def steps_for(self, total: float | None) -> int:
-        """Return T, of which one step fewer is run."""
+        """Return T; the algorithm runs T - 1 steps."""
         if self.steps is not None:
             return max(self.steps, 2)
         assert total is not None

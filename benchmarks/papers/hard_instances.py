@@ -1,4 +1,4 @@
-r"""The hard instances of the lower bounds: groups of variables, one interaction in each, none between them.
+r"""Hard instances of the lower bounds: groups of variables, one interaction in each, none between them.
 
 Zhang et al. 2020 (Theorems 5.1, 7.1, 7.4) put the p variables in p/2 fixed pairs. Here a group has s variables, and
 the groups may be any that share no variable, so that there are more members and the bounds are larger.
@@ -80,7 +80,7 @@ class Grouped:
         return reduce(np.multiply.outer, laws, np.ones(())).transpose(np.argsort(order))
 
     def codes(self, total: int, rng: np.random.Generator) -> IntArray:
-        """Return so many records drawn independently, one a row."""
+        """Draw a number of independent records, one in each row."""
         codes = rng.integers(self.states, size=(total, self.variables))
         for group, law in zip(self.groups, self.laws(), strict=True):
             cells = rng.choice(law.size, total, p=law.ravel())

@@ -70,7 +70,7 @@ class SimulatedPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelFile:
-    """Sequences of the user's.
+    """Sequences from the user's file.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _wide(table: np.ndarray) -> pd.DataFrame:
 
 
 def _visits(path: str) -> np.ndarray:
-    """Return the first events of every visit that has so many."""
+    """Return the first events of every visit that is long enough."""
     with open(path, encoding="utf-8") as lines:
         visits = [line.split(maxsplit=MSNBC_LENGTH)[:MSNBC_LENGTH] for line in lines if line[:1].isdigit()]
     return np.array([visit for visit in visits if len(visit) == MSNBC_LENGTH], dtype=str)

@@ -82,7 +82,7 @@ def slopes(table: Any) -> pd.DataFrame:
 
 
 def _structure(table: Any) -> Any:
-    """Return the rows of graphs that were let out, by certificate."""
+    """Return the rows of graphs that were released, by certificate."""
     return table[table["certificate"].notna()].groupby("certificate") if "certificate" in table else []
 
 

@@ -1,4 +1,4 @@
-r"""The single table of a model of one clique: whole counts, moved cell by cell.
+r"""Single table of a model of one clique: whole counts, moved cell by cell.
 
 The posterior is that of `RecordEngine` with the prior `Rows`, and no count is relaxed here either. With one clique
 there is nothing that tables must agree on, so that counts move by themselves (`table_moves`). A sweep costs what the

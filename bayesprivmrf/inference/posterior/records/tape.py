@@ -1,4 +1,4 @@
-r"""The arrays that moves of whole records read: what never changes, and the state of one chain.
+r"""Arrays that moves of whole records read: the constant ones, and the state of one chain.
 
 Records of any log-linear model are moved like those of a decomposable one. Its junction forest is that of the bags of
 a triangulation. Given the potentials, :math:`p_β(x) = \prod_B p_β(x_B \mid x_S)`: each bag's table is cut into rows,

@@ -91,8 +91,8 @@ class LogLinear(RelaxedCounts):
         return ModelError(
             "the relaxed counts of a model that shares parameters represent only the sums that they depend on, and "
             "these measurements contain more, such as the table of each scope by itself; use the exact formulation, "
-            "with `formulation`, `smoothing` and the sampler's settings left out, or measure the sums (queries.pooled, "
-            "or queries.weighted by the products of scores)."
+            "with `formulation`, `smoothing` and the sampler's settings left out, or measure the sums "
+            "(queries.pooled, or queries.weighted by the products of scores)."
         )
 
     @property
