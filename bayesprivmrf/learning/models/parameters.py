@@ -257,7 +257,7 @@ class LearnedParameters(ABC):
             Mark(RowStatus.PRIOR, "moves with effects of a state that may have no record", moves[places]),
             Mark(
                 RowStatus.DOUBTFUL,
-                "the learner hardly responds to its size, so limits may be too narrow",
+                "the learner hardly answers to its size, so limits may be too narrow",
                 is_deaf[places],
             ),
             Mark(
