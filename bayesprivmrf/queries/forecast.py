@@ -28,7 +28,7 @@ from bayesprivmrf.model.effects import Effects, subsets_inside
 from bayesprivmrf.model.tables import FloatArray, subsets
 from bayesprivmrf.queries.query import Query, Sparse, Subset
 
-# Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself.
+# Largest number of free parameters for which matrices are made for queries that do not determine each effect alone.
 LARGEST_EFFECTS = 500
 
 # Subsets of all cliques together up to which they are listed.
@@ -37,7 +37,7 @@ LARGEST_SUBSETS = 2**18
 # Numbers in the matrices of all queries together.
 _LARGEST_MATRICES = 2**24
 
-# Relative eigenvalue below which a direction counts as told by no query; above the rounding of the
+# Relative eigenvalue below which no query is taken to determine a direction; above the rounding of the
 # matrices.
 _RANK = 1e-10
 
@@ -162,7 +162,7 @@ def by_matrices(model: ModelSpecification, queries: Sequence[Query], knows_total
     matrices = [query.bind(model).in_cliques.astype(float) for query in queries]
     grams: list[Any] = [matrix.T @ matrix for matrix in matrices]
     information = np.array([basis @ (gram @ basis.T) for gram in grams])
-    # directions that no query tells have eigenvalue 0 whatever the precisions; traces make queries comparable
+    # directions that no query determines have eigenvalue 0 whatever the precisions; traces make queries comparable
     largest = np.array([max(float(np.trace(one)), 1e-300) for one in information])
     values, vectors = np.linalg.eigh(np.tensordot(1 / largest, information, 1))
     told = vectors[:, values > _RANK * max(values.max(initial=0.0), 1e-300)]

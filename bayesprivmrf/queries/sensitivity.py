@@ -155,7 +155,7 @@ class _Stacked:
     def sensitivity(self, *, is_integer: bool) -> Sensitivity:
         constant, tables, is_exact = self._all_tables()
         if self.copies == 2:
-            # a variable whose states can be moved round without a change is fixed in the first record
+            # a variable whose states can be permuted without a change is fixed in the first record
             tables = with_one_fixed(tables, self.model.cardinalities)
         # the worst record, or pair of records, by elimination
         found = largest_sum(tables, self.copies * len(self.model.cardinalities))

@@ -1,6 +1,7 @@
 """Search over settings of `DPSGD` that pays for all its trials: the baseline of Bernstein et al. 2017.
 
-A search within the budget is worse than the default settings in every cell of docs/dpsgd.md, so the package has none.
+A search within the budget is less accurate than the default settings in every cell of docs/dpsgd.md, so the package
+has no search.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ to the first in a public order). A neighbour moves its score by at most 2 B one 
 other way, hence that number by at most 4 B, and the probability by a factor of at most :math:`e^{\epsilon}`,
 :math:`\epsilon = 4 B / b`. A pure guarantee costs :math:`\epsilon^2 / 2`, at each step of each regression.
 
-The rest is to the letter: :math:`\mu_t = 2/(t + 2)` from :math:`w_1 = 0`, T - 1 steps,
+The rest follows the paper exactly: :math:`\mu_t = 2/(t + 2)` from :math:`w_1 = 0`, T - 1 steps,
 :math:`T = (R n \sqrt{\rho'})^{2/3}`. In Algorithm 3 losses are sums over the records in either of two states;
-dividing by their number |S| would change no choice as long as the noise is divided as well, but T from |S| would tell
-|S|, so T is that of all n records.
+dividing by their number |S| would change no choice as long as the noise is divided as well, but a T
+that depends on |S| would reveal |S|, so T is computed from all n records.
 """
 
 from __future__ import annotations

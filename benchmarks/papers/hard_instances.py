@@ -9,10 +9,10 @@ A group has the log-potential
     u_i = 2 a_i + b_i,\ x_i = 2 b_i - 1,
 
 where S has signs, one for each of the :math:`\lfloor k/2 \rfloor^s` blocks of states, and the last of an odd number
-of states has W = 0. It adds to zero along every axis, hence it is the coupling itself, whichever way fields are
-told from couplings. The matrices of Theorem 7.4, with entries 0 or :math:`\eta`, do not: adding a constant to a row
-of W is a field, so different ones of them are one distribution. That theorem moreover counts tables, but two tables
-without a zero have one graph; so for structure only groups are counted here, tables for parameters alone.
+of states has W = 0. It adds to zero along every axis, hence it is the coupling itself, however fields and
+couplings are separated. The matrices of Theorem 7.4, with entries 0 or :math:`\eta`, do not: adding a constant to a
+row of W is a field, so different ones of them are one distribution. That theorem moreover counts tables, but two
+tables without a zero have one graph; so for structure only groups are counted here, tables for parameters alone.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ _TOLERANCE = 1e-6
 # Gradients that an exact search keeps
 _MEMORY = 30
 
-# Largest change of a coordinate in one Newton step of the Gibbs method, nats: draws err far from the optimum
+# Largest change of a coordinate in one Newton step of the Gibbs method, nats; draws err far from the optimum
 _LARGEST_STEP = 0.5
 
 # Rounds of the Gibbs method: those that renew the covariance, and the limits of those that are averaged

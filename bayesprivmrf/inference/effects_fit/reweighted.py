@@ -50,13 +50,13 @@ _AVERAGED = 20
 # Largest change of a coordinate, nats; share of a step whose curvature is that of an earlier round
 _LARGEST_STEP, _DAMPED = 0.5, 0.5
 
-# Most halvings of a step: a share of 1/4096 moves nothing that matters
+# Largest number of halvings of a step: a share of 1/4096 changes nothing that matters
 _HALVINGS = 12
 
 # Largest remaining step, in posterior standard deviations, of a mode that is exact, and of one that is trusted
 _NEAR, _FAR = 0.1, 1.0
 
-# Prior deviations at which a search begins at most. It may end further out, where nothing has a curvature
+# Largest start of a search, in prior deviations. It may end further out, where the curvature vanishes
 _FARTHEST = 2.0
 
 # Step at which a search has ended, nats

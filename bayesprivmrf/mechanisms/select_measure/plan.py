@@ -45,16 +45,16 @@ SINGLES_SHARE = 0.08
 # Share of each round in what the budget has after the single variables; the last spends what is left
 ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
 
-# Share that each round may fill of the cells and memory that the model has left: what is chosen late is chosen
-# best. The first measures a forest, which is small.
+# Share that each round may fill of the cells and memory that the model has left: later choices are
+# better. The first measures a forest, which is small.
 #
-# Rounds of many variables, whose models are nearly forests, have all of it.
+# Rounds of many variables, whose models are nearly forests, may use all of it.
 SIZE_SHARES = (1.0, 0.2, 0.4, 1.0)
 
 # Shares of a round for how many tables stand out, and which; the rest is for measuring them
 COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
 
-# How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores
+# Share of a table's noise that remains after the fit, which pools tables and shrinks; its weight in scores
 NOISE_WEIGHT = 0.5
 
 # Largest number of variables whose pairs are all candidates in every round; beyond, pairs near in the model are.

@@ -96,7 +96,7 @@ from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.filter import PrivacyFilter
 
 # Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
-# That columns depend at all is to be sure; once they do, a table more costs less than one that is missed.
+# The first round must be certain that columns depend at all; later, an extra table costs less than a missed one.
 STANDS_OUT = (3.0, 1.0)
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one

@@ -67,7 +67,7 @@ _TYPICAL_COORDINATES = (
 # one product of the last fit, one configuration in it, and one entry of d³ in each renewal's factors
 _PRODUCT, _CONFIGURATION, _FACTOR = 3e-5, 1.3e-8, 5e-10  # seconds
 _SEARCH = 50  # products of the search in one renewal
-# one pair of a model of few variables, by variables: whether the model bears it, and its table
+# one pair of a model of few variables, by variables: whether it fits in the model, and its table
 _PLANNED = 1.5e-4
 
 _PROGRAM = 350 << 20  # bytes: the program itself, and the libraries that it loads

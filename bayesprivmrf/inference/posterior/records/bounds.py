@@ -2,9 +2,9 @@ r"""Bounds of nested or disjoint sums of cells, as a tree that decides whether a
 
 The tables :math:`n \ge 0` with :math:`l_S \le \sum_{i \in S} n_i \le u_S`, for sets S of a laminar family, are an
 M♮-convex set of whole vectors: any two of them are linked inside it by steps :math:`\pm e_i` and :math:`e_i - e_j`,
-and by steps :math:`e_i - e_j` alone where they have one sum (Murota 2003, chapters 4 and 6). What a set can hold is
-an interval: between the larger of its lower bound and what its parts hold at least, and the smaller of its upper
-bound and what they hold at most.
+and by steps :math:`e_i - e_j` alone where they have one sum (Murota 2003, chapters 4 and 6). The possible sums of a
+set form an interval. It reaches from the larger of the set's lower bound and the least sum of its parts, to the
+smaller of its upper bound and their largest sum.
 
 References
 ----------
@@ -23,7 +23,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# error where no table lies within the bounds and gives the numbers without noise
+# Error message if no table satisfies the bounds and the exact numbers
 CONTRADICTION = (
     "bounds and numbers without noise must leave some table, but contradict each other; correct one."
 )

@@ -4,7 +4,7 @@ The posterior is that of `relaxed.log_linear`, without its relaxation.
 
 An effect of areas with levels is a sum of one normal part for each level. In the coordinates of
 `bayesprivmrf.model.contrast_parts` each part is a block of independent numbers with a scale of its own, and
-`EffectsPrior.levels` says which. The moves read nothing else of it.
+`EffectsPrior.levels` says which. The moves need nothing else about levels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import Gaussian
 
-# Most records by which N moves at once; arbitrary
+# Largest change of N in one move; arbitrary
 _FARTHEST = 2000
 # Initial size of the steps that are tuned, in whitened coordinates
 _STEP = 0.5

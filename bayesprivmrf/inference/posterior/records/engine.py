@@ -1,12 +1,12 @@
 r"""Engine for the exact posterior over whole records, given a prior and, if there are any, exact sums.
 
-No count is relaxed and nothing is approximated. The chain moves the N records themselves, each from its law given all
-others and the noisy numbers (`moves`), and their number by births and deaths (`births`). The prior moves its own
+No count is relaxed and nothing is approximated. The chain moves each of the N records given all others and the noisy
+numbers (`moves`), and changes their number by births and deaths (`births`). The prior moves its own
 parameters given the records: rows of a decomposable model (`rows`), potentials and scales (`effects`), or the rows
-that the steps of a chain share (`transitions`). Where sums of counts are known exactly or within bounds, the records
-move by `held_moves`, which keep them, so that no narrow noise stands for an exact number.
+that the steps of a chain share (`transitions`). If sums of counts are known exactly or within bounds, `held_moves`
+move the records and keep these sums, so exact numbers are not approximated by narrow noise.
 
-The price is time: a sweep visits a few thousand records, and sums over all cells of the model once for every few
+The cost is time: a sweep visits a few thousand records, and sums over all cells of the model once for every few
 dozen of them.
 """
 

@@ -1,8 +1,8 @@
 r"""Sums that are known exactly or within bounds, in models of several cliques, and moves of records that keep them.
 
-Each such number is a sum over the cells of some variables S, those that its weights depend on. A *group* is a largest
-S. What the exact numbers of a group tell are the counts of its *atoms*, the cells that they weigh alike; bounds are
-of sets of cells. Records are moved in three ways: one record changes (with births and deaths where N is private); or
+Each such number is a sum over the cells of the variables S on which its weights depend. A *group* is a maximal
+S. The exact numbers of a group determine the counts of its *atoms*, sets of cells with equal weights; bounds apply to
+sets of cells. Records move in three ways: one record changes; a record is born or dies, if N is private; or
 two records that agree on a separator of a junction forest of the groups exchange what lies on one side of it.
 
 **They reach every data set within the bounds**, if every joint state is possible and in each group the atoms, the

@@ -29,7 +29,7 @@ from bayesprivmrf.inference.posterior.records.tape import (
 )
 from bayesprivmrf.model.tables import FloatArray
 
-# Least and most births and deaths in a sweep where N is private; arbitrary
+# Smallest and largest number of births and deaths in a sweep if N is private; arbitrary
 _BIRTHS = (20, 1000)
 
 

@@ -25,7 +25,7 @@ from bayesprivmrf.model.tables import Clique, FloatArray, IntArray, cells_within
 
 # Bound of what one more record in a cell changes; its exponential and that of twice as many are finite
 _MOST_NATS = 300.0
-# Measured cells that a cell may be part of for the bound of each to be far from what matters
+# Largest number of measured cells per cell for which the bound of each has no practical effect
 _MOST_TABLES = 10
 # Least share of the information of whole records that noisy tables have where records alone are moved
 _PRESENT = 0.5

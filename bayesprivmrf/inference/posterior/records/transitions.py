@@ -1,9 +1,9 @@
 r"""Shared transition rows of a chain, as a prior of whole records.
 
 The prior is the hyper-Dirichlet one, of two tables: the distribution of the first states is one row, the matrix has a
-row for each past, and their shapes are fixed or learned (`shape_prior`). The records count in these rows at every
-step, so that the rows are learned from the sums over the steps. What was measured may be any query, of single steps
-as well. Counts are whole, and nothing is approximated (`transition_moves`).
+row for each past, and their shapes are fixed or learned (`shape_prior`). Records contribute to these rows at every
+step, so the rows are learned from the sums over the steps. Any query may be measured, including queries of single
+steps. Counts are whole, and nothing is approximated (`transition_moves`).
 """
 
 from __future__ import annotations

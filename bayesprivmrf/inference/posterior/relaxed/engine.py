@@ -59,8 +59,8 @@ class RelaxedCounts:
         if not evidence.has_bounds and not evidence.is_exact.any():
             return None
         return ArgumentError(
-            "exact counts, and counts within bounds, are possible with whole records alone; leave out `formulation`, or "
-            "set formulation='exact'. NaiveMLE, CGM and NoiseAwareMAP read answers without noise too."
+            "exact counts, and counts within bounds, are possible with whole records alone; leave out "
+            "`formulation`, or set formulation='exact'. NaiveMLE, CGM and NoiseAwareMAP read answers without noise too."
         )
 
     @property
