@@ -60,7 +60,8 @@ class RelaxedCounts:
             return None
         return ArgumentError(
             "exact counts, and counts within bounds, are possible with whole records alone; leave out "
-            "`formulation`, or set formulation='exact'. NaiveMLE, CGM and NoiseAwareMAP read answers without noise too."
+            "`formulation`, or set formulation='exact'. NaiveMLE, CGM and NoiseAwareMAP read answers without "
+            "noise too."
         )
 
     @property
