@@ -69,7 +69,7 @@ class Trials:
     guarantee
         Guarantee of the search as a whole.
     one_alone
-        The promise that a single trial would have had by itself. No choice among several satisfies it.
+        The guarantee of a single trial alone. A choice among several trials does not satisfy it.
     """
 
     settings: tuple[Mapping[str, Any], ...]
@@ -112,7 +112,7 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
     grid
         Setting of `DPSGD` (steps, sampling_rate, clip, learning_rate, averaging) to the values tried.
     covers
-        ``"search"``: the whole search keeps to the budget. ``"trial"``: each trial by itself
+        ``"search"``: the whole search satisfies the budget. ``"trial"``: each trial alone
         does, as in published comparisons that tune on the same records; the guarantee then states what the search
         as a whole spends at `delta`, which is more.
     missing, other

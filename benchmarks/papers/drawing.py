@@ -156,7 +156,7 @@ def _line(
 
 
 def marked(place: int) -> dict[str, Any]:
-    """Style of the line at a place in a panel: a colour and a mark of its own."""
+    """Return the style of the line at a place in a panel: a distinct colour and mark."""
     colour, mark = COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
     return {"color": colour, "marker": mark, "markersize": 4, "linewidth": 1.2}
 

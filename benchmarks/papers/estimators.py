@@ -73,7 +73,7 @@ def private_estimates(
     spins: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Return one estimate, with noise of its own, for each configuration: shape (k,) for spins (k, n)."""
+    """Return one estimate, with independent noise, for each configuration: shape (k,) for spins (k, n)."""
     estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
     noise = noise_source(rng).add(np.zeros(len(spins), dtype=np.int64), constants.noise)
     return np.array(

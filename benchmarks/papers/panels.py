@@ -27,7 +27,7 @@ _STATES = {
 class SimulatedPanel:
     """People who stay where they are or move, by one matrix at all times; from the first law on, stationary or not.
 
-    Staying has probability .6 to .95 by state, moves and the first law are Dirichlet(1) draws.
+    The probability of staying is 0.6 to 0.95 by state; moves and the first distribution are Dirichlet(1) draws.
 
     Parameters
     ----------

@@ -230,7 +230,7 @@ class GraphSearchCell(Cell):
     multiple
         n over the packing bound.
     repetitions
-        Models for each number of edges: a quarter, half, and all of what p bears.
+        Models for each number of edges: a quarter, half, and all of the largest number for p.
     seed
         Seed of everything.
     """

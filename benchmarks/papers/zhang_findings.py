@@ -252,7 +252,7 @@ def _algorithms(table: Any) -> Figure:
 
 
 def _draw_graphs(axis: Any, table: Any) -> None:
-    """Records at which the true graph was let out against p; dashed, log p through the first."""
+    """Draw the records at which the true graph was released against p; dashed, log p through the first."""
     for place, (certificate, own) in enumerate(_structure(table)):
         means = np.exp(np.log(own["total"]).groupby(own["variables"]).mean())
         axis.plot(means.index, means.to_numpy(), label=CERTIFICATES[certificate], **marked(place))

@@ -121,7 +121,7 @@ def require_own_fit(learned: LearnedPairs) -> None:
     """
     if (said := learned.details.get(FALLEN_BACK)) is not None:
         raise ModelError(
-            f"`couplings_interval` needs a model of all chosen pairs, got a smaller one after a failed fit "
+            f"`couplings_interval` needs a model of all chosen pairs, got a smaller one, because the fit fell back "
             f"({said}); take `learned.interval(variables)` for tables, or learn by SelectMeasure(rho)."
         )
 

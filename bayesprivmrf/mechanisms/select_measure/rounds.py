@@ -188,7 +188,7 @@ class Rounds:
         self._use(self._first_fit())
 
     def _count_singles(self) -> None:
-        """Count each variable by itself, with its declared states; no later step counts it again."""
+        """Count each variable separately, with its declared states; no later step counts it again."""
         for v in self.plan.free:
             if (v,) not in self._kept:
                 exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v])
@@ -303,7 +303,7 @@ class Rounds:
         """Return the largest number whose order statistic is above zero with noise, each of sensitivity D.
 
         It is none if no order statistic stands out of this noise by `STANDS_OUT` deviations: three, which K numbers
-        of noise alone reach in .00135 K of cases at most; one, where the model has tables already.
+        of noise alone reach in 0.00135 K of cases at most; one, where the model has tables already.
         """
         law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)

@@ -130,7 +130,7 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
     Raises
     ------
     ModelTooLargeError
-        The first such table, by name, with the setting that would bear it.
+        The first such table, by name, with the setting that would allow it.
     """
     least = [min(states, 2) for states in plan.declared]
     merged = Size(least, plan.declared, plan.maximum_cells, 1 << 62)

@@ -130,7 +130,7 @@ class TableEngine(RecordEngine):
         """Expected initial counts, each cell's share of the number that it shares with fewest others.
 
         Where that number is hardly more than noise, nearly nothing is expected. Also returns which number each cell
-        was given, and the standard deviation of each number; cells that no number tells of have one of their own.
+        was given, and the standard deviation of each number; cells that no number measures have one of their own.
         """
         measured, laws = self.prior.measured, self.evidence.noise
         deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])

@@ -301,7 +301,7 @@ class HeldTape(NamedTuple):
     codes: IntArray  # of each group and cell of its home, the cell of the group; -1 elsewhere
     sides: IntArray  # of each exchange and cell, the part of `flat` that is of the variables exchanged
     shared: IntArray  # of each exchange and cell of its home, the state of the separator
-    homes: IntArray  # of each exchange, the clique that tells the separator
+    homes: IntArray  # of each exchange, the clique with the separator
     flat: IntArray  # of each cell, its place in the model
     places: IntArray  # of each place in the model, its cell, or -1
 
