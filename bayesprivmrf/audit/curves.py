@@ -164,7 +164,7 @@ def support_of(law: NoiseLaw) -> IntArray:
     while float(law.log_density(reach)) > math.log(_NEGLIGIBLE):
         reach *= 2
     deviation = f"{law.standard_deviation:.3g}"
-    require(reach <= _LONGEST, "laws", "have a standard deviation of at most some 10^5 records", deviation)
+    require(reach <= _LONGEST, "laws", "have a standard deviation of at most about 10^5 records", deviation)
     k = np.arange(-reach, reach + 1)
     return k[law.log_density(k) > -700.0]  # beyond it probabilities vanish, and their losses with them
 

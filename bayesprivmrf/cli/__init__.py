@@ -46,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments[:1] == ["reproduce"]:
         parser.error(
-            "the figures of the papers are no command of the package; in a clone of the repository, run "
+            "the package has no command for the figures of the papers; in a clone of the repository, run "
             "`uv run python -m benchmarks.papers` with the same arguments (docs/reproduce.md)."
         )
     options = parser.parse_args(arguments)

@@ -252,7 +252,7 @@ def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> Non
     """Fit released parities, print the largest coefficients, and write the model where asked."""
     if options.method is not None or options.inference != "exact":
         raise ArgumentError(
-            "released parities have one method of their own, with exact inference: leave out `--method` and "
+            "released parities have a single method, with exact inference; leave out `--method` and "
             "`--inference`."
         )
     target = None

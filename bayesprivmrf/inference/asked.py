@@ -1,4 +1,4 @@
-"""Questions that an interval answers, checked and labeled in one way for every result over variables."""
+"""Arguments of `interval`, checked and labeled in the same way for every result over variables."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Asked:
 
     @property
     def marks(self) -> list[Mark]:
-        """Marks for assumptions that the rows rest on."""
+        """Marks for the assumptions behind each row."""
         if self.bound is not None:
             return query_marks(self.evidence, self.bound)
         return variable_marks(self.evidence, [*self.variables, *self.given])

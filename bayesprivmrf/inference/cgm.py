@@ -61,7 +61,7 @@ class CGM(EMSettings):
         model = evidence.specification
         if model.shares_transitions:
             raise ModelError(
-                "CGM fits potentials, and a chain with shared transitions has none that are free",
+                "CGM fits free potentials, and a chain with shared transitions has none",
                 remedy="use NaiveMLE or NoiseAwareMAP, or declare markov_chain(..., share='potentials')",
                 option="use `--method naive-mle` or `--method noise-aware`",
             )

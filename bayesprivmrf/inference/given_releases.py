@@ -94,7 +94,7 @@ def checked_releases(
         check_kernel(law)
     if not takes_bounds and any(law.kernel == "within" for release in given for law in release.noise):
         raise ArgumentError(
-            "this estimator takes no counts within bounds, whose midpoint estimates nothing",
+            "this estimator does not accept counts within bounds, because their midpoint estimates nothing",
             remedy="use LatentCounts, beside a table that tells the number of records, or with a public `total`",
             option="use `--method posterior`",
         )

@@ -212,7 +212,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             "clip",
             f"be at least {SMALLEST_CLIP:g}",
             self.clip,
-            "below it all gradients are clipped, and a smaller clip is no more than a smaller learning rate",
+            "below it all gradients are clipped, and a smaller clip only acts as a smaller learning rate",
         )
         require(
             self.learning_rate is None or self.learning_rate <= LARGEST_LEARNING_RATE,
@@ -280,8 +280,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         specification = self._with_cliques(network)
         if any(specification.sharing):
             raise ModelError(
-                f"{type(self).__name__} fits each clique's potentials by themselves, and the network relates some; "
-                "declare it without ties, scores and levels (`tied`, `ordinal`, `levels`), or "
+                f"{type(self).__name__} fits each clique's potentials separately, and the network relates some of "
+                "them; declare it without ties, scores and levels (`tied`, `ordinal`, `levels`), or "
                 "release sums over the tied cliques and fit those."
             )
         marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit

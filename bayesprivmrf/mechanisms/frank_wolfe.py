@@ -172,7 +172,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         moved = singles_sensitivity(cards, _form(cards), self.adjacency)
         (law,) = discrete_gaussian_laws([1.0], self._share * self.rho, moved)
         remedy = "choose a smaller budget, or `single_share=0`"
-        require(law.variance > 0, "rho", "leave noise that a float can tell from none", self.rho, remedy)
+        require(law.variance > 0, "rho", "leave noise that a float can represent", self.rho, remedy)
         rest = Fraction(plan.budget.learning) - Fraction(self._share * self.rho)
         if not rest > 0:
             raise ArgumentError(

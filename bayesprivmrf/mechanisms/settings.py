@@ -88,7 +88,7 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
 
 
 def require_records(records: int) -> None:
-    """Refuse data without a record where their number is public, and so known to be none."""
+    """Refuse data without records if the number of records is public."""
     if records == 0:
         raise DataError(
             "`data` must hold at least one record under replace-one neighbours, where their number is "
@@ -283,5 +283,5 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
                 "are measured anyway."
             )
         found.append(table)
-    require(found, "workload", "hold a table at least", "none", "leave it out for all")
+    require(found, "workload", "contain at least one table", "none", "leave it out for all")
     return tuple(found)

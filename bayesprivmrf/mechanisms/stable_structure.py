@@ -275,5 +275,5 @@ def _threshold(given: float | str | None) -> float | str:
 def _choice(epsilon: float) -> float:
     """Return the scale at which a choice of a threshold costs its share, with the rounding of its noise."""
     slack = _CHOOSING * epsilon - 2 * ROUNDING
-    require(slack > 0, "epsilon", "leave a choice of a threshold some budget", epsilon, "take more")
+    require(slack > 0, "epsilon", "leave some budget for the choice of a threshold", epsilon, "take more")
     return _MOVED / slack

@@ -65,7 +65,7 @@ def positions(values: Any, size: int) -> tuple[int, ...]:
 
 
 def needs_kinds(content: Any) -> bool:
-    """Return True if a file's content holds labels that only readers of the kinds below understand."""
+    """Return True if a file has labels that only readers of the kinds below understand."""
     if isinstance(content, dict):
         return _name_of(content) in _NAMES or any(map(needs_kinds, content.values()))
     if isinstance(content, list) and content and not isinstance(content[0], int | float | str):

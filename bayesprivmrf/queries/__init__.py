@@ -1,4 +1,4 @@
-"""Linear queries of a model's tables: what can be measured, and how far one record moves it. No data here."""
+"""Linear queries of a model's tables, and their sensitivities; this package reads no data."""
 
 from bayesprivmrf.queries.contrasts import parities
 from bayesprivmrf.queries.kinds import coarsened, pooled, table, weighted

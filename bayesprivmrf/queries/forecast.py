@@ -1,4 +1,4 @@
-r"""How well noisy answers will tell a model's tables: the forecast of generalised least squares, before any data.
+r"""Forecast of the accuracy of a model's tables from noisy answers, by generalized least squares, before any data.
 
 Consistent tables are :math:`n = Jβ` (`Effects.margins`): zero-sum effects, and the even tables times the number of
 records where that is not public. Noise of precision :math:`t_q` on each answer to query q tells β with information
@@ -28,7 +28,7 @@ from bayesprivmrf.model.effects import Effects, subsets_inside
 from bayesprivmrf.model.tables import FloatArray, subsets
 from bayesprivmrf.queries.query import Query, Sparse, Subset
 
-# Free numbers of a model up to which matrices are made for queries that do not tell each effect by itself.
+# Largest number of free parameters for which matrices are made for queries that do not determine each effect alone.
 LARGEST_EFFECTS = 500
 
 # Subsets of all cliques together up to which they are listed.
@@ -37,13 +37,13 @@ LARGEST_SUBSETS = 2**18
 # Numbers in the matrices of all queries together.
 _LARGEST_MATRICES = 2**24
 
-# Relative eigenvalue below which a direction counts as told by no query; above the rounding of the
+# Relative eigenvalue below which no query is taken to determine a direction; above the rounding of the
 # matrices.
 _RANK = 1e-10
 
 
 class Forecast(ABC):
-    """The variances to expect of tables fitted to noisy answers; abstract."""
+    """Expected variances of tables that are fitted to noisy answers; abstract."""
 
     @abstractmethod
     def variance(self, precisions: FloatArray) -> tuple[float, FloatArray, FloatArray]:
@@ -98,7 +98,7 @@ class ByEffects(Forecast):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ByMatrices(Forecast):
-    """G, and the information of each query, shape (queries, r, r), in a basis of what the queries tell."""
+    """Matrix G, and each query's information, shape (queries, r, r), in a basis of what the queries determine."""
 
     spread: FloatArray
     information: FloatArray
@@ -162,7 +162,7 @@ def by_matrices(model: ModelSpecification, queries: Sequence[Query], knows_total
     matrices = [query.bind(model).in_cliques.astype(float) for query in queries]
     grams: list[Any] = [matrix.T @ matrix for matrix in matrices]
     information = np.array([basis @ (gram @ basis.T) for gram in grams])
-    # directions that no query tells have eigenvalue 0 whatever the precisions; traces make queries comparable
+    # directions that no query determines have eigenvalue 0 whatever the precisions; traces make queries comparable
     largest = np.array([max(float(np.trace(one)), 1e-300) for one in information])
     values, vectors = np.linalg.eigh(np.tensordot(1 / largest, information, 1))
     told = vectors[:, values > _RANK * max(values.max(initial=0.0), 1e-300)]

@@ -1,4 +1,4 @@
-r"""A query is a linear map of a model's tables: :math:`y = A n` of whole numbers, before any noise.
+r"""Queries as linear maps of a model's tables: :math:`y = A n` of whole numbers, before any noise.
 
 A record x lies in one cell of each scope, so that it adds one column to the answer: the sum, over the query's scopes
 S, of the column of :math:`A` that belongs to :math:`x_S`. All that privacy has to know about a query is in these
@@ -70,7 +70,7 @@ class Query(ABC):
             QUERY_KINDS.add(cls.kind, cls)
 
     def _content(self, domain: Domain) -> dict[str, Any]:
-        """Return what was asked, as values that JSON can hold."""
+        """Return the query's arguments, as values that JSON can represent."""
         raise NotImplementedError
 
     @classmethod
@@ -111,7 +111,7 @@ class Query(ABC):
         """Return weights of the rows whose sum is the number of records, shape (rows,); None where none are known."""
 
     def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
-        """Return how much the answers tell of each set's effect by itself; None where effects mix in them.
+        """Return the information of the answers on each set's effect alone; None where the answers mix effects.
 
         It is the diagonal of the query's information, as `bayesprivmrf.queries.forecast` derives it; sets that are
         left out have none.
@@ -207,7 +207,7 @@ class BoundQuery:
 
     @cached_property
     def is_table(self) -> bool:
-        """Whether the query is the whole table of one scope, cell by cell in C order."""
+        """True if the query is the whole table of one scope, cell by cell in C order."""
         if len(self.scopes) != 1 or self.matrix.shape[0] != self.matrix.shape[1]:
             return False
         entries = self.matrix.tocoo()
@@ -216,7 +216,7 @@ class BoundQuery:
 
     @cached_property
     def total_weights(self) -> FloatArray | None:
-        """Weights of the rows whose sum is the number of records, of least norm; None where the query tells none."""
+        """Weights of the rows whose sum is the number of records, of least norm; None if there are none."""
         return self.query._total_weights(self)
 
     def check(self) -> None:
@@ -261,7 +261,7 @@ class BoundQuery:
 
     @cached_property
     def is_pooled(self) -> bool:
-        """Whether a row reads more than one scope."""
+        """True if a row reads more than one scope."""
         if len(self.scopes) == 1:
             return False
         offsets, entries = CliqueTables.offsets_of(self.model.domain, self.scopes), self.matrix.tocoo()

@@ -1,4 +1,4 @@
-r"""How far one record moves the answers of queries that are measured together.
+r"""Sensitivity of queries that are measured together: how far one record moves their answers.
 
 A record x adds the column :math:`A_q[:, x]` to the answer of each query q. With each number measured on its own noise
 scale :math:`s_q`, neighbours move the stacked answers by
@@ -44,7 +44,7 @@ LEAST_SCALE = 1e-100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    r"""How far one neighbour moves the stacked answers, in noise scales; in records without scales.
+    r"""Sensitivity of the stacked answers to one neighbour, in noise scales; in records without scales.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class _Stacked:
     def sensitivity(self, *, is_integer: bool) -> Sensitivity:
         constant, tables, is_exact = self._all_tables()
         if self.copies == 2:
-            # a variable whose states can be moved round without a change is fixed in the first record
+            # a variable whose states can be permuted without a change is fixed in the first record
             tables = with_one_fixed(tables, self.model.cardinalities)
         # the worst record, or pair of records, by elimination
         found = largest_sum(tables, self.copies * len(self.model.cardinalities))

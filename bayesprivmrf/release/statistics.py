@@ -263,7 +263,7 @@ class NoisyStatistics(Released):
 
     @property
     def answers(self) -> np.ndarray:
-        """The same as `flat`."""
+        """Noisy answers; the same as `flat`."""
         return self.flat
 
     @cached_property
@@ -273,7 +273,7 @@ class NoisyStatistics(Released):
 
     @property
     def matrix(self) -> Any | None:
-        """A, sparse, a row for each noisy number and a column for each cell of the model; None for the identity."""
+        """Matrix A, sparse, shape (noisy numbers, cells of the model); None for the identity."""
         return None if self.has_tables else stacked(self.bound, self.specification.size)
 
     @property
@@ -310,7 +310,7 @@ class NoisyStatistics(Released):
         return self
 
     def summary(self) -> dict[str, Any]:
-        """Return what was measured, and the number of records as far as the release tells it."""
+        """Return what was measured, and the number of records if the release determines it."""
         cliques = {"tables": [list(clique) for clique in self.specification.cliques]}
         return (cliques if self.has_tables else {"queries": list(map(repr, self.queries))}) | {
             "estimated_total": self.estimated_total,
@@ -319,7 +319,7 @@ class NoisyStatistics(Released):
 
     @property
     def is_exact(self) -> bool:
-        """Whether some answer was given without noise."""
+        """True if some answer was released without noise."""
         return any(not law.hides for law in self.noise)
 
     def privacy_statement(self) -> str:

@@ -1,22 +1,22 @@
-r"""The answer that most blocks of records give, and how far it is ahead (sample and aggregate).
+r"""Most frequent answer of blocks of records, and its lead over the next (sample and aggregate).
 
-Every record goes to one of K blocks by a coin of its own, and every block has an answer, by any rule at all; "none"
-is one. Let the most frequent answer have :math:`c_1` blocks and the next :math:`c_2`. The distance is :math:`k =
+Every record is assigned to one of K blocks independently at random. Every block has an answer, by any rule; "none"
+is allowed. Let the most frequent answer have :math:`c_1` blocks and the next :math:`c_2`. The distance is :math:`k =
 \lceil (c_1 - c_2) / 2 \rceil`.
 
 **One record.** Give the records that neighbours share the same coins. Then one block changes, whether a record is
 added, removed or replaced, so that for any two answers the difference of their blocks moves by at most 2. Where the
 neighbours have the same most frequent answer, :math:`c_1 - c_2` moves by at most 2 and k by at most 1. Where they
-have not, the difference of the two is at least 0 on one side and at most 0 on the other, hence at most 2 on both, so
+do not, the difference of the two is at least 0 on one side and at most 0 on the other, hence at most 2 on both, so
 that k is at most 1 on both. So k is a distance in the sense of `bayesprivmrf.learning.structure.stability`, for every
 value of the coins, and a release is private for the coins together, which depend on no record. Blocks by position
-would not do: a record that leaves would shift all others.
+would not be private, because a removed record would shift all others.
 
-**How many.** Blocks that all agree have :math:`k = \lceil K / 2 \rceil`. The answer is let out if :math:`k - 1 + Z
+**How many.** Blocks that all agree have :math:`k = \lceil K / 2 \rceil`. The answer is released if :math:`k - 1 + Z
 \ge \tau`, and for :math:`K = 2 (\tau + 1 + x)` with probability :math:`1 - a^{x+1} / (1 + a)`, where :math:`a =
 e^{-\epsilon}`. `enough_blocks` takes :math:`x = \lceil \log(10) / \epsilon \rceil`, hence more than 0.95. Lemma 6.1
-of the paper asks each block to be right with probability 2/3 alone. Then the right answer may be ahead by K / 3 on
-average, so that three times as many blocks are needed, and more for their chance.
+of the paper only assumes that each block is right with probability 2/3. Then the right answer may be ahead by K / 3
+on average, so that three times as many blocks are needed, and more for their chance.
 
 References: Nissim, Raskhodnikova, Smith 2007. Vadhan 2017, Proposition 3.4. Zhang, Kamath, Kulkarni, Wu 2020, Lemma
 6.1.
@@ -54,7 +54,7 @@ type Pairs = tuple[tuple[int, int], ...] | None
 
 
 def enough_blocks(law: DiscreteLaplace, needed: int) -> int:
-    """Return how many blocks let out an answer on which all agree with probability above 0.95; see the module."""
+    """Return the number of blocks that release a unanimous answer with probability above 0.95; see the module."""
     return 2 * (needed + 1 + math.ceil(math.log(10) * law.scale))
 
 
@@ -80,7 +80,7 @@ def answers_of_blocks(
 
 
 def most_frequent(answers: Sequence[Pairs]) -> tuple[Pairs, int]:
-    """Return the most frequent answer, the least of several, and its distance from another."""
+    """Return the most frequent answer, the smallest one in a tie, and its distance from another."""
     ranked = sorted(Counter(answers).items(), key=lambda item: (-item[1], item[0] is None, item[0] or ()))
     second = ranked[1][1] if len(ranked) > 1 else 0
     return ranked[0][0], -(-(ranked[0][1] - second) // 2)

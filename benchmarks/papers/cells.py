@@ -1,4 +1,4 @@
-"""Cells: the parts of a figure that are computed on their own, side by side, and kept in one file each."""
+"""Cells of a figure: parts that are computed separately, in parallel, and stored in one file each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Cell(ABC):
     _written_as: ClassVar[Mapping[str, str]] = {}
 
     def settings(self) -> dict[str, Any]:
-        """Return everything that the result depends on, as JSON holds it: the experiment and all fields."""
+        """Return everything that the result depends on, as JSON values: the experiment and all fields."""
         found: dict[str, Any] = {"experiment": self._experiment}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -43,17 +43,17 @@ class Cell(ABC):
 
 
 def generator_of(cell: Cell) -> np.random.Generator:
-    """Return the cell's own stream: the same whatever else is computed, in any order and process."""
+    """Return the cell's own random stream, which does not depend on other cells, order or process."""
     return np.random.default_rng(np.frombuffer(_digest(cell).digest(), dtype=np.uint32))
 
 
 def cell_path(folder: Path, cell: Cell) -> Path:
-    """Return where a cell's rows are kept."""
+    """Return the path where a cell's rows are stored."""
     return folder / f"{_digest(cell).hexdigest()[:20]}.json"
 
 
 def kept_rows(folder: Path, cell: Cell) -> list[Row] | None:
-    """Return the rows kept for a cell; None where there are none, or the file is not whole."""
+    """Return the rows stored for a cell; None if there are none, or the file is incomplete."""
     try:
         kept = json.loads(cell_path(folder, cell).read_text(encoding="utf-8"))
         return list(kept["rows"]) if kept["settings"] == _settings(cell) else None
@@ -99,7 +99,7 @@ def _computed(cells: Sequence[Cell], folder: Path, jobs: int) -> Iterator[None]:
 
 
 def _keep(cell: Cell, folder: Path) -> None:
-    """Compute and write, whole or not at all."""
+    """Compute a cell, and write its file completely or not at all."""
     path = cell_path(folder, cell)
     text = json.dumps({"settings": _settings(cell), "rows": cell.rows()})
     unfinished = path.with_suffix(f".{os.getpid()}")
@@ -108,7 +108,7 @@ def _keep(cell: Cell, folder: Path) -> None:
 
 
 def _settings(cell: Cell) -> dict[str, Any]:
-    """Settings as they come back from a file."""
+    """Return settings as they come back from a file."""
     return json.loads(json.dumps({"version": _VERSION} | cell.settings(), sort_keys=True))
 
 

@@ -1,8 +1,8 @@
-"""The figures of Bernstein et al. 2017: the settings of each, and the cells that they come to.
+"""Figures of Bernstein et al. 2017: settings and cells of each.
 
-The settings that the paper states are kept: ten nodes, the states and budgets of Figure 1, Dirichlet(1) potentials,
+The settings are those that the paper states: ten nodes, the states and budgets of Figure 1, Dirichlet(1) potentials,
 five data sets by five draws of noise, the 20 states of Figure 3(a), a quarter of the people held out and delta = 1/N
-in Figure 3(b). Where it states nothing, a grid is chosen here; docs/reproduce.md lists those.
+in Figure 3(b). Where it states none, a grid is chosen here; docs/reproduce.md lists these grids.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _RIDGES = tuple(10.0**power for power in range(-8, 1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the figures are made; by default in full.
+    """Size of the figures; in full by default.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The experiments of Bernstein et al. 2017: estimators on simulated graphs, one graph's edges, and sequences."""
+"""Experiments of Bernstein et al. 2017: estimators on simulated graphs, one graph's edges, and sequences."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class GraphCell(Cell):
                         yield self._row(method, population, draw, fitted(method, release))
 
     def _row(self, method: str, population: int, draw: int | None, found: Solution | np.ndarray) -> Row:
-        """Describe an estimate; of bare marginals there is no divergence."""
+        """Describe an estimate; marginals alone have no divergence."""
         from bayesprivmrf.evaluation import kl_divergence
 
         truth = truth_of(self.graph)
@@ -282,7 +282,7 @@ class SequenceCell(Cell):
         others: pd.DataFrame,
         rng: np.random.Generator,
     ) -> Iterator[Row]:
-        """Search by private gradient ascent, a table of potentials a step; keep the best held out."""
+        """Search by private gradient ascent, a table of potentials per step; return the best on held-out people."""
         from bayesprivmrf.evaluation import holdout_log_likelihood
         from bayesprivmrf.model import declare
 

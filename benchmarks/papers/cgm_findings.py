@@ -1,4 +1,4 @@
-"""One sentence or two a figure: what of Bernstein et al. 2017 its table reproduces, and what differs."""
+"""Findings about each figure: what its table reproduces of Bernstein et al. 2017, and what differs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def finding(name: str, table: pd.DataFrame) -> str:
 
 
 def _medians(table: Any, keys: list[str], value: str) -> Any:
-    """Return medians over trials: a row a setting, a column a method."""
+    """Return medians over trials, one row per setting and one column per method."""
     return table.groupby([*keys, "method"])[value].median().unstack("method")
 
 

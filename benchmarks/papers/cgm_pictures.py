@@ -1,4 +1,4 @@
-"""The pictures of Bernstein et al. 2017, from the tables: medians over trials, every axis of errors logarithmic."""
+"""Pictures of Bernstein et al. 2017 from the tables: medians over trials, with logarithmic axes of errors."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _pathologies(table: Any) -> Figure:
 
 
 def _lines(axis: Axes, rows: Any, x: str, y: str, *, linear_within: float | None = None) -> None:
-    """Medians over trials, a line for each method, on logarithmic axes; linear around 0 where values may be below."""
+    """Draw medians over trials by method, on logarithmic axes; linear around 0 where values may be below."""
     for position, (method, own) in enumerate(rows.groupby("method", sort=False)):
         medians = own.groupby(x)[y].median()
         style = marked(position)
@@ -84,7 +84,7 @@ def _lines(axis: Axes, rows: Any, x: str, y: str, *, linear_within: float | None
 
 
 def _grid(table: Any) -> Figure:
-    """Divergence against N: a row a graph, a column a budget; the references stand in each."""
+    """Draw divergence against N, one row per graph and one column per budget; each panel has the references."""
     graphs, epsilons = list(dict.fromkeys(table["graph"])), sorted(set(table["epsilon"].dropna()))
     figure, axes = panels(len(graphs) * len(epsilons), height=3.2, columns=len(epsilons))
     for number, axis in enumerate(axes):
@@ -109,7 +109,7 @@ def _edges(table: Any) -> Figure:
 
 
 def _held_out(table: Any) -> Figure:
-    """Nats a person lost against the fit without privacy, a panel for each set of people."""
+    """Draw the nats per person lost against the fit without privacy, one panel for each set of people."""
     names = list(dict.fromkeys(table["data"]))
     figure, axes = panels(len(names), is_shared=False)
     for axis, name in zip(axes, names, strict=True):

@@ -1,7 +1,8 @@
 """The command ``python -m benchmarks.papers``: the figures of a paper, as tables and pictures.
 
-A run that was interrupted resumes where it stopped. Results go to standard output, remarks and progress to standard
-error. Exit codes are those of the program ``bayesprivmrf``: 0 for success, 1 for an error, 2 for wrong usage.
+A run that was interrupted resumes where it stopped. Results go to standard output; messages and progress go to
+standard error. Exit codes are those of the program ``bayesprivmrf``: 0 for success, 1 for an error, 2 for wrong
+usage.
 """
 
 from __future__ import annotations
@@ -99,7 +100,7 @@ def _make(names: list[str], options: argparse.Namespace) -> tuple[list[Made], di
     import joblib
 
     published = find_networks(options.data or [])
-    # it may hold files: an earlier run's are what this one goes on from
+    # the folder may contain files: this run resumes from those of an earlier one
     folder = claim_folder(options.out, [f"{name}*.csv" for name in names], sources=options.data or [])
     jobs = options.jobs or joblib.cpu_count()
     made, skipped = [], {}

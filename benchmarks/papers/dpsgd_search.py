@@ -1,6 +1,7 @@
-"""A search over settings of `DPSGD`, at the price of all its trials: the baseline of Bernstein et al. 2017.
+"""Search over settings of `DPSGD` that pays for all its trials: the baseline of Bernstein et al. 2017.
 
-A search within the budget is worse than the default settings in every cell of docs/dpsgd.md, so the package has none.
+A search within the budget is less accurate than the default settings in every cell of docs/dpsgd.md, so the package
+has no search.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Trials:
     guarantee
         Guarantee of the search as a whole.
     one_alone
-        The promise that a single trial would have had by itself. No choice among several satisfies it.
+        The guarantee of a single trial alone. A choice among several trials does not satisfy it.
     """
 
     settings: tuple[Mapping[str, Any], ...]
@@ -100,7 +101,7 @@ class Trials:
 @final
 @dataclass(frozen=True, kw_only=True)
 class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
-    """Run `DPSGD` with every combination of some settings, and release all of it at its true price.
+    """Run `DPSGD` with every combination of some settings, and release all models at their true privacy cost.
 
     Every trial spends budget, whichever one you keep: the accountant composes all of them.
 
@@ -111,7 +112,7 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
     grid
         Setting of `DPSGD` (steps, sampling_rate, clip, learning_rate, averaging) to the values tried.
     covers
-        ``"search"``: the whole search keeps to the budget. ``"trial"``: each trial by itself
+        ``"search"``: the whole search satisfies the budget. ``"trial"``: each trial alone
         does, as in published comparisons that tune on the same records; the guarantee then states what the search
         as a whole spends at `delta`, which is more.
     missing, other
@@ -204,7 +205,7 @@ class DPSGDSearch(RecordMechanism[SearchPlan, CodedRecords, Trials]):
 
 
 def _checked_grid(grid: Any) -> FrozenMapping[str, tuple[Any, ...]]:
-    """Return the values of each setting that is tried."""
+    """Return the values to try for each setting."""
     if not isinstance(grid, Mapping) or not grid:
         raise ArgumentError(f"`grid` must map settings of DPSGD to the values tried, got {grid!r}.")
     checked = {}

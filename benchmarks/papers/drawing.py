@@ -1,4 +1,4 @@
-"""The pictures, from the tables: paper and tight calibration side by side, on shared axes."""
+"""Pictures from the tables: paper and tight calibration side by side, on shared axes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def draw(name: str, table: pd.DataFrame, published: Mapping[DataName, Any]) -> F
 
 
 def _where(table: pd.DataFrame, **values: Any) -> pd.DataFrame:
-    """Rows with the given values."""
+    """Return the rows with the given values."""
     for column, value in values.items():
         table = table.loc[table[column] == value]
     return table
@@ -64,7 +64,7 @@ def _setting(table: pd.DataFrame) -> str:
 
 
 def _estimates(table: pd.DataFrame) -> Figure:
-    """Mean and one standard deviation against the true beta; the first panel is the paper's."""
+    """Draw mean and one standard deviation against the true beta; the first panel is the paper's."""
     figure, axes = panels(len(PRIVATE), width=3.6, height=3.8)
     mple = _where(table, estimator="mple")
     aside = 0.12 * float(np.diff(np.sort(mple["beta"])).min()) if len(mple) > 1 else 0.0
@@ -100,7 +100,7 @@ def _bars(axis: Axes, rows: pd.DataFrame, aside: float, colour: str, mark: str, 
 
 
 def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
-    """Mean squared error against x, a line for each epsilon, a panel for each calibration, a row a network."""
+    """Draw mean squared error against x: a line for each epsilon, a panel for each calibration, a row per network."""
     names = list(dict.fromkeys(table["network"]))
     figure, axes = panels(
         len(PRIVATE) * len(names), width=3.6, height=3.6, columns=len(PRIVATE), is_shared=len(names) == 1
@@ -156,7 +156,7 @@ def _line(
 
 
 def marked(place: int) -> dict[str, Any]:
-    """Style of the line at a place in a panel: a colour and a mark of its own."""
+    """Return the style of the line at a place in a panel: a distinct colour and mark."""
     colour, mark = COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
     return {"color": colour, "marker": mark, "markersize": 4, "linewidth": 1.2}
 
@@ -172,7 +172,7 @@ def on_log_axes(axis: Axes, places: Iterable[float] = ()) -> None:
 
 
 def _costs(table: pd.DataFrame) -> Figure:
-    """Mean squared difference from the estimate without privacy, against epsilon."""
+    """Draw the mean squared difference from the estimate without privacy, against epsilon."""
     figure = new_figure(6.0, 4.2)
     axis = figure.subplots()
     for number, private in enumerate(PRIVATE):
@@ -198,7 +198,7 @@ def _last_bounds(table: pd.DataFrame) -> str:
 
 
 def _regimes(table: pd.DataFrame) -> Figure:
-    """Mean squared error against epsilon on each network, at a beta on either side of one."""
+    """Draw mean squared error against epsilon on each network, at a beta on either side of one."""
     names = list(dict.fromkeys(table["network"]))
     figure, axes = panels(len(names), width=4.2, height=4.0, columns=3)
     for axis, network in zip(axes, names, strict=True):

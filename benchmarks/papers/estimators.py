@@ -1,4 +1,4 @@
-"""The estimators that the figures compare, and what they make of simulated outcomes."""
+"""Estimators that the figures compare, and their estimates from simulated outcomes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PrivateEstimator:
         return perturbation_constants(network.coupling, epsilon, self.delta(len(network)), self.calibration)
 
     def described(self, nodes: int, epsilon: float, constants: PerturbationConstants) -> dict[str, Any]:
-        """Return the columns of a table that tell the estimator and its noise, on n nodes."""
+        """Return the columns of a table that describe the estimator and its noise, on n nodes."""
         return {
             "estimator": self.name,
             "epsilon": epsilon,
@@ -73,7 +73,7 @@ def private_estimates(
     spins: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Return one estimate, with noise of its own, for each configuration: shape (k,) for spins (k, n)."""
+    """Return one estimate, with independent noise, for each configuration: shape (k,) for spins (k, n)."""
     estimator = PerturbedEstimator.of(network.coupling, constants, bounds)
     noise = noise_source(rng).add(np.zeros(len(spins), dtype=np.int64), constants.noise)
     return np.array(

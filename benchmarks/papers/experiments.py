@@ -1,4 +1,4 @@
-"""The two experiments of the paper: outcomes simulated at a known beta, and real outcomes perturbed many times."""
+"""Experiments of the paper: outcomes simulated at a known beta, and real outcomes perturbed many times."""
 
 from __future__ import annotations
 

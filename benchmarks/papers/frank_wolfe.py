@@ -1,4 +1,4 @@
-r"""Algorithms 2 and 3 with the paper's constants: Laplace noise on every atom's score, its steps, its last iterate.
+r"""Algorithms 2 and 3 with the paper's constants, Laplace noise on every atom's score, steps, and last iterate.
 
 Its scale, on sums, is :math:`L_1 R \sqrt{T/\rho'}` with :math:`L_1 = 2`, radius R, and :math:`\rho'` the budget of
 one regression. The paper says that a step is then :math:`\sqrt{\rho'/T}`-private. It is
@@ -12,10 +12,10 @@ to the first in a public order). A neighbour moves its score by at most 2 B one 
 other way, hence that number by at most 4 B, and the probability by a factor of at most :math:`e^{\epsilon}`,
 :math:`\epsilon = 4 B / b`. A pure guarantee costs :math:`\epsilon^2 / 2`, at each step of each regression.
 
-The rest is to the letter: :math:`\mu_t = 2/(t + 2)` from :math:`w_1 = 0`, T - 1 steps,
+The rest follows the paper exactly: :math:`\mu_t = 2/(t + 2)` from :math:`w_1 = 0`, T - 1 steps,
 :math:`T = (R n \sqrt{\rho'})^{2/3}`. In Algorithm 3 losses are sums over the records in either of two states;
-dividing by their number |S| would change no choice as long as the noise is divided as well, but T from |S| would tell
-|S|, so T is that of all n records.
+dividing by their number |S| would change no choice as long as the noise is divided as well, but a T
+that depends on |S| would reveal |S|, so T is computed from all n records.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class PaperRegressions(PairwiseByRegressions):
         return round_up(2 * self.replaced * Fraction(bound, UNIT) ** 2 * Fraction(self.share))
 
     def noise(self, steps: int) -> DiscreteLaplace:
-        """Law of the noise on an atom's score, in units of a residual."""
+        """Distribution of the noise on an atom's score, in units of a residual."""
         return DiscreteLaplace(_LIPSCHITZ * UNIT * math.sqrt(steps / self.share))
 
     @property
@@ -93,7 +93,7 @@ class PaperRegressions(PairwiseByRegressions):
         return self.noise(steps).scale / UNIT
 
     def steps_for(self, total: float | None) -> int:
-        """Return T, of which one step fewer is run."""
+        """Return T; the algorithm runs T - 1 steps."""
         if self.steps is not None:
             return max(self.steps, 2)
         assert total is not None

@@ -1,4 +1,4 @@
-"""The simulated models of Bernstein et al. 2017: chains and connected random graphs with Dirichlet potentials."""
+"""Simulated models of Bernstein et al. 2017: chains and connected random graphs with Dirichlet potentials."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Graph:
         return asdict(self)
 
     def described(self) -> dict[str, Any]:
-        """Return the columns of a table that tell the model."""
+        """Return the columns of a table that describe the model."""
         return {"graph": self.kind, "nodes": self.nodes, "states": self.states}
 
 

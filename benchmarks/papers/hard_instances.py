@@ -1,4 +1,4 @@
-r"""The hard instances of the lower bounds: groups of variables, one interaction in each, none between them.
+r"""Hard instances of the lower bounds: groups of variables, one interaction in each, none between them.
 
 Zhang et al. 2020 (Theorems 5.1, 7.1, 7.4) put the p variables in p/2 fixed pairs. Here a group has s variables, and
 the groups may be any that share no variable, so that there are more members and the bounds are larger.
@@ -9,10 +9,10 @@ A group has the log-potential
     u_i = 2 a_i + b_i,\ x_i = 2 b_i - 1,
 
 where S has signs, one for each of the :math:`\lfloor k/2 \rfloor^s` blocks of states, and the last of an odd number
-of states has W = 0. It adds to zero along every axis, hence it is the coupling itself, whichever way fields are
-told from couplings. The matrices of Theorem 7.4, with entries 0 or :math:`\eta`, do not: adding a constant to a row
-of W is a field, so different ones of them are one distribution. That theorem moreover counts tables, but two tables
-without a zero have one graph; so for structure only groups are counted here, tables for parameters alone.
+of states has W = 0. It adds to zero along every axis, hence it is the coupling itself, however fields and
+couplings are separated. The matrices of Theorem 7.4, with entries 0 or :math:`\eta`, do not: adding a constant to a
+row of W is a field, so different ones of them are one distribution. That theorem moreover counts tables, but two
+tables without a zero have one graph; so for structure only groups are counted here, tables for parameters alone.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Grouped:
         return reduce(np.multiply.outer, laws, np.ones(())).transpose(np.argsort(order))
 
     def codes(self, total: int, rng: np.random.Generator) -> IntArray:
-        """Return so many records drawn independently, one a row."""
+        """Draw a number of independent records, one in each row."""
         codes = rng.integers(self.states, size=(total, self.variables))
         for group, law in zip(self.groups, self.laws(), strict=True):
             cells = rng.choice(law.size, total, p=law.ravel())

@@ -27,7 +27,7 @@ _STATES = {
 class SimulatedPanel:
     """People who stay where they are or move, by one matrix at all times; from the first law on, stationary or not.
 
-    Staying has probability .6 to .95 by state, moves and the first law are Dirichlet(1) draws.
+    The probability of staying is 0.6 to 0.95 by state; moves and the first distribution are Dirichlet(1) draws.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class SimulatedPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PanelFile:
-    """Sequences of the user's.
+    """Sequences from the user's file.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _wide(table: np.ndarray) -> pd.DataFrame:
 
 
 def _visits(path: str) -> np.ndarray:
-    """Return the first events of every visit that has so many."""
+    """Return the first events of every visit that is long enough."""
     with open(path, encoding="utf-8") as lines:
         visits = [line.split(maxsplit=MSNBC_LENGTH)[:MSNBC_LENGTH] for line in lines if line[:1].isdigit()]
     return np.array([visit for visit in visits if len(visit) == MSNBC_LENGTH], dtype=str)

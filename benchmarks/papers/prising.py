@@ -1,8 +1,8 @@
-"""The figures of Chakraborty, Chatterjee and Dalal 2024: the settings of each, and the cells that they come to.
+"""Figures of Chakraborty, Chatterjee and Dalal 2024: settings and cells of each.
 
-The settings that the paper states are kept: n = 2000, p = n^(-1/3), delta = 1/n, epsilon = 5 and 500 repetitions of
+The settings are those that the paper states: n = 2000, p = n^(-1/3), delta = 1/n, epsilon = 5 and 500 repetitions of
 Figure 1, beta 0.5 and 1.5 of Figures 2 to 5, the networks and couplings of Figures 6 to 13. Where it does not state a
-grid, one is chosen here; docs/reproduce.md lists those.
+grid, one is chosen here; docs/reproduce.md lists these grids.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _steps(first: float, step: float, count: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large the figures are made; by default in full.
+    """Size of the figures; in full by default.
 
     Parameters
     ----------

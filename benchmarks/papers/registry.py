@@ -1,4 +1,4 @@
-"""The figures by name: what each shows and whose network it needs. Loads nothing, for the command line's help."""
+"""Figures by name, with their content and networks; loads nothing else, so that the command's help is quick."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make one figure: compute what is not kept yet, write the table and the picture."""
+"""Production of one figure: compute the missing cells, and write the table and the picture."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Made:
 
 
 def lacking(name: str, published: Mapping[DataName, Any]) -> list[str]:
-    """Return the files that a figure asks for and that are not at hand, in words."""
+    """Name the files that a figure needs and that are missing."""
     return [FILES[need] for need in FIGURES[name].needs if need not in published]
 
 
@@ -137,7 +137,7 @@ def reproduce(
 
 
 def _shown(name: str, table: pd.DataFrame, published: Mapping[DataName, Any]) -> tuple[Figure, str]:
-    """Return the picture, and what is to be said of it."""
+    """Return the picture, and the sentence about it."""
     match paper_of(name):
         case "cgm":
             return cgm_pictures.draw(name, table), cgm_findings.finding(name, table)

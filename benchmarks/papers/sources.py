@@ -1,4 +1,4 @@
-"""The sources of the figures: networks drawn from a seed, and data in files that the user has."""
+"""Sources of the figures: networks drawn from a seed, and data in the user's files."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class ErdosRenyi:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """A network of the user's, coupling D^-1/2 A D^-1/2.
+    """Network from the user's file, with coupling D^-1/2 A D^-1/2.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-r"""What Zhang, Kamath, Kulkarni and Wu 2020 state of the records that suffice.
+r"""Theorems of Zhang, Kamath, Kulkarni and Wu 2020 on the number of records that suffices.
 
 The paper gives orders. A number from them takes every constant as 1, those in exponents such as
-:math:`e^{O(\lambda)}` too: it tells how the need grows, and is no number to plan with.
+:math:`e^{O(\lambda)}` too: it shows how the number of records grows, and must not be used for planning.
 
 Lemma 6.1, which runs a learner on blocks, is the exception: docs/lower_bounds.md derives its constant.
 """
@@ -34,7 +34,7 @@ class Slopes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpperBound:
-    """A theorem that so many records suffice, to order.
+    """Upper bound on the number of records that suffices, up to constants.
 
     Parameters
     ----------

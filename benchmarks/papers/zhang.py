@@ -1,8 +1,8 @@
-"""Zhang, Kamath, Kulkarni and Wu 2020: what stands for its Table 1, and the cells that it comes to.
+"""Figures on Zhang, Kamath, Kulkarni and Wu 2020: the stand-in for Table 1, and its cells.
 
-The paper has no experiments. Its table says how the records that are needed grow, so slopes are measured here: of the
-five algorithms, with the tight constants of this library, on the hard instances of its own lower bounds, and of
-graphs under approximate privacy, by blocks as in the paper and by margins.
+The paper has no experiments. Its table states how the number of records grows, so slopes are measured here. They are
+measured for the five algorithms, with the tight constants of this library, on the hard instances of its lower bounds,
+and for graphs under approximate privacy, by blocks as in the paper and by margins.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METHODS = (EXACT, "ParityQueries", "SelectMeasure", "PrivateFrankWolfe")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How large it is made; by default in full.
+    """Size of the figures; in full by default.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The experiments on Zhang et al. 2020: errors of their algorithms, and learners on the hard instances."""
+"""Experiments on Zhang et al. 2020: errors of their algorithms, and learners on the hard instances."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ _FEWEST, _MOST = 250, 1_000_000  # records from which and up to which a graph is
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructureCell(Cell):
-    """Records at which the true graph is let out under (1, 10^-6)-privacy, at one p.
+    """Number of records at which the true graph is released under (1, 10^-6)-privacy, at one p.
 
     The model is that of the algorithms for pairs. New records are drawn at each number of them, a factor of the root
     of two apart.
@@ -144,7 +144,7 @@ class StructureCell(Cell):
     seed: int
 
     def rows(self) -> list[Row]:
-        """Return one row a repetition, whose total is the first at which the true graph was let out."""
+        """Return one row a repetition, whose total is the first at which the true graph was released."""
         rng = generator_of(self)
         common = {"certificate": self.certificate, "variables": self.variables}
         return [common | {"repetition": r, "total": self._needed(rng)} for r in range(self.repetitions)]
@@ -219,7 +219,7 @@ class MatchingCell(Cell):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphSearchCell(Cell):
-    """How often a learner finds the graph of a random member of the packings.
+    """Frequency with which a learner finds the graph of a random member of the packings.
 
     Parameters
     ----------
@@ -230,7 +230,7 @@ class GraphSearchCell(Cell):
     multiple
         n over the packing bound.
     repetitions
-        Models for each number of edges: a quarter, half, and all of what p bears.
+        Models for each number of edges: a quarter, half, and all of the largest number for p.
     seed
         Seed of everything.
     """

@@ -82,7 +82,7 @@ def slopes(table: Any) -> pd.DataFrame:
 
 
 def _structure(table: Any) -> Any:
-    """Return the rows of graphs that were let out, by certificate."""
+    """Return the rows of graphs that were released, by certificate."""
     return table[table["certificate"].notna()].groupby("certificate") if "certificate" in table else []
 
 
@@ -252,7 +252,7 @@ def _algorithms(table: Any) -> Figure:
 
 
 def _draw_graphs(axis: Any, table: Any) -> None:
-    """Records at which the true graph was let out against p; dashed, log p through the first."""
+    """Draw the records at which the true graph was released against p; dashed, log p through the first."""
     for place, (certificate, own) in enumerate(_structure(table)):
         means = np.exp(np.log(own["total"]).groupby(own["variables"]).mean())
         axis.plot(means.index, means.to_numpy(), label=CERTIFICATES[certificate], **marked(place))

@@ -26,7 +26,7 @@ def _frame(codes: np.ndarray) -> pd.DataFrame:
 
 
 def released(mechanism: Any, network: Any, codes: np.ndarray, rng: np.random.Generator) -> Any:
-    """Return what a mechanism releases, without its warnings: that noise drowns what is sought is to be seen."""
+    """Return a mechanism's release without its warnings; the figure shows where noise hides the truth."""
     with warnings.catch_warnings(action="ignore"):
         return mechanism.release(network, _frame(codes), rng=rng)
 

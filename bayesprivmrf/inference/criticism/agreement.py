@@ -1,10 +1,10 @@
-r"""Agreement of answers without noise: whether some tables have them all, and whether they determine N.
+r"""Agreement of exact answers: whether some table has all of them, and whether they determine N.
 
 Consistent tables of N records are :math:`n = N \bar n + J β`: the uniform ones of one record, and zero-sum effects
 β of each set of variables inside a clique. So answers e to rows E agree if and only if :math:`E J β + N E \bar n =
-e` has a solution, N being given where it is public; and they tell N if and only if the functional :math:`(β, N)
-\mapsto N` is a combination of the equations. Both are tests of rank. Answers that only tables with negative cells
-give pass them, but for negative counts, and are found by the estimators.
+e` has a solution, where N is given if it is public. They determine N if and only if the functional :math:`(β, N)
+\mapsto N` is a linear combination of the equations. Both are tests of rank. Answers that only tables with negative
+cells give pass these tests, unless an answer itself is a negative count; the estimators find them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONTRADICTION = (
 def agreed_total(
     model: ModelSpecification, rows: Any, answers: FloatArray, empty: np.ndarray, total: float | None
 ) -> float | None:
-    """Return the number of records, where it is given or the answers without noise determine it.
+    """Return the number of records if it is given, or if the exact answers determine it.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def agreed_total(
 
 
 def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) -> Any:
-    """Return the equations' matrix, or its products if it is large, with a column for N where that is free."""
+    """Return the matrix of the equations, or its products if it is large, with a column for N if N is free."""
     from scipy.sparse.linalg import LinearOperator
 
     if max(effects.size, rows.shape[0]) <= _DENSE:

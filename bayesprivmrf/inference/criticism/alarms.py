@@ -1,33 +1,34 @@
-r"""Whether a posterior contradicts the release that it was made from; mixing is judged elsewhere (`diagnostics`).
+r"""Contradictions between a posterior and its release; the module `diagnostics` judges mixing.
 
-Let T(y, n) be a discrepancy whose mean given the true tables n is 0 and whose variance is 1, whatever they are: the
-noise sees to that. Where model and prior are right, truth and release are one draw of their joint law, so that
+Let T(y, n) be a discrepancy that has mean 0 and variance 1 given the true tables n, whatever they are. The
+distribution of the noise ensures this. If model and prior are right, truth and release are one draw from their joint
+distribution, so that
 
 .. math:: E\,E[T \mid y] = 0, \qquad \operatorname{var} E[T \mid y] = 1 - E \operatorname{var}(T \mid y),
 
-the law of total variance. Hence
+by the law of total variance. Hence
 
 .. math:: z = \frac{E[T \mid y]}{\sqrt{\max(1 - \operatorname{var}(T \mid y),\, 1/4) + e^2}},
 
-e being the Monte Carlo error of the numerator, is nearly standard normal, or smaller where the floor of 1/4 acts. No
-selection by y spoils it, for cells are selected by the latent table n of each draw. The same holds of a discrepancy
-between parameters and their prior, which has mean 0 and variance 1 under the prior. Three are judged, at 3.3: a
-normal score passes it once in a thousand, or in two thousand for one sign.
+where e is the Monte Carlo error of the numerator, is nearly standard normal, or smaller where the floor of 1/4
+applies. Cells are selected by the latent table n of each draw, so no selection by y biases z. The same holds for a
+discrepancy between parameters and their prior, which has mean 0 and variance 1 under the prior. Three are judged, at
+3.3: a normal score passes it once in a thousand, or in two thousand for one sign.
 
 - The number of records: :math:`T = (\hat N - N) / s`, s being the standard error of the release's own estimate, with
   half a record added in squares. This is Hausman's test of an efficient estimate against an unbiased one.
 - Cells that are pressed against zero: T is the sum of (y - n) / sd over the cells of which n is below three standard
-  deviations of the noise, over the root of their number. Where a prior expects people in every cell, the part of the
-  noise that is above zero is mistaken for people, and T is far below zero. A relaxed count that ends at l above -1/2
+  deviations of the noise, over the root of their number. If a prior expects people in every cell, positive
+  noise is mistaken for people, and T is far below zero. A relaxed count that ends at l above -1/2
   gives zero, which owns [-1/2, 1/2), no more than [l, 1/2): it would lie above the truth in every cell that is
   empty, under the right prior too, by up to 1/2 + l records. So whole numbers are judged, and draws below 1/2
   weigh as much as the whole of zero's share would, :math:`1 / (1/2 - l)` to 1, cell by cell.
 - The prior itself: T is the log density of the rows, or of the effects, given what the prior has learned, less
   its mean and over its standard deviation. It is the score of the prior's strength, and so the most powerful of
   the three against a wrong `concentration`. The floor is 1/10, as little is known where noise is large. No alarm
-  is raised where the release pins T down, for then a prior can be wrong and do no harm; nor of fewer than twenty
-  cells, whose T is far from normal: one rare cell is a long tail; nor where the strength was learned, which mends
-  what this finds: sticky chains contradict the learned prior's shape, and their intervals hold.
+  is raised where the release determines T, because a wrong prior then does no harm. None is raised for fewer than
+  twenty cells, because one rare cell then gives T a long tail. None is raised where the strength was learned, which
+  corrects what this check finds: sticky chains contradict the learned prior's shape, and their intervals still cover.
 
 References
 ----------
@@ -99,7 +100,7 @@ class Alarms:
     cautions: tuple[str, ...] = ()
 
     def added_to(self, diagnosis: Diagnosis) -> Diagnosis:
-        """The diagnosis with these problems; a contradicted posterior is not trusted."""
+        """Return the diagnosis with these problems added; a contradicted posterior is not trusted."""
         return replace(
             diagnosis,
             problems=(*diagnosis.problems, *self.contradictions, *self.cautions),
@@ -173,7 +174,7 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
 
 
 def _whole(counts: FloatArray, least: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Whole numbers that relaxed counts stand for, and weights of mean 1 by which zero has the whole of its share."""
+    """Return whole numbers for relaxed counts, and weights of mean 1 that give zero its full share."""
     share = np.clip(0.5 - least, 0.5, 1.0)  # answers that are no counts may have a least value above zero
     weight = np.where(counts < 0.5, 1.0 / share, 1.0)
     return np.maximum(np.rint(counts), 0.0), weight / weight.mean(axis=(0, 1))
@@ -218,7 +219,7 @@ def _is_told(evidence: Evidence) -> bool:
 
 
 def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:
-    """The score of the module's formula, from draws of T, shape (chain, draw)."""
+    """Return the score of the module's formula, from draws of T, shape (chain, draw)."""
     import arviz as az
 
     variance = float(discrepancy.var())

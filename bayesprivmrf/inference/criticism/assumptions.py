@@ -34,7 +34,7 @@ _ROUNDING = 1e-8
 def model_assumptions(
     model: ModelSpecification, of_records: Sequence[str] = (), origin: str = "Declared"
 ) -> tuple[str, ...]:
-    """Return the assumptions that answers of a model rest on, whatever was measured, one sentence each.
+    """Return the assumptions of a model's answers, whatever was measured, one sentence each.
 
     Parameters
     ----------

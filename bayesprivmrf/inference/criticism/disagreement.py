@@ -1,4 +1,4 @@
-r"""Test of whether released numbers contradict each other, under any model, by margins that several tables share.
+r"""Test of released numbers against each other, whatever the model, by margins that several tables share.
 
 A margin shared by tables i is :math:`y_i = m + η_i` in each of its cells, where :math:`η_i` is the sum of the noise
 of the cells of table i that add up to it. With precisions :math:`p_i` and :math:`w_i = p_i / \sum_j p_j`, the
@@ -21,7 +21,7 @@ cells: Fisher's, :math:`-2 \sum \log p` against :math:`χ^2_{2k}`, for tables th
 smallest for tables that differ in one cell. Twice the smaller of the two is a p-value again; multiplied by the number
 of contrasts it is the p-value of the margin. A contrast within two standard deviations is skipped: its p-value is 1.
 
-Answers other than whole tables are judged by the residuals of least squares over all tables that agree with
+Answers other than whole tables are tested by the residuals of least squares over all tables that agree with
 each other (`least_squares`): :math:`r = (1 - U U') D^{-1/2} y`, with U a basis of the answers of such tables. Each
 residual is a contrast of noise like the others; the p-value is the smallest one times their number.
 """
@@ -89,7 +89,7 @@ class SharedMargin:
 
     @cached_property
     def _own(self) -> FloatArray:
-        """Noise variance of a cell of each table, records squared, shape (tables, 1, ...)."""
+        """Noise variances of one cell of each table, records squared, shape (tables, 1, ...)."""
         own = np.array([law.variance for law in self.laws])
         return own.reshape(-1, *(1,) * (self.cells.ndim - 1))
 

@@ -1,4 +1,4 @@
-r"""How large the residuals of a fitted model are, relative to what noise and sampling explain.
+r"""Residuals of a fitted model, relative to the size that noise and sampling explain.
 
 If the model is right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of
 variance :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. (The answer to a query adds up
@@ -9,11 +9,11 @@ noise, which every point of the path gives, is left out.) The discrepancy of a m
 .. math:: D = \sum_i |y_i - N μ_i| \Big/ \sum_i E|s_i Z_i + η_i|,
 
 about 1 at the truth. A path that begins at the uniform distribution starts above 1 where there is signal to
-find, and should not stop before it reaches 1 (Morozov's discrepancy principle). Without the sampling term, it
-would never reach it once sampling outweighs noise.
+find, and should not stop before it reaches 1 (Morozov's discrepancy principle). Without the sampling term, the path
+would never reach 1 where sampling error exceeds the noise.
 
-At 1 a fit still gains: with as many free potentials as there are, its residuals are smaller than the truth's.
-Further on, D falls ever more slowly while the potentials grow with every step: they then fit noise.
+At D = 1 a fit can still improve, because its many free potentials make its residuals smaller than the truth's.
+Further along, D falls ever more slowly while the potentials grow with every step, and then fit noise.
 The path is therefore continued past D = 1 as long as
 
 .. math:: \log D + \tfrac13 \log t
@@ -57,7 +57,7 @@ EXPONENT = 1 / 3
 
 
 def balance(discrepancy: float, steps: float) -> float:
-    """Return log D plus a third of log t, which falls as long as the path is worth following."""
+    """Return log D plus a third of log t, which decreases as long as the path is worth following."""
     with np.errstate(divide="ignore"):
         return float(np.log(discrepancy) + EXPONENT * np.log(steps))
 
@@ -70,7 +70,7 @@ def slope(before: float, steps_before: float, after: float, steps_after: float) 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
-    """D of models against one evidence; call it with their marginals and potentials, shape (model size,).
+    """Discrepancy D of models against one evidence; call it with marginals and potentials, shape (model size,).
 
     Parameters
     ----------

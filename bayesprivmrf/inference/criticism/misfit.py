@@ -161,7 +161,7 @@ class _Moments:
         return self.answers - self.groups @ mean, self.groups @ jacobian
 
     def sampling(self, point: FloatArray) -> FloatArray:
-        """S."""
+        """Return the sampling covariance S."""
         _, _, product = self.engine.linearize(self.family.potentials(point[:-1]))
         own = self.rows @ np.array([product(row) for row in self.rows]).T
         # rows of one person may be equal, which multiplies the variance by their number

@@ -1,4 +1,4 @@
-r"""Goodness of fit by the noise alone: models with free potentials, and learned models.
+r"""Goodness of fit of models with free potentials, by the noise alone, and of learned models.
 
 **Free potentials.** A model with free potentials has a parameter for each measured cell, so that it can have the
 records' own tables. The noise alone must then explain what is left, :math:`r = y - N A μ`. The statistic is minus
@@ -9,14 +9,15 @@ twice the logarithm of its density,
 of (discrete) Laplace and of normal noise. At the records' tables T has the χ² distribution with two or one degrees
 of freedom for each number, and the maximum likelihood estimate has no larger T. So the p-value, again of the whole
 and of the worst measurement, is an upper bound. A small one means that no distribution has tables near the
-released ones, as where three variables with two states would differ pairwise in 90 % of the records. To judge the
-*model* of an estimate that is farther from the release than its noise, as a prior or an early end leaves it, T is
-minimized by L-BFGS until the noise explains it. T is convex in the mean, so that its slope at the end bounds the
-least T from below. Noise below half a record counts as that much, because fits are not exact and counts are whole.
+released ones, as where three variables with two states would differ pairwise in 90 % of the records. A prior
+or an early stop may leave an estimate farther from the release than the noise explains. To test the *model*, T is
+therefore minimized by L-BFGS until the noise explains it. T is convex in the mean, so that its slope at the end
+bounds the least T from below. Noise below half a record counts as that much, because fits are not exact and counts
+are whole.
 
-**Learned models** keep the measurements that they were fitted to, and their cliques are those that were measured.
-Their *estimate* is judged. It is an estimate of the population, which a prior and the tolerance of a search may move
-from these records by less than another sample would differ. So what is left is compared with noise and sampling
+**Learned models** keep the measurements that they were fitted to, and their cliques are the measured ones.
+Here the *estimate* is tested. It is an estimate of the population, which a prior and the tolerance of a search may
+move from these records by less than another sample would differ. So what is left is compared with noise and sampling
 together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` becomes :math:`D_i + S_i`, and
 :math:`b_i` becomes :math:`E|η_i + \sqrt{S_i} Z|` (`expected_residual`). Then each term of T has the same mean as
 before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals covered at their
@@ -82,7 +83,7 @@ class Misfit:
 def misfit_of_tables(
     evidence: Evidence, mean: FloatArray, slack: float = 0.0, *, sampling: FloatArray | None = None
 ) -> Misfit | None:
-    """Return the misfit between expected numbers and the released ones by the noise, and sampling if it is given.
+    """Return the misfit between expected and released numbers, given the noise and, optionally, sampling.
 
     Parameters
     ----------
@@ -177,7 +178,7 @@ def misfit_of_free(
 
 
 def _spread(mask: np.ndarray, values: FloatArray) -> FloatArray:
-    """Return an array with some values where the mask holds, and zeros."""
+    """Return an array with the values where the mask is True, and zeros elsewhere."""
     found = np.zeros(len(mask))
     found[mask] = values
     return found

@@ -1,6 +1,6 @@
 r"""Posterior predictive check of released tables, which allows for their noise.
 
-Two questions are asked of each table.
+The check answers two questions about each table.
 
 *Is the table as far from its latent counts as its noise explains?* The discrepancy is
 :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
@@ -121,7 +121,7 @@ def _predicted(
 def _noise_of(
     evidence: Evidence, position: int, scope: tuple[int, ...], size: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Return draws of one table's noise, an axis a variable of its scope after the first."""
+    """Return draws of one table's noise; after the first axis, each variable of the scope has an axis."""
     mask = possible_cells(evidence, position)
     noise = drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask
     return noise.reshape(size, *(evidence.specification.cardinalities[v] for v in scope))

@@ -102,7 +102,7 @@ def contradictions(
     inference: Inference = "exact",
     marginals: FloatArray | None = None,
 ) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Return the contradiction of the release with itself or with the model in words, and the test results.
+    """Describe how the release contradicts itself or the model, and return the test results.
 
     The arguments are those of `misfit_of`.
     """
@@ -120,7 +120,7 @@ def contradictions(
 def learned_contradictions(
     evidence: Evidence, marginals: FloatArray
 ) -> tuple[tuple[str, ...], dict[str, float]]:
-    """Return the contradiction of a learned fit with the measurements behind it in words, and the test results.
+    """Describe how a learned fit contradicts its own measurements, and return the test results.
 
     The estimate itself is judged, because its cliques are those that were measured. It contradicts them where it is
     farther from them than noise and the sampling of N records explain: it is an estimate of the population, so that
@@ -169,8 +169,8 @@ def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
     remedy = ", or ".join(text for text, holds in remedies.items() if holds)
     if not remedy:
         return (
-            "the release contradicts every distribution of these cliques: no counts of records have tables as near "
-            f"to the released ones as their noise would be ({_distance(misfit)}), most of all "
+            "the release contradicts every distribution of these cliques: no counts of records have tables that "
+            f"differ from the released ones by no more than noise explains ({_distance(misfit)}), most of all "
             f"{evidence.name_of(misfit.worst)}, and intervals are wrong; check that all numbers are of the same "
             "records and that their noise is as stated"
         )

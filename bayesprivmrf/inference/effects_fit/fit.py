@@ -64,7 +64,7 @@ _TOLERANCE = 1e-6
 # Gradients that an exact search keeps
 _MEMORY = 30
 
-# Largest change of a coordinate in one Newton step of the Gibbs method, nats: draws err far from the optimum
+# Largest change of a coordinate in one Newton step of the Gibbs method, nats; draws err far from the optimum
 _LARGEST_STEP = 0.5
 
 # Rounds of the Gibbs method: those that renew the covariance, and the limits of those that are averaged
@@ -144,7 +144,7 @@ def ridge_mode(
 
 
 def is_narrow(cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether exact inference in a model takes at most `LARGEST_WORK` multiplications."""
+    """Return True if exact inference in a model takes at most `LARGEST_WORK` multiplications."""
     try:
         return forecast(cardinalities, scopes).multiplications <= LARGEST_WORK
     except ModelTooLargeError:

@@ -63,11 +63,11 @@ _ROUNDING = 1e-12
 
 
 class Moments(Protocol):
-    """The numbers that a fit asks of a model."""
+    """Means and covariances of a model's effects, as a fit needs them."""
 
     @property
     def has_covariance(self) -> bool:
-        """Whether covariances are exact, not estimated from draws."""
+        """True if covariances are exact, and not estimated from draws."""
         ...
 
     def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
@@ -128,7 +128,7 @@ def margin(table: FloatArray, scope: Scope, subset: Scope) -> FloatArray:
 
 
 def _regular(covariance: FloatArray) -> FloatArray:
-    """Return a covariance kept positive definite against rounding."""
+    """Return a covariance that stays positive definite despite rounding."""
     found = (covariance + covariance.T) / 2
     found[np.diag_indices_from(found)] += _ROUNDING
     return found
@@ -157,7 +157,7 @@ class Eliminated:
 
     @property
     def has_covariance(self) -> bool:
-        """Whether one product for each coordinate is little work."""
+        """True if one product for each coordinate is little work."""
         return self._work <= LARGEST_WORK
 
     @cached_property
@@ -177,7 +177,7 @@ class Eliminated:
         return float(log_partition), self._pulled(found)
 
     def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
-        """Return the means, and the product with the covariance."""
+        """Return the means, and a function that multiplies a vector by the covariance."""
         _, found, product = self._engine.linearize(self._potentials(beta))
         still = np.zeros(self._fixed.potentials.size)
 
@@ -220,7 +220,7 @@ class Eliminated:
         return [found[scope] for scope in scopes]
 
     def _held(self, flat: FloatArray, scope: Scope) -> FloatArray | None:
-        """Return the table of a scope from those of the cliques; ``None`` where none has it."""
+        """Return the table of a scope from the cliques' tables; None if no clique contains the scope."""
         home = self._home(scope)
         if home is None:
             return None
@@ -229,7 +229,7 @@ class Eliminated:
         return margin(flat[self._offsets[home] : self._offsets[home + 1]].reshape(shape), clique, scope)
 
     def _home(self, scope: Scope) -> int | None:
-        """Return the first clique that holds a scope."""
+        """Return the first clique that contains a scope."""
         return min(set.intersection(*(self._cliques[v] for v in scope)), default=None)
 
     @cached_property
@@ -248,7 +248,7 @@ class Eliminated:
         return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def _opening(self, scope: Scope) -> Scope:
-        """Return the fewest variables, of the fewest states, without which a clique holds a scope; () if over two."""
+        """Return the fewest variables, with fewest states, whose removal puts a scope in a clique; () if over two."""
         cards = self._effects.cardinalities
         for size in (1, 2):
             fitting = [
@@ -280,7 +280,7 @@ class Eliminated:
         return found
 
     def _hold(self, potentials: FloatArray, variable: int, state: int) -> None:
-        """Leave a variable one state, in place: in one clique is enough."""
+        """Fix a variable to one state, in place; one clique that has the variable is enough."""
         home = min(self._cliques[variable])
         clique = self._scopes[home]
         shape = [self._effects.cardinalities[v] for v in clique]
@@ -312,7 +312,7 @@ class Listed:
 
     @cached_property
     def _products(self) -> tuple[IntArray, FloatArray]:
-        """Place and factor of the product of each two effects of two-state variables, shape (d, d)."""
+        """Position and factor of the product of every two effects of two-state variables, shape (d, d)."""
         rows = self._places[:, np.newaxis]
         return rows ^ self._places, 0.5 ** np.bitwise_count(rows & self._places)
 
@@ -322,7 +322,7 @@ class Listed:
         return _transformed(inner, self._shape, self._matrices)
 
     def _back(self, joint: FloatArray) -> FloatArray:
-        """Return the sums of a table with each effect."""
+        """Return the inner products of a table with each effect."""
         return _transformed(joint, self._shape, [matrix.T for matrix in self._matrices])[self._places]
 
     def _probabilities(self, beta: FloatArray) -> tuple[float, FloatArray]:
@@ -338,7 +338,7 @@ class Listed:
         return log_partition, self._back(joint)
 
     def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
-        """Return the means, and the product with the covariance."""
+        """Return the means, and a function that multiplies a vector by the covariance."""
         joint = self._probabilities(beta)[1]
 
         def product(direction: FloatArray) -> FloatArray:

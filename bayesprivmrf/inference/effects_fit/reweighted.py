@@ -1,4 +1,4 @@
-r"""The mode of a pairwise model where noisy means lie outside what any model could have.
+r"""Mode of a pairwise model from noisy means that no model could have exactly.
 
 Noise can make a rare event impossible: a cell of eight records gets a count below zero, or three strong correlations
 contradict each other. The penalty of `bayesprivmrf.inference.effects_fit.fit`, weighed by the curvature at
@@ -50,13 +50,13 @@ _AVERAGED = 20
 # Largest change of a coordinate, nats; share of a step whose curvature is that of an earlier round
 _LARGEST_STEP, _DAMPED = 0.5, 0.5
 
-# Most halvings of a step: a share of 1/4096 moves nothing that matters
+# Largest number of halvings of a step: a share of 1/4096 changes nothing that matters
 _HALVINGS = 12
 
 # Largest remaining step, in posterior standard deviations, of a mode that is exact, and of one that is trusted
 _NEAR, _FAR = 0.1, 1.0
 
-# Prior deviations at which a search begins at most. It may end further out, where nothing has a curvature
+# Largest start of a search, in prior deviations. It may end further out, where the curvature vanishes
 _FARTHEST = 2.0
 
 # Step at which a search has ended, nats
@@ -94,7 +94,7 @@ class Weighed:
 
     @classmethod
     def keeping(cls, factor: FloatArray, covariance: FloatArray) -> Self:
-        """Return the same weights beside another covariance."""
+        """Return the same weights together with another covariance."""
         return cls(factor=factor, inner=solve_triangular(factor, covariance, lower=True))
 
     @property
@@ -107,7 +107,7 @@ class Weighed:
         return solve_triangular(self.factor, missed, lower=True)
 
     def score(self, missed: FloatArray) -> FloatArray:
-        """Return ΣW times such differences: the slope of the log likelihood."""
+        """Return ΣW times the differences of the means: the gradient of the log likelihood."""
         return self.inner.T @ self.whitened(missed)
 
 
@@ -119,7 +119,7 @@ def needs_reweighting(
     prior: float,
     generator: np.random.Generator,
 ) -> bool:
-    """Whether the penalty of a fit is far from what it is with the curvature at the estimate.
+    """Return True if a fit's penalty differs much from the one with the curvature at the estimate.
 
     Where inference is exact and there are at most 500 coordinates: by half a standard deviation of a mean. Elsewhere,
     where that is costly, only if an effect is beyond two of the prior's.
@@ -147,7 +147,7 @@ def reweighted_fit(
     inference: Inference,
     start: FloatArray | None = None,
 ) -> PairFit:
-    """Return the mode.
+    """Return the mode, with weights that are updated at the estimate.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ _SWEEPS, _WARM_UP = 256, 10
 
 
 class Fixed(NamedTuple):
-    """Potentials that a fit leaves as they are: cliques, and their tables one after another, each in C order."""
+    """Potentials that a fit keeps fixed: cliques, and their tables one after another, each in C order."""
 
     scopes: tuple[Scope, ...]
     potentials: FloatArray
@@ -55,7 +55,7 @@ def features_of(effects: Effects) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def drawn_covariance(features: np.ndarray) -> FloatArray:
-    """Return the covariance of rows of features, kept regular by less than what one draw is worth."""
+    """Return the covariance of rows of features, with a ridge smaller than the contribution of one draw."""
     centred = features - features.mean(axis=0, dtype=float).astype(features.dtype)
     found = (centred.T @ centred).astype(float) / len(features)
     found[np.diag_indices_from(found)] += (found.diagonal() + 1e-9) / len(features)
@@ -98,7 +98,7 @@ class Sampled:
         return drawn.mean(axis=0, dtype=float), drawn_covariance(drawn)
 
     def is_mixed(self, beta: FloatArray) -> bool:
-        """Return True if the chains may be trusted at a point."""
+        """Return True if the chains have mixed well enough at a point to be trusted."""
         potentials, chains = self.potentials(beta), self.chains
         codes = chains.advance(potentials, _SWEEPS + _WARM_UP)[_WARM_UP:]
         return mixing_of(codes, chains.cards, chains.scopes, potentials).trusted

@@ -56,11 +56,12 @@ SPREAD_BETWEEN_EFFECTS = 0.5
 # Coordinates up to which the information matrix is formed, and each effect has a scale of its own
 DENSE_LIMIT = 1500
 
-# most Newton steps of one update of the scales; arbitrary, for a convex function in few variables
+# Largest number of Newton steps in one update of the scales; arbitrary, as the function is convex in few variables.
 _NEWTON = 50
 # Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
 _LARGEST_STEP = 1.0
-# smallest standard deviation between log scales; arbitrary, it keeps precisions finite where the declared one is 0
+# Smallest standard deviation between log scales; arbitrary. It keeps the prior's precision finite if the declared
+# spread is 0.
 _LEAST_SPREAD = 1e-3
 
 

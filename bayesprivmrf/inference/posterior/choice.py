@@ -1,9 +1,9 @@
-"""Choice of the engine: each says what it refuses and what it costs, and the cheapest of the others is taken.
+"""Choice of the posterior engine: the cheapest one, by forecast, that supports the release and settings.
 
-A model and the settings come to one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
-steps of a chain share. Each prior has one or two engines, of whole records and of relaxed counts. Whole records are
-forecast against relaxed counts under Dirichlet rows alone; the engines of normal effects have no forecast, and the
-first that fits is taken, which is that of relaxed counts.
+The model and the settings determine one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
+steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. The work of
+the two is forecast and compared only under Dirichlet rows. Engines of normal effects have no forecast, and the first
+suitable one is used, beginning with relaxed counts.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_SWEEPS = 100
 
 
 class _Engine(NamedTuple):
-    """An engine: name of its formulation, what it refuses, how it is made, and its operations per effective draw."""
+    """Engine of one formulation: its name, what it refuses, how to make it, and its operations per effective draw."""
 
     name: Literal["exact", "hyper-dirichlet", "log-linear"]
     refuses: Callable[[Evidence, Settings], BayesPrivMRFError | None]
@@ -67,7 +67,7 @@ class Choice:
 
     @cached_property
     def is_held(self) -> bool:
-        """Whether counts are known without noise, or within bounds."""
+        """True if some counts are known exactly, or within bounds."""
         return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
 
     def formulation(self) -> Formulation:
@@ -106,7 +106,7 @@ class Choice:
         return chosen
 
     def other(self, chosen: Formulation) -> str | None:
-        """Name a formulation to take where the chosen one does not mix; None if none would do within `WORK`."""
+        """Name a formulation to try if the chosen one does not mix; None if none would mix within `WORK`."""
         if isinstance(chosen, RecordEngine):
             return chosen.other
         try:
@@ -129,7 +129,7 @@ class Choice:
 
     @cached_property
     def _prior(self) -> Literal["rows", "effects", "transitions"]:
-        """The prior that is asked for by name, or else that of the model."""
+        """Requested prior, or else the model's default."""
         if self.asked.formulation == "hyper-dirichlet":
             return "rows"
         if self.asked.formulation == "log-linear":
@@ -144,7 +144,7 @@ class Choice:
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The settings that every engine is given."""
+        """Settings that every engine receives."""
         evidence = self.evidence
         return {
             "evidence": evidence,
@@ -208,9 +208,9 @@ def _require_records(sampler: RecordEngine, chains: int) -> None:
 
 
 def _of_shared_rows(evidence: Evidence, settings: Settings) -> ArgumentError | None:
-    """Return why Dirichlet rows that all steps share do not fit the settings, or None."""
+    """Return why shared Dirichlet rows do not fit the settings; None if they do."""
     if settings.scale is None:
         return None
     return ArgumentError(
-        "`scale` is of potentials, and a chain with shared transitions has Dirichlet rows; leave it out."
+        "`scale` belongs to potentials, and a chain with shared transitions has Dirichlet rows; leave it out."
     )

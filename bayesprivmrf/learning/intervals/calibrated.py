@@ -264,7 +264,7 @@ def size_of(learned: LearnedParameters, total: float | None) -> float:
         raise ModelError(learned._without_map)
     if total is None:
         raise ModelError(
-            "`total` must be given where the release knows no number of records; state about how many there were."
+            "`total` must be given where the release has no number of records; state about how many there were."
         )
     return total
 

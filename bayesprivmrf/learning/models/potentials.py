@@ -117,7 +117,7 @@ class LearnedPotentials(LearnedNetwork):
         if hasattr(self.solution, "interval"):
             return (
                 "a model learned by rounds has intervals of marginals, `learned.interval([...])`, and none of "
-                "couplings; those come with SelectMeasure(rho, degree=...), in a release of its own."
+                "couplings; for those, make a separate release with SelectMeasure(rho, degree=...)."
             )
         return (
             "a model of learned potentials has no intervals unless SelectMeasure learned it by rounds; measure its "

@@ -39,8 +39,8 @@ class ParityMoments:
             raise ModelTooLargeError(
                 f"a model of these {len(sets) - 1:,} monomials of {p} variables must sum over up to 2^{p} states, "
                 "which does not fit in memory; declare cliques and release anew, fit order=1, or learn from the "
-                "records by SelectMeasure or PrivateFrankWolfe, which need no such sums. The released values hold "
-                "all the same."
+                "records by SelectMeasure or PrivateFrankWolfe, which need no such sums. The released values remain "
+                "valid."
             ) from None
         self.is_exact = self._moments.has_covariance
 

@@ -189,7 +189,7 @@ class CellErrors:
             return ()
         return (
             f"Effects of one order have the same prior scale, because the model has {size:,} coordinates and scales "
-            f"are learned up to {DENSE_LIMIT:,}: strong dependence may be understated.",
+            f"are learned up to {DENSE_LIMIT:,}; strong dependence may be understated.",
         )
 
     @cached_property

@@ -121,8 +121,8 @@ def require_own_fit(learned: LearnedPairs) -> None:
     """
     if (said := learned.details.get(FALLEN_BACK)) is not None:
         raise ModelError(
-            f"`couplings_interval` needs a model of all pairs that stand out, got one that fell back ({said}); take "
-            "`learned.interval(variables)` for tables, or learn by SelectMeasure(rho)."
+            f"`couplings_interval` needs a model of all chosen pairs, got a smaller one, because the fit fell back "
+            f"({said}); take `learned.interval(variables)` for tables, or learn by SelectMeasure(rho)."
         )
 
 

@@ -1,20 +1,20 @@
-"""A Markov random field from the tables that tell most: they are chosen, measured, and fitted.
+"""`SelectMeasure`: choose the most informative tables, measure them, and fit a Markov random field.
 
-`Mechanism.release` (`bayesprivmrf.mechanisms.base`) holds the order of check, charge and noise, and calls the hooks
-of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. From there on there are two
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) sets the order of check, charge and noise, and calls the hooks
+of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. The mechanism then has two
 forms:
 
-- **adaptive rounds**, without a degree. `select_measure.plan` has what is public, sensitivities and noise;
+- **adaptive rounds**, without a degree. `select_measure.plan` has the public facts, sensitivities and noise;
   `select_measure.rounds` sees the records; `select_measure.released` makes the release. In
-  `bayesprivmrf.learning.rounds`, `tables` has what was let out, `fit` the model, and `solution` the intervals of its
-  marginals;
+  `bayesprivmrf.learning.rounds`, `tables` has the released tables, `fit` the model, and `solution` the intervals of
+  its marginals;
 - **one choice of pairs**, with a degree. `SelectMeasure._measurements` shares the budget and sets the noise, by the
   sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
   on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
   answers to queries, for other estimators, the noisy numbers go through
   `bayesprivmrf.learning.select_measure.statistics`.
 
-Codes and noise meet in `_randomise` alone, and a setting of the other form is refused.
+Codes and noise are combined only in `_randomise`. A setting of the other form is refused.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     @property
     def needs_total(self) -> bool:
-        """True if a number of records is bought by itself: tables of single variables tell it to the rounds."""
+        """True if the number of records has its own budget; rounds get it from tables of single variables."""
         return self.degree is not None
 
     @property
@@ -187,7 +187,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         return True
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings as numbers and text: those of the form alone that was asked for."""
+        """Return the settings of the requested form, as numbers and text."""
         own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
@@ -247,7 +247,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         (two_way,) = discrete_gaussian_laws([1.0], rest, sensitivity)
         if not min(one_way.variance, two_way.variance) > 0:
             raise ArgumentError(
-                f"`rho` must leave noise that a float can tell from none, got {self.rho!r}; choose a smaller budget."
+                f"`rho` must leave noise that a float can represent, got {self.rho!r}; choose a smaller budget."
             )
         scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True) if chooses else None
         return MeasurementPlan(
@@ -300,7 +300,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     def _warning(
         self, plan: SelectMeasurePlan, measured: MeasurementPlan, fitted: FittedCouplings
     ) -> str | None:
-        """Return a warning about a release whose couplings noise hides, or that kept none because of it."""
+        """Return a warning about a release whose couplings noise hides, or which kept none because of noise."""
         total = max(fitted.total, 1.0)
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
@@ -330,7 +330,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             assert total is not None
             assert fitter is not None
             measured = select_and_measure(exact.codes, exact.counts, total, fitter.plan, source)
-            # from here on, only what was let out is looked at
+            # from here on, only released numbers are read
             fitted = fitter.fit(measured, total)
             release = _release(plan, fitter, fitted, total, stamp)
             message = self._warning(plan, fitter.plan, fitted)
@@ -372,7 +372,7 @@ def _release(
 
 
 def eligible_pairs(specification: ModelSpecification) -> IntArray:
-    """Return the pairs that may be coupled, ascending: inside a declared clique, or all; none of one state."""
+    """Return the pairs that may be coupled, ascending: those inside a declared clique, or all of several states."""
     cards = specification.cardinalities
     if not specification.cliques_declared:
         return all_pairs(cards)
@@ -382,7 +382,7 @@ def eligible_pairs(specification: ModelSpecification) -> IntArray:
 
 
 def _require_pairs_fit(cards: tuple[int, ...]) -> None:
-    """Refuse a table of all pairs of states that memory would not hold.
+    """Refuse a table of all pairs of states that does not fit in memory.
 
     Raises
     ------

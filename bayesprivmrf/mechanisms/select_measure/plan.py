@@ -1,10 +1,10 @@
-r"""The public part of adaptive rounds: which tables may be measured, the shares of the budget, each step's noise.
+r"""Plan of adaptive rounds, from public facts: eligible tables, shares of the budget, and noise of each step.
 
-All of it is computed from the declaration, the settings, and what was released before: no function here takes a
-record. `select_measure.rounds` carries the steps out and proves what a neighbour moves. With M steps of a
+The plan is computed from the declaration, the settings, and earlier released numbers; no function here reads a
+record. `select_measure.rounds` runs the steps and proves their sensitivities. With M steps of a
 score for one record, and D = 1 where a neighbour has a record more or less, D = 2 where one record is another:
 
-| step | let out | moved by a neighbour | share of rho |
+| step | released | sensitivity | share of rho |
 |---|---|---|---|
 | single variables | tables of p of them | :math:`\sqrt{p D}`, L2, records | `SINGLES_SHARE` |
 | each round | | | `ROUND_SHARES` of the rest; the last all that is left |
@@ -16,8 +16,8 @@ Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`di
 the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
 
 **Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
-far as exact inference bears the model with them (`select_measure.size`, which also forecasts time and memory). For
-more than thirty variables `select_measure.wide_rounds` has the candidates; all else is the same.
+far as exact inference is feasible in the model with them (`select_measure.size`, which also forecasts time and
+memory). For more than thirty variables `select_measure.wide_rounds` has the candidates; all else is the same.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ SINGLES_SHARE = 0.08
 # Share of each round in what the budget has after the single variables; the last spends what is left
 ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
 
-# Share that each round may fill of the cells and memory that the model has left: what is chosen late is chosen
-# best. The first measures a forest, which is small.
+# Share that each round may fill of the cells and memory that the model has left: later choices are
+# better. The first measures a forest, which is small.
 #
-# Rounds of many variables, whose models are nearly forests, have all of it.
+# Rounds of many variables, whose models are nearly forests, may use all of it.
 SIZE_SHARES = (1.0, 0.2, 0.4, 1.0)
 
 # Shares of a round for how many tables stand out, and which; the rest is for measuring them
 COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
 
-# How much of the noise of a table remains after the fit, which pools tables and shrinks: weighs it in scores
+# Share of a table's noise that remains after the fit, which pools tables and shrinks; its weight in scores
 NOISE_WEIGHT = 0.5
 
 # Largest number of variables whose pairs are all candidates in every round; beyond, pairs near in the model are.
@@ -77,7 +77,7 @@ _MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsPlan:
-    """The public knowledge before the first answer.
+    """Plan of the rounds before the first answer, from public facts alone.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ class RoundsPlan:
 
     @property
     def free(self) -> list[int]:
-        """Variables of several states, whose tables tell anything; the first, where there is none."""
+        """Variables of several states, whose tables are informative; the first variable if there are none."""
         return [v for v, k in enumerate(self.declared) if k > 1] or [0]
 
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
@@ -219,7 +219,7 @@ def _positions(
 
 
 def require_noise(plan: RoundsPlan) -> None:
-    """Refuse a budget of which some step, however small its share, would have no noise that can be drawn.
+    """Refuse a budget that would leave some step with noise that cannot be drawn.
 
     Raises
     ------
@@ -248,12 +248,12 @@ def require_noise(plan: RoundsPlan) -> None:
 
 
 def singles_law(plan: RoundsPlan) -> DiscreteGaussian:
-    """Return the law of the noise on tables of single variables."""
+    """Return the noise distribution of tables of single variables."""
     return tables_law(plan, SINGLES_SHARE * plan.rho, len(plan.free))
 
 
 def counting_law(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
-    """Return the law of the noise on so many order statistics of misfits, steps."""
+    """Return the noise distribution of a number of order statistics of misfits, steps."""
     sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
     (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
     return law
@@ -265,7 +265,7 @@ def choice_scale(plan: RoundsPlan, rho: float) -> float:
 
 
 def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
-    r"""Return the law of the noise on the cells of m tables, records: one law for all cells.
+    r"""Return the noise distribution of the cells of m tables, records; all cells have the same.
 
     :math:`\sqrt{m D}` is the sensitivity of all of them stacked; OpenDP's map of the scale gives at most rho.
     """

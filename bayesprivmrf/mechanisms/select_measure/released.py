@@ -4,8 +4,8 @@ Nothing here uses a record: only the released numbers of a finished run are read
 and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their order,
 then what was measured again. Intervals rely on this order. A `LearnedPotentials`
 (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to files; its `solution` is
-that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the noisy numbers are of
-noise alone (`bayesprivmrf.learning.models.noise_alone`).
+that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the noisy numbers do not
+differ from noise alone (`bayesprivmrf.learning.models.noise_alone`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def warning_of(run: Rounds, domain: Domain) -> str | None:
 
 
 def _told(run: Rounds) -> Told:
-    """Return the evidence on which states have records, from the tables of single variables."""
+    """Return evidence of which states have records, from the tables of single variables."""
     return Told.by(*_number_of_records(run), *single_counts(run.plan.declared, run.tables))
 
 

@@ -1,10 +1,10 @@
-r"""Adaptive rounds: which tables the model misses most is asked, they are measured, the model is fitted, and again.
+r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit the model, and repeat.
 
-This is what sees the records. Every step looks at them and at what was released before. A `PrivacyFilter` is charged
-before each, so that neither the choices nor the number of rounds, which depend on the answers, can spend more than
-the total (`bayesprivmrf.privacy.filter` has the proof). What is `left` is rounded down, `charge` raises beyond it;
-`Spending` leaves out of a round's measurements a share of 2^-40, more than all rounding, so that it never does.
-Shares, sensitivities and laws are those of `select_measure.plan`.
+This module reads the records. Every step uses them and earlier released numbers. A `PrivacyFilter` is charged
+before each step, so that neither the choices nor the number of rounds, which depend on the answers, can spend more
+than the total (`bayesprivmrf.privacy.filter` has the proof). The budget `left` is rounded down, and `charge` raises
+an error beyond it. `Spending` holds back a share of 2^-40 of a round's measurements, which exceeds all rounding, so
+that this never happens. Shares, sensitivities and noise distributions are those of `select_measure.plan`.
 
 1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
    noisy counts alone, and every later table is of merged states (`bayesprivmrf.learning.rounds.tables`).
@@ -16,26 +16,25 @@ Shares, sensitivities and laws are those of `select_measure.plan`.
    whole numbers in steps of 1/M record: the L1 distance between the data and the fitted model, whose mean counts
    :math:`e_c` are public. A record that is added or removed changes one cell of :math:`n_c` by one, so that
    :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
-   with D of the plan. The k-th largest of numbers each of which moves by at most so much moves by no more itself.
-   Of a heaviest basis of the candidates, which leaves out pairs that a chain of others says already, it moves by no
-   more either (`select_measure.misfits`). So these order statistics of :math:`u_c` less a public
-   allowance, at several k, are released with discrete Gaussian noise of that sensitivity. The allowance is for the
-   noise that measuring k tables would have, and for what the noise on single variables, which is public, makes of
-   the misfit (`bayesprivmrf.learning.rounds.single_noise`).
-   Unless one of these numbers is three deviations of its noise above zero, or one where tables were measured before,
-   nothing stands out, and the round ends here; else the largest k whose number is above zero is the number of tables.
-3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` less the L1 error that noise would
-   leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All changes of scores lie in [-D M, D M]: range 2 D M. A pair
-   across parts that those chosen before it join is no candidate any more. A table that is chosen, but with which the
-   model would be larger than it may be in this round, is dropped and paid for.
-   The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not measured. These bounds are
-   released (`select_measure.unmeasured`): post-processing of answers that were paid for.
+   with D of the plan. If each of several numbers moves by at most this much, so does the k-th largest of them.
+   The same holds for a heaviest basis of the candidates, which leaves out pairs that a chain of others implies
+   (`select_measure.misfits`). So these order statistics of :math:`u_c` less a public allowance, at several k, are
+   released with discrete Gaussian noise of that sensitivity. The allowance is for the noise that measuring k tables
+   would have, and for the effect of the noise on single variables, which is public, on the misfit
+   (`bayesprivmrf.learning.rounds.single_noise`). Unless one of these numbers is three deviations of its noise above
+   zero, or one where tables were measured before, nothing stands out, and the round ends here; else the largest k
+whose number is above zero is the number of tables. 3. **Choices**: that many, in turn, by the exponential mechanism
+   on :math:`u_c` less the L1 error that noise would leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All
+   changes of scores lie in [-D M, D M]: range 2 D M. A pair across parts that earlier choices have joined is no
+   longer a candidate. A chosen table that would make the model larger than the limit of this round is dropped, and
+   its cost is still charged. The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not
+   measured. These bounds are released (`select_measure.unmeasured`): post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
-   Gaussian noise. Single variables whose states are still hardly known are measured again beside them, as tables of
+   Gaussian noise. Single variables whose tables are still imprecise are measured again with them, as tables of
    the same sensitivity and noise. The model is fitted to all that was measured so far
-   (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are taken again.
-5. **What is left.** If the last round measures nothing, be it because nothing stands out or because nothing fits,
-   what the filter has left is spent on what was measured before: all tables of the model, and single variables as in
+   (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are repeated.
+5. **Remaining budget.** If the last round measures nothing, because nothing stands out or nothing fits,
+   the remaining budget is spent on earlier tables: all tables of the model, and single variables as in
    step 4; where there are no tables, all single variables, and which states are rare is decided anew by both
    measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
    noise are those of step 4; and the filter is charged before it, as before any.
@@ -97,7 +96,7 @@ from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.filter import PrivacyFilter
 
 # Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
-# That columns depend at all is to be sure; once they do, a table more costs less than one that is missed.
+# The first round must be certain that columns depend at all; later, an extra table costs less than a missed one.
 STANDS_OUT = (3.0, 1.0)
 
 _ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
@@ -107,7 +106,7 @@ _ENOUGH_TO_CHOOSE, _ENOUGH = 0.01, 0.1
 
 @dataclass(slots=True)
 class Rounds:
-    """One run: the records behind it are let out by the source of noise alone."""
+    """Run of the adaptive rounds; the records are released only through the source of noise."""
 
     plan: RoundsPlan
     source: NoiseSource
@@ -189,7 +188,7 @@ class Rounds:
         self._use(self._first_fit())
 
     def _count_singles(self) -> None:
-        """Count each variable by itself, with its declared states; no later step counts it again."""
+        """Count each variable separately, with its declared states; no later step counts it again."""
         for v in self.plan.free:
             if (v,) not in self._kept:
                 exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v])
@@ -199,7 +198,7 @@ class Rounds:
         self.fit, self.has_fit = fit, True
 
     def _first_fit(self) -> RoundFit:
-        """Fit single variables; if that diverges, all are even, so that misfits are of finite numbers."""
+        """Fit single variables; if the fit diverges, use uniform ones, so that misfits are finite."""
         found = self._fitted()
         if found.status is not Status.DIVERGED:
             return found
@@ -220,7 +219,7 @@ class Rounds:
     # one round
 
     def _round(self, rho: float) -> bool:
-        """Ask, choose, measure and fit; return whether tables were measured, else their share of rho is left."""
+        """Run one round, and return True if tables were measured; otherwise their share of rho remains."""
         scopes = self._eligible() if rho > 0 else []
         if not scopes:
             return False
@@ -258,11 +257,11 @@ class Rounds:
         return [c for c in found if any(set(c) <= scope for scope in inside) or self._bears([*model, c])]
 
     def _bears(self, scopes: Sequence[Scope]) -> bool:
-        """Return True if a model of these scopes is within the size that it may have in this round."""
+        """Return True if a model of these scopes is within the size limit of this round."""
         return self.size.bears(scopes, self._most_size)
 
     def _ends(self, scopes: Sequence[Scope], chosen: Sequence[Scope] = ()) -> IntArray:
-        """Return the parts of the model that pairs join; of a workload every table counts by itself."""
+        """Return the parts of the model that pairs join; each table of a workload counts separately."""
         if self.plan.workload is not None:
             return np.full((len(scopes), 2), -1, dtype=np.int64)
         return ends_across(scopes, parts_of(len(self.plan.declared), [*self._scopes(), *chosen]))
@@ -273,14 +272,14 @@ class Rounds:
 
     @property
     def tables(self) -> list[MeasuredTable]:
-        """All that was measured, in the order in which it is released."""
+        """Measured tables, in the order in which they are released."""
         return [*self.singles, *self.measured, *self.again]
 
     def _single_noise(self) -> SingleNoise:
         return SingleNoise.left(self.plan.declared, self.merging, self.tables)
 
     def _counts(self, scope: Scope) -> IntArray:
-        """Return the exact table of a scope, of merged states unless it is one variable's: sensitive."""
+        """Return the exact table of a scope, with merged states unless it has one variable: sensitive."""
         if scope not in self._kept:
             shape = [self.merging.cardinalities[v] for v in scope]
             flat = np.ravel_multi_index(tuple(self.codes[:, v] for v in scope), shape)
@@ -297,14 +296,14 @@ class Rounds:
         return self._standing(numbers, exact, spent)
 
     def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
-        """Return what noise on single variables makes of misfits, steps of 1/M record: public."""
+        """Return the effect of the noise of single variables on misfits, steps of 1/M record: public."""
         return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
 
     def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
         """Return the largest number whose order statistic is above zero with noise, each of sensitivity D.
 
         It is none if no order statistic stands out of this noise by `STANDS_OUT` deviations: three, which K numbers
-        of noise alone reach in .00135 K of cases at most; one, where the model has tables already.
+        of noise alone reach in 0.00135 K of cases at most; one, where the model has tables already.
         """
         law = counting_law(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
@@ -342,7 +341,7 @@ class Rounds:
         return chosen
 
     def _beside(self, chosen: Sequence[Scope], rho: float) -> list[Scope]:
-        """Return the variables to measure again beside chosen tables, because they are hardly known."""
+        """Return the variables to measure again together with chosen tables, because their tables are imprecise."""
         return self._single_noise().worth_repeating(len(chosen), self.plan.moved / (2 * rho))
 
     def _measured(
@@ -372,7 +371,7 @@ class Rounds:
             kept.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
     def _measure_again(self, rho: float) -> None:
-        """Spend what the rounds left, for nothing stands out any more, on what was measured; see the module."""
+        """Spend the rest of the budget on the measured tables, as nothing stands out any more; see the module."""
         if not rho > 0:
             return
         known = list(maximal([each.scope for each in self.measured]))
@@ -383,7 +382,7 @@ class Rounds:
         self._use(self._first_fit())  # the merged states may differ from before
 
     def _refit(self, *, is_last: bool = False) -> None:
-        """Fit to all that was measured; if that diverges, the fit before it stays, on cliques of all tables."""
+        """Fit to all measurements; if the fit diverges, keep the previous one, on the cliques of all tables."""
         found = self._fitted(self.fit, is_last=is_last)
         if is_last:
             tables = [each.merged(self.merging) for each in self.tables]

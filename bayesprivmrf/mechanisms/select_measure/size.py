@@ -1,10 +1,10 @@
-r"""Size of a model learned in rounds: what exact inference bears, and what time and memory a release takes.
+r"""Size of a model learned in rounds: limits of exact inference, and time and memory of a release.
 
-**A table that never fits.** Merging makes long columns shorter, which only noisy answers decide. A variable of one
-group is in no table, so that a table of k variables of several states, if it is measured with all of them, has at
-least two groups of each: :math:`2^k` cells, beside two of each other variable by itself. A model on its declared
-states has the cells of the declared table whatever is merged. If such a model is beyond the limits, the table that
-was asked for is not measured whatever the answers are: it is refused before data are read, and before a charge.
+**A table that never fits.** Only noisy answers decide which states of long columns are merged. A variable with one
+group is in no table. A table of k variables of several states that is measured with all of them therefore has at
+least two groups of each: :math:`2^k` cells, besides two for each other variable alone. A model on its declared
+states has the cells of the declared table whatever is merged. If such a model is beyond the limits, the
+requested table is not measured whatever the answers are. It is refused before data are read or budget is charged.
 
 **Time and memory** are forecast from public sizes alone: variables, states, and a number of records.
 The work is a sum of few products of these sizes, each times a constant: processor seconds of one core, measured as
@@ -67,7 +67,7 @@ _TYPICAL_COORDINATES = (
 # one product of the last fit, one configuration in it, and one entry of d³ in each renewal's factors
 _PRODUCT, _CONFIGURATION, _FACTOR = 3e-5, 1.3e-8, 5e-10  # seconds
 _SEARCH = 50  # products of the search in one renewal
-# one pair of a model of few variables, by variables: whether the model bears it, and its table
+# one pair of a model of few variables, by variables: whether it fits in the model, and its table
 _PLANNED = 1.5e-4
 
 _PROGRAM = 350 << 20  # bytes: the program itself, and the libraries that it loads
@@ -75,7 +75,7 @@ _OF_PAIR, _OF_CELL, _OF_CODE = 300, 1000, 4  # bytes: a pair, a cell of the mode
 
 
 class Size:
-    """What exact inference bears: cells of all cliques of merged states, and memory of declared states.
+    """Size limits of exact inference: cells of all cliques of merged states, and memory of declared states.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class Size:
         return self._most <= share or self.share(scopes) <= share
 
     def share(self, scopes: Sequence[Scope]) -> float:
-        """Return what share of the size a model of these scopes takes; of one beyond it, a share above one."""
+        """Return the share of the size limit that a model of these scopes takes; above one if it does not fit."""
         edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
         if edges not in self._known:
             self._known[edges] = self._taken(sorted(edges))
@@ -120,17 +120,17 @@ class Size:
 
 
 def _ratio(count: int, most: int) -> float:
-    """Return a share, or two of what is more: a thousand columns have more joint states than a float can tell."""
+    """Return a share, at most two: a thousand columns have more joint states than a float can represent."""
     return min(count, 2 * most) / most
 
 
 def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
-    """Refuse a workload with a table that does not fit whatever is merged; see the module.
+    """Refuse a workload with a table that does not fit however states are merged; see the module.
 
     Raises
     ------
     ModelTooLargeError
-        The first such table, by name, with the setting that would bear it.
+        The first such table, by name, with the setting that would allow it.
     """
     least = [min(states, 2) for states in plan.declared]
     merged = Size(least, plan.declared, plan.maximum_cells, 1 << 62)
@@ -147,7 +147,7 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
         )
         remedy = "declare fewer states" if has_cells else "allow more by `maximum_cells`"
         raise ModelTooLargeError(
-            f"`workload` must have tables that a model of {most} bears, got one of {len(scope)} variables ({names}), "
+            f"`workload` must have tables that fit a model of {most}, got one of {len(scope)} variables ({names}), "
             f"which has at least {cells:,} cells however states are merged; {remedy}, or ask for smaller tables."
         )
 
@@ -233,7 +233,7 @@ def require_memory_of_rounds(plan: RoundsPlan, records: float = 0.0) -> None:
 
 
 def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
-    """Return the steps; what a round measures waits for the answers before it.
+    """Return the steps; the tables that a round measures depend on earlier answers.
 
     Its noise is that of as many tables as would join all variables. With a number of records there is a forecast
     of time and memory as well, and what is too large is refused.
@@ -269,7 +269,7 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
 
 
 def _round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
-    """Return what a round draws at most, for an audit: as though each table of declared states stood out."""
+    """Return the most that a round draws, for an audit: as if every table of declared states stood out."""
     spent, most = Spending.of(rho), plan.most_tables
     numbers = len(numbers_of_tables(most))
     scale = choice_scale(plan, spent.choosing / most)

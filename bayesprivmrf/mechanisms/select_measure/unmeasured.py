@@ -44,7 +44,7 @@ class Asked:
 def bound_by_count(
     bounds: Unmeasured, asked: Asked, of_noise: IntArray, largest: float, deviation: float
 ) -> None:
-    """Keep the bounds of a round that chose nothing, from the noisy largest misfit beyond its allowance, steps."""
+    """Keep the bounds of a round that chose nothing, from the noisy largest misfit above its allowance, steps."""
     if not asked.plan.is_wide:
         allowed = asked.allowed(1, 1.5) + of_noise / STEPS
         bounds.by_count(asked.fit, asked.scopes, allowed, largest / STEPS, deviation / STEPS)

@@ -1,6 +1,6 @@
-r"""Rounds of many variables: all pairs are asked about once, and later those near each other in the model.
+r"""Adaptive rounds for many variables: consider all pairs once, and later only pairs near each other in the model.
 
-`select_measure.rounds` has the steps. What differs is which tables are candidates, and which of them count:
+`select_measure.rounds` has the steps. The differences are in the candidates, and in which of them count:
 
 - **Across parts** of the model, which are independent in it, the candidates are pairs. Their misfits against
   independence are computed once, when the model is that of single variables, and stand for all rounds: they are
@@ -8,9 +8,9 @@ r"""Rounds of many variables: all pairs are asked about once, and later those ne
 - **Within a part** the candidates are the pairs and triples that a clique holds, and the pairs that add few cells
   (`bayesprivmrf.learning.rounds.junction`). Their misfits are against the last model.
 
-Choices are made some at once (`NoiseSource.choose_several`), each by the exponential mechanism among those left, and
-cost what as many in turn do, but for rounding. One that closes a ring with those before it, or does not fit, is
-dropped and paid for.
+Several choices are made at once (`NoiseSource.choose_several`), each by the exponential mechanism among the remaining
+candidates. Except for rounding, they cost as much as the same number in turn. A choice that closes a cycle with
+earlier ones, or does not fit, is dropped, and its cost is still charged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BATCHES = 64
 
 @dataclass(slots=True)
 class WideRounds(Rounds):
-    """One run over many variables; see the module."""
+    """Run of the rounds over many variables; see the module."""
 
     forest: GrowingForest = field(init=False)
     _across: IntArray | None = field(init=False, default=None)
@@ -95,14 +95,14 @@ class WideRounds(Rounds):
         return np.concatenate([self._across[rows, columns], found, np.array(triples, dtype=np.int64)])
 
     def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
-        """Of pairs across parts, what noise made of the misfits that stand for all rounds."""
+        """Return the effect of noise on misfits; those of pairs across parts stand for all rounds."""
         then = np.rint(STEPS * self._across_noise.misfits(scopes)).astype(np.int64)
         return np.where([c in self._expected for c in scopes], Rounds._of_noise(self, scopes), then)
 
     def _choose(
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
     ) -> list[Scope]:
-        """Return tables, chosen some at once; one that does not fit with those before it is dropped."""
+        """Return tables, several chosen at once; one that does not fit with earlier ones is dropped."""
         scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
         place_of = {scope: place for place, scope in enumerate(scopes)}
         across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
@@ -129,7 +129,7 @@ class WideRounds(Rounds):
         return self._bearable(chosen)
 
     def _takes(self, scope: Scope) -> bool:
-        """Return True if a table fits next to those before it; the forest then holds it."""
+        """Return True if a table fits together with earlier ones; the forest then includes it."""
         if self.forest.holds(scope):
             return True
         u, v = scope
@@ -140,7 +140,7 @@ class WideRounds(Rounds):
         return True
 
     def _bearable(self, chosen: list[Scope]) -> list[Scope]:
-        """Return the first of the chosen tables with which exact inference bears the model: nearly always all."""
+        """Return the first chosen tables with which exact inference is still feasible: nearly always all."""
         model = self._scopes()
         kept = len(chosen)
         while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):

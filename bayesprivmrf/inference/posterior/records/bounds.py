@@ -1,10 +1,10 @@
-r"""Bounds of sums of cells that are pairwise nested or disjoint, as a tree: is there a table within them, and which.
+r"""Bounds of nested or disjoint sums of cells, as a tree that decides whether a table satisfies them, and finds one.
 
 The tables :math:`n \ge 0` with :math:`l_S \le \sum_{i \in S} n_i \le u_S`, for sets S of a laminar family, are an
 M♮-convex set of whole vectors: any two of them are linked inside it by steps :math:`\pm e_i` and :math:`e_i - e_j`,
-and by steps :math:`e_i - e_j` alone where they have one sum (Murota 2003, chapters 4 and 6). What a set can hold is
-an interval: between the larger of its lower bound and what its parts hold at least, and the smaller of its upper
-bound and what they hold at most.
+and by steps :math:`e_i - e_j` alone where they have one sum (Murota 2003, chapters 4 and 6). The possible sums of a
+set form an interval. It reaches from the larger of the set's lower bound and the least sum of its parts, to the
+smaller of its upper bound and their largest sum.
 
 References
 ----------
@@ -23,7 +23,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# error where no table lies within the bounds and gives the numbers without noise
+# Error message if no table satisfies the bounds and the exact numbers
 CONTRADICTION = (
     "bounds and numbers without noise must leave some table, but contradict each other; correct one."
 )
@@ -32,12 +32,12 @@ _MANY = np.int64(1) << 60
 
 
 class CrossingError(Exception):
-    """Two sets overlap, and neither holds the other."""
+    """Error for two sets that overlap without one containing the other."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounded:
-    """A set of cells and the bounds of their sum; without them from 0 to any number."""
+    """Set of cells with the bounds of their sum; by default from 0 to any number."""
 
     cells: IntArray
     lowest: int = 0
@@ -45,7 +45,7 @@ class Bounded:
 
 
 class NestedSums:
-    """The tree of a family of bounded sums; its first blocks are the cells themselves.
+    """Tree of a family of bounded sums; its first blocks are the cells themselves.
 
     Parameters
     ----------
@@ -82,12 +82,12 @@ class NestedSums:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The least and the largest number of records that all cells can hold together."""
+        """Least and largest number of records in all cells together."""
         low, high = (sum(ends[top] for top in self._tops) for ends in (self._low, self._high))
         return low, min(high, int(_MANY))
 
     def table(self, total: int, wanted: FloatArray) -> IntArray:
-        """Return a table of so many records within all bounds, near a wanted one.
+        """Return a table with a given number of records, within all bounds and near a wanted table.
 
         Raises
         ------
@@ -114,7 +114,7 @@ class NestedSums:
 
 
 def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> IntArray:
-    """Return whole numbers between the ends with a given sum, about in proportion to those that are wanted."""
+    """Return whole numbers with a given sum, between the ends and about in proportion to the wanted ones."""
     high = np.minimum(high, number)
     scale = number / wanted.sum() if wanted.sum() > 0 else 0.0
     found = np.clip(np.rint(wanted * scale).astype(np.int64), low, high)
@@ -126,7 +126,7 @@ def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> I
 
 
 def half_widths(evidence: Evidence) -> FloatArray:
-    """Return half the distance of each number's bounds, 0 for exact and -1 for noisy ones, shape (numbers,)."""
+    """Return half the width of each number's bounds, 0 for exact and -1 for noisy ones, shape (numbers,)."""
     return evidence.spread(
         [
             law.half_width if law.kernel == "within" else 0.0 if law.variance == 0 else -1.0

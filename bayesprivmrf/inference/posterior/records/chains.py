@@ -1,4 +1,4 @@
-"""Chains of whole records: how many sweeps they make, what is kept of them, and when they stop."""
+"""Chains of whole records: number of sweeps, stored draws, and stopping rule."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RecordChain:
         return {name: np.empty((draws, *shape)) for name, shape in self.kept.items()}
 
     def run(self, draws: int, thin: int) -> Kept:
-        """Keep every `thin`-th of ``draws * thin`` sweeps; fewer draws where the chain is stopped."""
+        """Store every `thin`-th of ``draws * thin`` sweeps; fewer draws if the chain is stopped."""
         each = max(_STRETCH // thin, 1)
         parts = [self.space(0)]
         for first in range(0, draws, each):
@@ -104,7 +104,7 @@ def sample_chains(
     cores: int | None = None,
     progress_bar: bool | None = None,
 ) -> tuple[Kept, dict[str, Any]]:
-    """Sweep until the worst effective draws are enough, or the work is `WORK`.
+    """Sweep until the smallest effective sample size is large enough, or the work reaches `WORK`.
 
     `draws` sweeps a chain are kept. While they have not mixed, every second of them is dropped, and the chains go
     on with twice as many sweeps between draws. When the time limit has passed, the sweeps since the last such
@@ -167,7 +167,7 @@ def sample_chains(
 
 
 def _joined(parts: Any) -> Kept:
-    """Return one chain's draws of several stretches."""
+    """Return one chain's draws from several stretches, joined."""
     parts = list(parts)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -180,7 +180,7 @@ def _together(
     bar: StepProgress,
     clock: Clock,
 ) -> tuple[list[Kept], bool]:
-    """Return the draws that every chain keeps of its next sweeps; if it is stopped, those so far."""
+    """Run the next sweeps of every chain, and return the stored draws; fewer if a chain is stopped."""
     futures, stopped = [workers.submit(state.run, draws, thin) for state in states], False
     try:
         while wait(futures, timeout=_LOOK).not_done:

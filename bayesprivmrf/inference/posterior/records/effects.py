@@ -4,7 +4,7 @@ The posterior is that of `relaxed.log_linear`, without its relaxation.
 
 An effect of areas with levels is a sum of one normal part for each level. In the coordinates of
 `bayesprivmrf.model.contrast_parts` each part is a block of independent numbers with a scale of its own, and
-`EffectsPrior.levels` says which. The moves read nothing else of it.
+`EffectsPrior.levels` says which. The moves need nothing else about levels.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import Gaussian
 
-# Most records by which N moves at once; arbitrary
+# Largest change of N in one move; arbitrary
 _FARTHEST = 2000
 # Initial size of the steps that are tuned, in whitened coordinates
 _STEP = 0.5
@@ -52,19 +52,19 @@ class NormalEffects(RecordPrior):
 
     @cached_property
     def relaxed(self) -> LogLinear:
-        """The formulation with this prior and relaxed counts, of the statistics that its parameters rest on."""
+        """Formulation with this prior and relaxed counts of its sufficient statistics."""
         return LogLinear(
             evidence=self.evidence, scale=self.scale, total=self.total, total_range=self.total_range
         )
 
     @property
     def no_relaxed(self) -> str | None:
-        """Why relaxed counts cannot stand for these: more was measured than they would stand for."""
+        """Reason against relaxed counts: the measurements contain more than relaxed counts represent."""
         if self.relaxed.preliminary.mode.means.tells_all:
             return None
         return (
-            "relaxed counts stand for the sums that a model of shared parameters rests on, and what was measured "
-            "tells more, so that this posterior has no PyMC model; read its draws in `tree`."
+            "relaxed counts represent only the sums that a model of shared parameters depends on, and what was "
+            "measured contains more, so this posterior has no PyMC model; read its draws in `tree`."
         )
 
     @property
@@ -94,7 +94,7 @@ class NormalEffects(RecordPrior):
 
     @cached_property
     def preliminary(self) -> Preliminary:
-        """The estimate that scales the potentials' steps; with exact sums, by normal noise in their place."""
+        """Estimate that scales the potentials' steps; it replaces exact sums by sums with normal noise."""
         if not self.keeps_sums:
             return self.relaxed.preliminary
         return replace(self.relaxed.preliminary, evidence=_softened(self.evidence))
@@ -108,13 +108,13 @@ class NormalEffects(RecordPrior):
 
     @property
     def reach(self) -> int:
-        """Most records by which N moves at once: about what the release leaves open, 0 where that is little."""
+        """Largest change of N in one move: about the uncertainty that the release leaves, 0 if it is small."""
         error = 0.0 if self.total is not None else self.evidence.total_standard_error
         return 0 if error * error <= 2 * self.births else int(min(3 * error, _FARTHEST))
 
     @property
     def most_births(self) -> int:
-        """Records for whose births a sweep needs space."""
+        """Number of births that a sweep needs space for."""
         return self.births if self.keeps_sums else self.births + FAR * self.reach
 
     def start(self, rng: np.random.Generator) -> Start:
@@ -159,7 +159,7 @@ class NormalEffects(RecordPrior):
         return counts[..., self.measured.cells]
 
     def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return all that is kept."""
+        """Return all stored draws, by which mixing is judged."""
         return list(kept.values())
 
     def finish(self, draws: Mapping[str, np.ndarray]) -> Finished:
@@ -177,7 +177,7 @@ class NormalEffects(RecordPrior):
 
 
 def _softened(evidence: Evidence) -> Evidence:
-    """Return the same numbers with normal noise in the place of bounds and of none."""
+    """Return the same numbers, with normal noise instead of bounds or no noise."""
     laws = [
         law if law.variance > 0 and law.kernel != "within" else Gaussian(max(law.standard_deviation, _NEAR))
         for law in evidence.noise

@@ -1,12 +1,12 @@
-r"""The exact posterior over whole records: one engine, which holds a prior and, where there are some, exact sums.
+r"""Engine for the exact posterior over whole records, given a prior and, if there are any, exact sums.
 
-No count is relaxed and nothing is approximated. The chain moves the N records themselves, each from its law given all
-others and the noisy numbers (`moves`), and their number by births and deaths (`births`). The prior moves its own
+No count is relaxed and nothing is approximated. The chain moves each of the N records given all others and the noisy
+numbers (`moves`), and changes their number by births and deaths (`births`). The prior moves its own
 parameters given the records: rows of a decomposable model (`rows`), potentials and scales (`effects`), or the rows
-that the steps of a chain share (`transitions`). Where sums of counts are known exactly or within bounds, the records
-move by `held_moves`, which keep them, so that no narrow noise stands for an exact number.
+that the steps of a chain share (`transitions`). If sums of counts are known exactly or within bounds, `held_moves`
+move the records and keep these sums, so exact numbers are not approximated by narrow noise.
 
-The price is time: a sweep visits a few thousand records, and sums over all cells of the model once for every few
+The cost is time: a sweep visits a few thousand records, and sums over all cells of the model once for every few
 dozen of them.
 """
 
@@ -89,7 +89,7 @@ class RecordEngine:
 
     @property
     def sparsity(self) -> float:
-        """0: nothing is approximated."""
+        """Always 0, because nothing is approximated."""
         return 0.0
 
     @property
@@ -161,7 +161,7 @@ class RecordEngine:
     # draws
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
-        """Return a chain at its start, which has no records yet."""
+        """Return a new chain, which has no records yet."""
         prior = self.prior
         start, sets = prior.start(rng), prior.sums_tape.lowest.size if prior.keeps_sums else 0
         rows = prior.first_total if self._is_listed else prior.moves
@@ -207,7 +207,7 @@ class RecordEngine:
         cores: int | None = None,
         progress_bar: bool | None = None,
     ) -> Sampled:
-        """Sweep until the worst effective draws are enough, or the work is `WORK` (`sample_chains`)."""
+        """Sweep until the smallest effective sample size is enough, or the work reaches `WORK` (`sample_chains`)."""
         values, found = sample_chains(
             [self.chain(np.random.default_rng(child)) for child in np.random.SeedSequence(seed).spawn(chains)],
             self.prior.judged_of, draws=draws, tune=tune, operations=chains * self.operations_a_sweep,

@@ -1,8 +1,8 @@
-r"""Sums that are known exactly, or within bounds, in models of several cliques: which moves of records keep them.
+r"""Sums that are known exactly or within bounds, in models of several cliques, and moves of records that keep them.
 
-Each such number is a sum over the cells of some variables S, those that its weights depend on. A *group* is a largest
-S. What the exact numbers of a group tell are the counts of its *atoms*, the cells that they weigh alike; bounds are
-of sets of cells. Records are moved in three ways: one record changes (with births and deaths where N is private); or
+Each such number is a sum over the cells of the variables S on which its weights depend. A *group* is a maximal
+S. The exact numbers of a group determine the counts of its *atoms*, sets of cells with equal weights; bounds apply to
+sets of cells. Records move in three ways: one record changes; a record is born or dies, if N is private; or
 two records that agree on a separator of a junction forest of the groups exchange what lies on one side of it.
 
 **They reach every data set within the bounds**, if every joint state is possible and in each group the atoms, the
@@ -81,7 +81,7 @@ class Group:
     bounded: list[Bounded] = field(default_factory=list)
 
     def tells(self, row: FloatArray) -> float | None:
-        """Return the weighted sum of the table where the exact numbers determine it, else None."""
+        """Return the weighted sum of the table if the exact numbers determine it; None otherwise."""
         if not self.rows:
             return None
         design = np.array(self.rows)[:, self.possible].T
@@ -135,7 +135,7 @@ class HeldSums:
 
     @cached_property
     def groups(self) -> list[Group]:
-        """The largest tables with exact or bounded sums; each has all that is known of its margins.
+        """Largest tables with exact or bounded sums; each has all known sums of its margins.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class HeldSums:
 
     @cached_property
     def _allowed(self) -> list[list[Bounded]]:
-        """The same, with impossible cells, and with what the groups below allow each slice of their separators."""
+        """Bounded sets with impossible cells, and the range that lower groups allow each slice of a separator."""
         allowed = [list(family) for family in self.families]
         for clique in reversed(self.tree.order):
             group, parent = self.groups[clique], self.tree.parents[clique]
@@ -206,12 +206,12 @@ class HeldSums:
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The least and the largest number of records within all bounds."""
+        """Least and largest number of records within all bounds."""
         ends = [self._sums(root).extent for root in self.tree.roots] if self.groups else []
         return max((low for low, _ in ends), default=0), min((high for _, high in ends), default=1 << 60)
 
     def start(self, total: int, rough: FloatArray, rng: np.random.Generator) -> IntArray:
-        """Draw the groups' cells of so many records within all bounds, shape (records, groups).
+        """Draw the groups' cells of a given number of records within all bounds, shape (records, groups).
 
         Parameters
         ----------
@@ -269,7 +269,7 @@ class HeldSums:
         return [np.flatnonzero(place == state) for state in range(self._size(separator))]
 
     def _tell_neighbours(self) -> None:
-        """Add to each group what its neighbours know exactly of the separators, until nothing is new."""
+        """Add to each group the exact sums on separators that its neighbours determine, until nothing changes."""
         told: set[tuple[int, int]] = set()
         for _ in self.groups:
             for clique, parent in enumerate(self.tree.parents):
@@ -325,7 +325,7 @@ class HeldSums:
         return math.prod(self.forest.cardinalities[v] for v in scope)
 
     def _refuse_zeros(self, scopes: list[tuple[int, ...]]) -> None:
-        """Raise where an impossible cell could stand between two data sets."""
+        """Raise an error if impossible cells could keep the chain from reaching some data sets."""
         model, touched = self.evidence.specification, {v for scope in scopes for v in scope}
         for combination in model.impossible if len(scopes) > 1 else ():
             own = {model.domain.index(variable) for variable, _ in combination}
@@ -357,7 +357,7 @@ def _reduced(weights: FloatArray, scope: tuple[int, ...]) -> tuple[tuple[int, ..
 
 
 def _part(family: list[Bounded], cells: IntArray, size: int) -> NestedSums:
-    """Return the sums inside a slice, whose cells are numbered anew; sets that reach out of it are left out."""
+    """Return the sums inside a slice, with its cells renumbered; sets that are not inside it are left out."""
     place = np.full(size, -1)
     place[cells] = np.arange(cells.size)
     inside = [

@@ -1,4 +1,4 @@
-"""What whole records need of a prior: the forest along which they are drawn, and moves of its parameters."""
+"""Priors of whole records: the forest along which records are drawn, and moves of the parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from bayesprivmrf.inference.posterior.records.tape import (
 )
 from bayesprivmrf.model.tables import FloatArray
 
-# Least and most births and deaths in a sweep where N is private; arbitrary
+# Smallest and largest number of births and deaths in a sweep if N is private; arbitrary
 _BIRTHS = (20, 1000)
 
 
@@ -94,7 +94,7 @@ class RecordPrior(ABC):
 
     @property
     def no_relaxed(self) -> str | None:
-        """Why relaxed counts cannot stand for these; None where they can."""
+        """Reason against relaxed counts; None if they are possible."""
         return None
 
     @abstractmethod
@@ -112,11 +112,11 @@ class RecordPrior(ABC):
         """Return the model's possible cells of kept counts, in their order."""
 
     def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return those of a chain's draws by which mixing is judged."""
+        """Return the draws of a chain by which mixing is judged."""
         return [kept["counts"], kept["total"]]
 
     def with_more(self, draws: Kept) -> Kept:
-        """Return the draws, with what follows from them and is judged."""
+        """Return the draws, with the functions of them by which mixing is judged."""
         return draws
 
     @abstractmethod
@@ -134,7 +134,7 @@ class RecordPrior(ABC):
 
     @property
     def keeps_sums(self) -> bool:
-        """Whether some sums of counts are known exactly or within bounds."""
+        """True if some sums of counts are known exactly or within bounds."""
         return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
 
     @cached_property
@@ -145,7 +145,7 @@ class RecordPrior(ABC):
 
     @cached_property
     def tape(self) -> RecordTape:
-        """The arrays of the noisy numbers that moves of records read."""
+        """Arrays of the noisy numbers that moves of records read."""
         if self.keeps_sums:
             return noisy_tape(self.sums, gain=self.gain)
         return record_tape(self.bagged, self.forest, gain=self.gain)
@@ -157,7 +157,7 @@ class RecordPrior(ABC):
 
     @cached_property
     def near(self) -> FloatArray:
-        """Counts of the cells that nearly fit the release, to which the initial tables shall be near."""
+        """Counts of the cells that nearly fit the release; the initial tables are drawn near them."""
         return least_squares(self.bagged).counts
 
     @cached_property
@@ -177,7 +177,7 @@ class RecordPrior(ABC):
         return self.nearest_total(*self.sums.extent) if self.keeps_sums else self.nearest_total(0, None)
 
     def nearest_total(self, low: int, high: int | None) -> int:
-        """Return the number of records between two bounds that is nearest to the public or the estimated one."""
+        """Return the number of records within two bounds that is nearest to the public or the estimated number."""
         found = round(self.evidence.total) if self.total is None else round(self.total)
         least, most = (int(end) for end in self.total_bounds)
         if self.total is None:
@@ -197,7 +197,7 @@ class RecordPrior(ABC):
 
     @property
     def births(self) -> int:
-        """Births and deaths in a sweep: so many that their random walk soon crosses the likely values of N."""
+        """Number of births and deaths in a sweep, enough for a random walk to cross the likely values of N soon."""
         if self.total is not None:
             return 0
         error = self.evidence.total_standard_error
@@ -205,7 +205,7 @@ class RecordPrior(ABC):
 
     @property
     def most_births(self) -> int:
-        """Records for whose births a sweep needs space."""
+        """Number of births that a sweep needs space for."""
         return self.births
 
     @property

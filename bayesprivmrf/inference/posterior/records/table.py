@@ -1,9 +1,9 @@
-r"""The single table of a model of one clique: whole counts, moved cell by cell.
+r"""Single table of a model of one clique: whole counts, moved cell by cell.
 
 The posterior is that of `RecordEngine` with the prior `Rows`, and no count is relaxed here either. With one clique
-there is nothing that tables must agree on, so that counts move by themselves (`table_moves`). A sweep costs what the
-cells are measured by, whatever N is: this is for large tables that are mostly empty, measured by tables, coarsenings
-and sums. Any query and both kernels of noise are read.
+no tables have to agree, so counts can move one at a time (`table_moves`). The cost of a sweep depends on the number
+of measurements of the cells, and not on N. The engine is meant for large tables that are mostly empty, measured by
+tables, coarsenings and sums. It supports any query and both kernels of noise.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class TableEngine(RecordEngine):
         """Expected initial counts, each cell's share of the number that it shares with fewest others.
 
         Where that number is hardly more than noise, nearly nothing is expected. Also returns which number each cell
-        was given, and the standard deviation of each number; cells that no number tells of have one of their own.
+        was given, and the standard deviation of each number; cells that no number measures have one of their own.
         """
         measured, laws = self.prior.measured, self.evidence.noise
         deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])

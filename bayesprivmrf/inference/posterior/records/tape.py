@@ -1,4 +1,4 @@
-r"""The arrays that moves of whole records read: what never changes, and the state of one chain.
+r"""Arrays that moves of whole records read: the constant ones, and the state of one chain.
 
 Records of any log-linear model are moved like those of a decomposable one. Its junction forest is that of the bags of
 a triangulation. Given the potentials, :math:`p_β(x) = \prod_B p_β(x_B \mid x_S)`: each bag's table is cut into rows,
@@ -25,7 +25,7 @@ from bayesprivmrf.model.tables import Clique, FloatArray, IntArray, cells_within
 
 # Bound of what one more record in a cell changes; its exponential and that of twice as many are finite
 _MOST_NATS = 300.0
-# Measured cells that a cell may be part of for the bound of each to be far from what matters
+# Largest number of measured cells per cell for which the bound of each has no practical effect
 _MOST_TABLES = 10
 # Least share of the information of whole records that noisy tables have where records alone are moved
 _PRESENT = 0.5
@@ -301,7 +301,7 @@ class HeldTape(NamedTuple):
     codes: IntArray  # of each group and cell of its home, the cell of the group; -1 elsewhere
     sides: IntArray  # of each exchange and cell, the part of `flat` that is of the variables exchanged
     shared: IntArray  # of each exchange and cell of its home, the state of the separator
-    homes: IntArray  # of each exchange, the clique that tells the separator
+    homes: IntArray  # of each exchange, the clique with the separator
     flat: IntArray  # of each cell, its place in the model
     places: IntArray  # of each place in the model, its cell, or -1
 

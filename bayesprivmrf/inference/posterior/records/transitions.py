@@ -1,9 +1,9 @@
-r"""The rows that the steps of a chain share, as a prior of whole records.
+r"""Shared transition rows of a chain, as a prior of whole records.
 
 The prior is the hyper-Dirichlet one, of two tables: the distribution of the first states is one row, the matrix has a
-row for each past, and their shapes are fixed or learned (`shape_prior`). The records count in these rows at every
-step, so that the rows are learned from the sums over the steps. What was measured may be any query, of single steps
-as well. Counts are whole, and nothing is approximated (`transition_moves`).
+row for each past, and their shapes are fixed or learned (`shape_prior`). Records contribute to these rows at every
+step, so the rows are learned from the sums over the steps. Any query may be measured, including queries of single
+steps. Counts are whole, and nothing is approximated (`transition_moves`).
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class SharedTransitions(DirichletRows):
 
     @property
     def no_relaxed(self) -> str:
-        """Why relaxed counts cannot stand for these: no such formulation shares transitions."""
+        """Reason against relaxed counts: no such formulation shares transitions."""
         return (
-            "a chain with shared transitions has no PyMC model here: its posterior is drawn over whole records; use "
-            "`posterior.tree`, or `posterior.quantity` for a function of each draw."
+            "a chain with shared transitions has no PyMC model here: its posterior is sampled over whole records; "
+            "use `posterior.tree`, or `posterior.quantity` for a function of each draw."
         )
 
     @cached_property
@@ -158,7 +158,7 @@ class SharedTransitions(DirichletRows):
 
     @cached_property
     def _rough(self) -> FloatArray:
-        """F and C by tables that nearly fit the release."""
+        """Sums F and C of tables that nearly fit the release."""
         if self.keeps_sums:
             counts = self.near[self.forest.cells]
         else:
@@ -174,7 +174,7 @@ class SharedTransitions(DirichletRows):
         return ("sums",) if self.total is not None else ("sums", "total")
 
     def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return those of a chain's draws by which mixing is judged."""
+        """Return the draws of a chain by which mixing is judged."""
         return [self._sums(self.in_order(kept["counts"])), kept["total"]]
 
     def with_more(self, draws: Kept) -> Kept:
@@ -236,7 +236,7 @@ class SharedTransitions(DirichletRows):
     def _finished(
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
-        """Return all that follows from log π and log P and their shapes, (cells, draws) both."""
+        """Return all functions of log π, log P and their shapes; both have shape (cells, draws)."""
         rows, lead = self.chain_rows, counts.shape[:-1]
         full = np.zeros((log_rows.shape[1], self.shape_prior.forest.offsets[-1]))
         full[:, self.shape_prior.forest.cells] = np.exp(log_rows).T

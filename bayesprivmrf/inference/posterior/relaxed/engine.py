@@ -59,8 +59,9 @@ class RelaxedCounts:
         if not evidence.has_bounds and not evidence.is_exact.any():
             return None
         return ArgumentError(
-            "counts within bounds, or without noise, are kept by whole records alone; leave out `formulation`, or "
-            "set formulation='exact'. NaiveMLE, CGM and NoiseAwareMAP read answers without noise too."
+            "exact counts, and counts within bounds, are possible with whole records alone; leave out "
+            "`formulation`, or set formulation='exact'. NaiveMLE, CGM and NoiseAwareMAP read answers without "
+            "noise too."
         )
 
     @property

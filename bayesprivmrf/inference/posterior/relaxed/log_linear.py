@@ -89,10 +89,10 @@ class LogLinear(RelaxedCounts):
         if reason or not evidence.specification.is_restricted or MeanCounts(evidence=evidence).tells_all:
             return reason
         return ModelError(
-            "the relaxed counts of a model that shares parameters stand for the sums that they rest on, and these "
-            "measurements tell more, such as the table of each scope by itself; use the exact formulation, with "
-            "`formulation`, `smoothing` and the sampler's settings left out, or measure the sums (queries.pooled, or "
-            "queries.weighted by the products of scores)."
+            "the relaxed counts of a model that shares parameters represent only the sums that they depend on, and "
+            "these measurements contain more, such as the table of each scope by itself; use the exact formulation, "
+            "with `formulation`, `smoothing` and the sampler's settings left out, or measure the sums "
+            "(queries.pooled, or queries.weighted by the products of scores)."
         )
 
     @property

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 THINNED = 1000
 # warning where counts of single steps have not mixed, but the sums over the steps have
 _SLOW_COUNTS = (
-    "these counts have not mixed, which no probability rests on: the sums over the steps are judged; raise `draws`, "
-    "`tune` and `time_limit`, or measure the tables that they are of."
+    "these counts have not mixed, but no probability depends on them: convergence is judged on sums over the steps; "
+    "raise `draws`, `tune` and `time_limit`, or measure the tables of these counts."
 )
 # Standard deviations by log λ from which the prior decides a quantity; see the module
 LARGEST_SENSITIVITY = 1.0
@@ -129,7 +129,7 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
         "function",
         "give numbers in every draw",
         f"NaN in {undefined} of {len(values)}, as 0 / 0 does",
-        "say in it what the quantity is there",
+        "let it return a value for this case",
     )
     array = np.array(values).reshape(draws.shape[0], len(kept), *values[0].shape)
     own = [f"value_{axis}" for axis in range(array.ndim - 2)] if template is None else list(template.dims)
@@ -261,7 +261,7 @@ def refuse_sums_alone(draws: Draws, of: Whose, formulation: str) -> None:
     """Raise where records are asked for of a posterior that has sums of tables, but no table's own counts."""
     if of == "records" and draws.model.is_restricted and formulation == "log-linear":
         raise ModelError(
-            "`of='records'` needs each table's own counts, and with tied potentials this posterior is of sums of "
+            "`of='records'` needs each table's own counts, and with tied potentials this posterior has only sums of "
             "tables; ask of='population', or fit LatentCounts(formulation='exact')."
         )
 
