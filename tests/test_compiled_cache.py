@@ -1,14 +1,18 @@
 """Compiled code is kept in a folder that the user can write and that nobody else can."""
 
+import importlib
 import importlib.util
 import os
 import pickle
+import pkgutil
 import subprocess
 import sys
 from collections import defaultdict
 
 import pytest
+from numba.core.dispatcher import Dispatcher
 
+import bayesprivmrf
 from bayesprivmrf.errors import BayesPrivMRFError
 
 PROGRAM = """
@@ -136,3 +140,19 @@ def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
     for number in (2, 3):
         compiled_in(f"bayesprivmrf.own{number}", f"def added(x): return x + {number}", tmp_path, monkeypatch)
     assert capsys.readouterr().err.count("building the engines once") == is_watched
+
+
+def test_kept_code_is_compiled_again_if_a_source_in_another_file_changes():
+    reached = []
+    for module in pkgutil.walk_packages(bayesprivmrf.__path__, "bayesprivmrf."):
+        for name, function in vars(importlib.import_module(module.name)).items():
+            if not isinstance(function, Dispatcher) or function.py_func.__module__ != module.name:
+                continue
+            own = function.py_func
+            is_kept = hasattr(function._cache, "_impl")
+            if not is_kept or own.__closure__:  # numba sees the file itself; others are seen by the checksum
+                continue
+            used = [own.__globals__.get(one) for one in own.__code__.co_names]
+            files = {one.py_func.__code__.co_filename for one in used if isinstance(one, Dispatcher)}
+            reached += [f"{module.name}.{name}"] if files - {own.__code__.co_filename} else []
+    assert not reached

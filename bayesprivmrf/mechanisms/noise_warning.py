@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 from bayesprivmrf.errors import ConsistencyWarning, NoiseWarning
-from bayesprivmrf.interruption import interrupted_by, tell
+from bayesprivmrf.interruption import interrupted_by, remember, stopped_details, tell
 from bayesprivmrf.learning.models.base import LearnedNetwork
 
 # files of this package, which a warning skips to point at the caller
@@ -27,8 +28,19 @@ def warn_without_raising(message: str, category: type[Warning] = NoiseWarning) -
             warnings.warn(message, category, skip_file_prefixes=_PACKAGE)
 
 
-def warn_of_contradiction(release: LearnedNetwork) -> None:
-    """Warn if the measurements behind a learned model contradict it; what was interrupted is not expected to fit."""
-    if interrupted_by() is None:
-        for problem in release.solution.contradictions:
-            warn_without_raising(f"{problem}. The fit is not trusted.", ConsistencyWarning)
+def warn_of_contradiction[ReleaseT: LearnedNetwork](release: ReleaseT) -> ReleaseT:
+    """Warn if the measurements behind a learned model contradict it, and return the release.
+
+    What was interrupted is not expected to fit. If the judgement itself is interrupted or fails, the release, which
+    was paid for, has the status "stopped early".
+    """
+    if interrupted_by() is not None:
+        return release
+    try:
+        problems = release.solution.contradictions
+    except BaseException as error:
+        remember(error)
+        return replace(release, details={**release.details, **stopped_details()})
+    for problem in problems:
+        warn_without_raising(f"{problem}. The fit is not trusted.", ConsistencyWarning)
+    return release

@@ -14,6 +14,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import InterruptionWarning, PrivacyError
+from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.mechanisms import (
     DPSGD,
     GaussianStatistics,
@@ -322,3 +323,25 @@ def test_an_interruption_shows_no_more_of_a_neighbor_than_the_release_does():
                 release = released(SelectMeasure(rho=1.0), NETWORK, neighbor, Interrupted(at))
             shown.append((release.summary(), release.statistics.flat.tolist(), release.tables.flat.tolist()))
         assert shown[0] == shown[1] == shown[2]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, MemoryError, ValueError])
+@pytest.mark.parametrize("name", ["rounds", "one choice"])
+def test_a_paid_model_is_kept_if_its_judgement_fails(name, kind, monkeypatch):
+    judged, calls = LearnedSolution.judged, []
+
+    def interrupted(self, *given, **settings):
+        calls.append(self)
+        if len(calls) == 1:
+            raise kind("a value of the data")
+        return judged(self, *given, **settings)
+
+    monkeypatch.setattr(LearnedSolution, "judged", interrupted)
+    mechanism, network = LEARNERS[name]
+    source, account = Interrupting(()), Account()
+    with pytest.warns(InterruptionWarning, match=kind.__name__):
+        kept = released(mechanism, network, data(), source, ledger=account)
+    assert source.calls == draws(mechanism, network)  # drawn once
+    assert len(account.spent) == 1
+    assert kept.details["interrupted_by"] == kind.__name__
+    assert kept.statistics is not None

@@ -53,7 +53,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.compiled import INNER
+from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.inference.posterior.forest import JunctionForest, RowTable
 from bayesprivmrf.inference.posterior.relaxed.rows import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -312,7 +312,7 @@ def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
     return result
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kept(error_model="numpy")
 def _judged_rows(log_rows, shapes, row_starts, homes, cliques):
     """Compute `ShapePrior.judged`; the log density of a row has a known mean and variance given its α."""
     draws = shapes.shape[1]

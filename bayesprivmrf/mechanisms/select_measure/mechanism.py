@@ -336,8 +336,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             message = self._warning(plan, fitter.plan, fitted)
         if message is not None:
             warn_without_raising(message)
-        warn_of_contradiction(release)
-        return release
+        return warn_of_contradiction(release)
 
 
 def _release(
