@@ -168,16 +168,6 @@ class Domain:
             )
         return self._positions[label_key(variable)]
 
-    def positions_of(self, variables: Any) -> list[int]:
-        """Return the positions of one variable, or of several that were asked for; a ModelError refuses repeats."""
-        is_one = isinstance(variables, str) or variables in self or not isinstance(variables, Iterable)
-        names = [variables] if is_one else listed("`variables`", variables)
-        require(names, "variables", "name at least one variable", "none", error=ModelError)
-        positions = [self.index(v) for v in names]
-        is_once = len(set(positions)) == len(positions)
-        require(is_once, "variables", "name each variable once", names, error=ModelError)
-        return positions
-
     def states_of(self, variable: Variable) -> tuple[Label, ...]:
         """Return the states of a variable, in declared order."""
         return self.states[self.index(variable)]
