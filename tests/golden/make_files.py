@@ -622,6 +622,7 @@ def make(writer: str) -> None:
 
 def expect() -> None:
     """Write what is expected of every file."""
+    import benchmarks.papers.frank_wolfe  # noqa: F401  # its maps stand in files of releases for comparison
     from bayesprivmrf import load_release
 
     found = {
