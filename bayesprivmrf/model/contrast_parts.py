@@ -14,7 +14,7 @@ than its states splits that basis, :math:`Q_v = [Q_v^1 \mid Q_v^2 \mid \dots]`, 
   holds what is constant within its areas and sums to zero within those of the level before: differences between
   tracts, then between the block groups of a tract. Main effects are split as well.
 
-Parts that are kept have a prior scale of their own (`bayesprivmrf.inference.noise_aware.effects_prior`), so that how
+Parts that are kept have a prior scale of their own (`bayesprivmrf.inference.noise_aware.objective`), so that how
 much areas of a level differ is learned level by level. Parts that are left out restrict the model:
 :math:`θ = Bβ` with fewer coordinates.
 

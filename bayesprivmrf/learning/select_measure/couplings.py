@@ -36,7 +36,7 @@ same means under the same prior, with sampling and noise weighed by the curvatur
 `PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
 where its search did not end. It sees no more than the fit does. Where the fit failed, a smaller model stands in for
 it (`bayesprivmrf.learning.select_measure.fall_back`). Nor is a fit trusted where all numbers are of noise
-alone (`bayesprivmrf.learning.models.noise_alone`). The coordinates of either are written as A and h of
+alone (`bayesprivmrf.learning.models.advice`). The coordinates of either are written as A and h of
 an Ising model where all variables have two states, else as centred tables (`pair_arrays`): that is what is released.
 """
 
@@ -52,8 +52,7 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, clo
 from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.models.advice import FALLEN_BACK
-from bayesprivmrf.learning.models.noise_alone import Told
+from bayesprivmrf.learning.models.advice import FALLEN_BACK, Told
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.learning.select_measure.fall_back import fall_back

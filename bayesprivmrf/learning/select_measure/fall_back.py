@@ -47,7 +47,7 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.rounds import Merging
-from bayesprivmrf.model.consistency import split_tables
+from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 

@@ -88,8 +88,7 @@ from bayesprivmrf.learning.select_measure.measurement import (
 )
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.choices import gumbel
-from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.noise.source import NoiseSource, gumbel
 from bayesprivmrf.privacy import DiscreteGaussian
 from bayesprivmrf.release.codec import Fields
 

@@ -20,7 +20,7 @@ import numpy as np
 from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.measured import (
     dimension_names,
