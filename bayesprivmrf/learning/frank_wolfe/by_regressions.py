@@ -30,8 +30,8 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.search import STEPS_OF_LOGISTIC, default_steps
 from bayesprivmrf.learning.models.saved import SavedMap
-from bayesprivmrf.learning.select_measure.couplings import PairTargets
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure
+from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource

@@ -1,4 +1,4 @@
-from .couplings import FittedCouplings, PairTargets, details_of, least_statistic
+from .couplings import FittedCouplings, details_of
 from .fall_back import MergedTargets, fall_back
 from .forecast import noise_share, pair_statistics, smallest_chosen, smallest_measured
 from .map import CouplingsByMeasurement
@@ -15,6 +15,7 @@ from .measurement import (
     select_and_measure,
     singles_sensitivity,
 )
+from .targets import PairTargets, least_statistic
 
 __all__ = [
     "STEPS",

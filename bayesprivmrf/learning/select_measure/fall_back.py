@@ -53,7 +53,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
-    from bayesprivmrf.learning.select_measure.couplings import PairTargets
+    from bayesprivmrf.learning.select_measure.targets import PairTargets
 
 # Most steps of a search: a model that stands in for one that failed may take longer
 _ITERATIONS = 3000

@@ -10,8 +10,8 @@ from itertools import chain
 
 import numpy as np
 
-from bayesprivmrf.learning.select_measure.couplings import least_statistic
 from bayesprivmrf.learning.select_measure.measurement import STEPS, Measured, MeasurementPlan
+from bayesprivmrf.learning.select_measure.targets import least_statistic
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
