@@ -28,7 +28,7 @@ GUIDES = [
     ROOT / "README.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if "_build" not in path.parts),
 ]
-LONG = {"learning.md", "chains.md"}  # some seconds each
+LONG = {"chains.md"}  # some seconds each
 RUN_SHELL = {"command_line.md"}
 FENCE = re.compile(r"^```(?P<kind>\w*)[^\n]*\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
