@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -81,9 +82,9 @@ def shown(value: Any, form: str = "3g") -> str:
 
 def label(value: Any) -> str:
     """Return a row or column label; whole numbers lose their decimals."""
+    if value is None:
+        return "–"
     if isinstance(value, (float, np.floating)):
-        if math.isnan(value):
-            return "–"
         return f"{int(value):,}" if value == int(value) else f"{value:g}"
     return shown(value)
 
@@ -128,28 +129,31 @@ def pivoted(frame: pd.DataFrame, pivot: Mapping[str, Any]) -> tuple[list[str], l
     frame = kept(frame, pivot.get("where", {}))
     rows, across, measures = pivot["rows"], pivot.get("columns", []), pivot["measures"]
     names = pivot.get("names", {})  # other words for values of the data
-    grouped = {key: part for key, part in frame.groupby(rows + across, dropna=False, observed=True)}
+    grouped = {
+        tuple(None if pd.isna(v) else v for v in key): part  # NaN is not equal to itself
+        for key, part in frame.groupby(rows + across, dropna=False, observed=True)
+    }
     lines = list(dict.fromkeys(key[: len(rows)] for key in grouped))
     groups = list(dict.fromkeys(key[len(rows) :] for key in grouped))
     if not pivot.get("sorted", True):
-        first = {tuple(key): i for i, key in reversed(list(enumerate(frame[rows].itertuples(index=False, name=None))))}
-        lines.sort(key=lambda key: first.get(key, len(first)))
-    if across and not any(c in pivot.get("where", {}) for c in across):
-        groups.sort(key=lambda key: tuple(-math.inf if isinstance(v, float) and math.isnan(v) else v for v in key))
-    elif across:
-        ranks = [{v: i for i, v in enumerate(pivot["where"][c])} if c in pivot["where"] else {} for c in across]
-        groups.sort(key=lambda key: tuple(r.get(v, v) for r, v in zip(ranks, key, strict=True)))
+        seen = list(dict.fromkeys(frame[rows].itertuples(index=False, name=None)))
+        lines.sort(key=seen.index)
+    ranks = [{v: i for i, v in enumerate(pivot.get("where", {}).get(column, []))} for column in across]
+    groups.sort(key=lambda key: tuple(rank.get(v, v) for rank, v in zip(ranks, key, strict=True)))
+    shown_measures = [
+        (g, m) for g in groups for m in measures if m.get("only", g[0] if g else None) in {*g, None}
+    ]
 
     def worded(value: Any) -> str:
         return names.get(label(value), label(value))
 
     titles = [pivot.get("titles", {}).get(column, column) for column in rows]
-    for group in groups:
-        for measure in measures:
-            words = [worded(v) for v in group] + ([measure["label"]] if measure.get("label") else [])
-            titles.append(" / ".join(words))
+    for group, measure in shown_measures:
+        words = [worded(v) for v in group] + ([measure["label"]] if measure.get("label") else [])
+        titles.append(" / ".join(words))
     cells = [
-        [worded(v) for v in line] + [measured(grouped.get(line + group, frame[:0]), m) for group in groups for m in measures]
+        [worded(v) for v in line]
+        + [measured(grouped.get(line + group, frame[:0]), m) for group, m in shown_measures]
         for line in lines
     ]
     return titles, cells
@@ -173,7 +177,9 @@ def from_json(parsed: Any, spec: Mapping[str, Any]) -> tuple[list[str], list[lis
     if isinstance(records, Mapping):
         records = [{"name": name, **record} for name, record in records.items()]
     form = spec.get("format", "3g")
-    return list(spec["paths"]), [[shown(at(r, path), form) for path in spec["paths"].values()] for r in records]
+    return list(spec["paths"]), [
+        [shown(at(r, path), form) for path in spec["paths"].values()] for r in records
+    ]
 
 
 def table(entry: Mapping[str, Any], results: Path = RESULTS) -> tuple[list[str], list[list[str]]]:
@@ -188,26 +194,37 @@ def table(entry: Mapping[str, Any], results: Path = RESULTS) -> tuple[list[str],
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+    """Return a Markdown table, in which a number stays on one line with its error."""
+
+    def cell(text: str) -> str:
+        return re.sub(r"(?<=\d) ([±×/]) (?=[\d.])", "\u00a0\\1\u00a0", text.replace("|", "\\|"))
+
+    lines = [header, ["---"] * len(header), *([cell(c) for c in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 # Pages
 
 
+def commands(entry: Mapping[str, Any]) -> str:
+    """Return the commands that made a file, as code; ``by hand`` is no command."""
+    lines = entry["command"].strip().splitlines()
+    return " and ".join(line if line.startswith("by hand") else f"`{line}`" for line in lines)
+
+
 def provenance(entry: Mapping[str, Any]) -> str:
     """Return the paragraph that says how a table was made."""
     files = ", ".join(f"`benchmarks/results/{name}`" for name in [entry["file"], *entry.get("data", [])])
-    commands = " and ".join(f"`{line}`" for line in entry["command"].strip().splitlines())
     return (
-        f"*How it was made.* {commands}. Machine: {entry['machine']}. Commit of the library: {entry['commit']}; "
-        f"numbers stored on {entry['date']} by commit {entry['stored']}. Seeds: {entry['seeds']}. Data: {files}."
+        f"*How it was made.* {commands(entry)}. Machine: {entry['machine']}. "
+        f"Commit of the library: {entry['commit']}; numbers stored on {entry['date']} by commit {entry['stored']}. "
+        f"Seeds: {entry['seeds']}. Data: {files}."
     )
 
 
-def page(section: Mapping[str, Any], entries: list[dict[str, Any]], results: Path = RESULTS) -> str:
+def page(section: Mapping[str, Any], parsed: Mapping[str, Any], results: Path = RESULTS) -> str:
     """Return the Markdown of one section."""
+    entries, raw = ([e for e in parsed[kind] if e["section"] == section["name"]] for kind in ("table", "raw"))
     parts = [f"# {section['title']}", section["text"].strip()]
     if picture := section.get("picture"):
         parts.append(f"![{PICTURES[picture][1]}](images/{picture}.png)")
@@ -217,6 +234,13 @@ def page(section: Mapping[str, Any], entries: list[dict[str, Any]], results: Pat
         if entry["caveat"]:
             parts.append(f"*Read with care.* {entry['caveat'].strip()}")
         parts.append(provenance(entry))
+    if raw:
+        parts.append("## Data without a table")
+    for entry in raw:
+        parts.append(
+            f"`benchmarks/results/{entry['file']}`: {entry['text'].strip()} Made by {commands(entry)}; "
+            f"stored on {entry['date']} by commit {entry['stored']}. Seeds: {entry['seeds']}."
+        )
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -248,9 +272,13 @@ def draw_estimators(results: Path) -> Figure:
     figure, ax = axes()
     width = 0.25
     for k, (method, row) in enumerate(frame.iterrows()):
-        name = {"noise-aware, learned": "NoiseAwareMAP", "naive, default ridge": "NaiveMLE"}.get(method, method)
+        name = {"noise-aware, learned": "NoiseAwareMAP", "naive, default ridge": "NaiveMLE"}.get(
+            method, method
+        )
         at_x = np.arange(len(row)) + (k - 1) * width
-        ax.bar(at_x, row, width * 0.9, label=name, color=COLORS[k], hatch=("", "//", "..")[k], edgecolor="white")
+        ax.bar(
+            at_x, row, width * 0.9, label=name, color=COLORS[k], hatch=("", "//", "..")[k], edgecolor="white"
+        )
     ax.axhline(1, color="black", linewidth=1, linestyle="--")
     ax.set_xticks(range(frame.shape[1]), [f"{c}" for c in frame.columns])
     ax.set_ylabel("KL divergence, relative to the\nbest of five ridges in hindsight")
@@ -273,9 +301,9 @@ def draw_calibration(results: Path) -> Figure:
     for k, quantity in enumerate(quantities):
         part = frame[frame["quantity"] == quantity]
         at_x = k + rng.uniform(-0.25, 0.25, len(part))
-        ax.errorbar(
-            at_x, part["coverage 0.9"], 2 * part["error 0.9"], fmt=MARKERS[k], color=COLORS[k], markersize=5, elinewidth=0.8
-        )
+        coverage, error = part["coverage 0.9"], 2 * part["error 0.9"]
+        limits = [error, np.minimum(error, 1 - coverage)]  # a share is at most 1
+        ax.errorbar(at_x, coverage, limits, fmt=MARKERS[k], color=COLORS[k], markersize=5, elinewidth=0.8)
     ax.axhline(0.9, color="black", linewidth=1, linestyle="--")
     ax.set_xticks(range(len(quantities)), list(quantities.values()))
     ax.set_ylabel("share of 90 % intervals\nthat cover the truth")
@@ -288,11 +316,18 @@ def draw_couplings(results: Path) -> Figure:
     frame = frame[(frame["graph"] == "3-regular") & (frame["variables"] == 200)]
     frame = frame[frame["rho"].isna() | (frame["rho"] == 1)]
     figure, ax = axes()
-    shown_methods = ["Frank-Wolfe, paper", "Frank-Wolfe, tight", "moments", "SelectMeasure", "l1-logistic, not private"]
-    for k, method in enumerate(shown_methods):
+    methods = {
+        "Frank-Wolfe, paper": "Frank-Wolfe, paper",
+        "Frank-Wolfe, tight": "Frank-Wolfe, tight",
+        "moments": "all pairs measured",
+        "SelectMeasure": "SelectMeasure",
+        "l1-logistic, not private": "l1-logistic regression,\nnot private",
+        "likelihood of the true graph, not private": "true graph known,\nnot private",
+    }
+    for k, (method, words) in enumerate(methods.items()):
         line = frame[frame["method"] == method].groupby("records")["error"].mean()
         style = ":" if "not private" in method else "-"
-        ax.plot(line.index, line, marker=MARKERS[k], color=COLORS[k], linestyle=style, label=method)
+        ax.plot(line.index, line, marker=MARKERS[k], color=COLORS[k], linestyle=style, label=words)
     ax.set(xscale="log", yscale="log", xlabel="records", ylabel="largest error of a coupling, nats")
     ticks = sorted(frame["records"].unique())
     ax.set_xticks(ticks, [f"{n:,}" for n in ticks])
@@ -312,7 +347,7 @@ def draw_tables(results: Path) -> Figure:
     name = adaptive["rival and data"]
     groups = {
         "independent\ncolumns": means["rounds"] / means["independent"],
-        "MST": mst.filter(like="ratio, triples").stack(),
+        "MST": mst["ratio, triples"],
         "SWIFT": adaptive["ratio, triples"][name.str.startswith("SWIFT,")],
         "SWIFT, model\nof limited size": adaptive["ratio, triples"][name.str.startswith("SWIFT limited")],
         "AIM": adaptive["ratio, triples"][name.str.startswith("AIM")],
@@ -321,7 +356,14 @@ def draw_tables(results: Path) -> Figure:
     rng = np.random.default_rng(0)  # spreads the points sideways, nothing else
     for k, values in enumerate(groups.values()):
         values = values.dropna()
-        ax.plot(k + rng.uniform(-0.2, 0.2, len(values)), values, MARKERS[k], color=COLORS[k], markersize=6, alpha=0.8)
+        ax.plot(
+            k + rng.uniform(-0.2, 0.2, len(values)),
+            values,
+            MARKERS[k],
+            color=COLORS[k],
+            markersize=6,
+            alpha=0.8,
+        )
     ax.axhline(1, color="black", linewidth=1, linestyle="--")
     ax.set_yscale("log")
     levels = (0.002, 0.01, 0.1, 0.3, 1)
@@ -337,19 +379,17 @@ def draw_census(results: Path) -> Figure:
     frame = pd.read_csv(results / "census-by-truth.csv")
     figure, ax = axes()
     for k, (level, part) in enumerate(frame.groupby("level", sort=False)):
-        at_x = np.arange(len(part))
-        ax.plot(at_x, part["coverage"], marker=MARKERS[k], color=COLORS[0], linestyle=("-", "--")[k], label=f"posterior, {level}")
-        ax.plot(
-            at_x,
-            part["least squares: coverage"],
-            marker=MARKERS[k],
-            color=COLORS[1],
-            linestyle=("-", "--")[k],
-            label=f"least squares, {level}",
-        )
+        for column, color, words in (
+            ("coverage", COLORS[0], "posterior"),
+            ("least squares: coverage", COLORS[1], "least squares"),
+        ):
+            style = {"marker": MARKERS[k], "linestyle": ("-", "--")[k], "color": color}
+            ax.plot(range(len(part)), part[column], label=f"{words}, {level}", **style)
     ax.axhline(0.9, color="black", linewidth=1, linestyle=":")
     ax.set_xticks(range(4), frame["size of the truth"].iloc[:4])
-    ax.set(xlabel="people in the cell", ylabel="share of 90 % intervals\nthat cover the count", ylim=(0.5, 1.02))
+    ax.set(
+        xlabel="people in the cell", ylabel="share of 90 % intervals\nthat cover the count", ylim=(0.5, 1.02)
+    )
     ax.legend(frameon=False, loc="lower right")
     return figure
 
@@ -399,8 +439,7 @@ def write(docs: Path = DOCS, results: Path = RESULTS) -> list[str]:
     target = docs / "benchmarks"
     (target / "images").mkdir(parents=True, exist_ok=True)
     for section in parsed["section"]:
-        entries = [entry for entry in parsed["table"] if entry["section"] == section["name"]]
-        written(target / f"{section['name']}.md", page(section, entries, results))
+        written(target / f"{section['name']}.md", page(section, parsed, results))
     lines = [f"{k}. {headline(spec, results)}" for k, spec in enumerate(parsed["headline"], 1)]
     written(target / "_headlines.inc", "\n".join(lines) + "\n")
     with mpl.rc_context({"font.size": 10}):
