@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -194,10 +193,11 @@ def table(entry: Mapping[str, Any], results: Path = RESULTS) -> tuple[list[str],
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """Return a Markdown table, in which a number stays on one line with its error."""
+    """Return a Markdown table, in which a short cell, such as a number with its error, stays on one line."""
 
     def cell(text: str) -> str:
-        return re.sub(r"(?<=\d) ([±×/]) (?=[\d.])", "\u00a0\\1\u00a0", text.replace("|", "\\|"))
+        text = text.replace("|", "\\|")
+        return text.replace(" ", "\u00a0") if len(text) <= 20 else text
 
     lines = [header, ["---"] * len(header), *([cell(c) for c in row] for row in rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
