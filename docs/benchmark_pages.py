@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -158,8 +159,10 @@ def pivoted(frame: pd.DataFrame, pivot: Mapping[str, Any]) -> tuple[list[str], l
     return titles, cells
 
 
-def at(record: Any, path: str) -> Any:
-    """Return a value inside nested JSON; a name and ``*`` take the smallest value over a list."""
+def at(record: Any, path: str | list[str]) -> Any:
+    """Return a value inside nested JSON: the smallest of several paths, and of a list where the path has ``*``."""
+    if isinstance(path, list):
+        return min((value for p in path if (value := at(record, p)) is not None), default=None)
     for k, name in enumerate(steps := path.split(".")):
         if name == "*":
             rest = ".".join(steps[k + 1 :])
@@ -196,7 +199,7 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table, in which a short cell, such as a number with its error, stays on one line."""
 
     def cell(text: str) -> str:
-        text = text.replace("|", "\\|")
+        text = re.sub(r"(?<=\de)-(?=\d)", "\u2011", text.replace("|", "\\|"))  # 1e-5
         return text.replace(" ", "\u00a0") if len(text) <= 20 else text
 
     lines = [header, ["---"] * len(header), *([cell(c) for c in row] for row in rows)]
