@@ -210,16 +210,16 @@ def markdown(header: list[str], rows: list[list[str]]) -> str:
 
 
 def commands(entry: Mapping[str, Any]) -> str:
-    """Return the commands that made a file, as code; ``by hand`` is no command."""
+    """Return how a file was made: ``Made by`` its commands, or ``Made by hand``."""
     lines = entry["command"].strip().splitlines()
-    return " and ".join(line if line.startswith("by hand") else f"`{line}`" for line in lines)
+    return "Made " + " and ".join(line if line.startswith("by hand") else f"by `{line}`" for line in lines)
 
 
 def provenance(entry: Mapping[str, Any]) -> str:
     """Return the paragraph that says how a table was made."""
     files = ", ".join(f"`benchmarks/results/{name}`" for name in [entry["file"], *entry.get("data", [])])
     return (
-        f"*How it was made.* {commands(entry)}. Machine: {entry['machine']}. "
+        f"*Provenance.* {commands(entry)}. Machine: {entry['machine']}. "
         f"Commit of the library: {entry['commit']}; numbers stored on {entry['date']} by commit {entry['stored']}. "
         f"Seeds: {entry['seeds']}. Data: {files}."
     )
@@ -241,7 +241,7 @@ def page(section: Mapping[str, Any], parsed: Mapping[str, Any], results: Path = 
         parts.append("## Data without a table")
     for entry in raw:
         parts.append(
-            f"`benchmarks/results/{entry['file']}`: {entry['text'].strip()} Made by {commands(entry)}; "
+            f"`benchmarks/results/{entry['file']}`: {entry['text'].strip()} {commands(entry)}; "
             f"stored on {entry['date']} by commit {entry['stored']}. Seeds: {entry['seeds']}."
         )
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -119,7 +119,7 @@ def test_the_pages_hold_every_table_and_the_summary_its_pictures(tmp_path):
     names = pages.write(tmp_path, RESULTS)
     written = {name: (tmp_path / "benchmarks" / f"{name}.md").read_text(encoding="utf-8") for name in names}
     assert 5 <= len(names) <= 8
-    assert sum(text.count("*How it was made.*") for text in written.values()) == len(TABLES)
+    assert sum(text.count("*Provenance.*") for text in written.values()) == len(TABLES)
     summary = (ROOT / "docs" / "benchmarks" / "index.md").read_text(encoding="utf-8")
     pictures = re.findall(r"!\[[^]]+\]\(images/(\w+)\.png\)", summary)
     assert len(pictures) >= 3
