@@ -1,8 +1,12 @@
 r"""Approximate intervals for population probabilities, from the curvature at the noise-aware estimate.
 
-Two errors add up. The uncertainty that the noise leaves about the parameters θ' of the N people who answered has
-the covariance :math:`C = (J'WJ + T^{-1})^{-1}`, W being the information of the noise alone. The population differs
-from those N people by sampling: :math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{-1})`, Σ the covariance of the model's
+Two errors add up. The noise leaves the parameters θ' of the N people who answered uncertain, with the covariance
+:math:`C = (J'WJ + T^{-1})^{-1}`. W holds one over the variance of each count's noise, which is 2b² for Laplace noise.
+The Fisher information 1/b² would suit many noisy counts a parameter. A released table has about one count a
+parameter, so the error of a count passes into its parameter as it is.
+
+The population differs from those N people by sampling:
+:math:`θ \mid θ' ∼ N(θ', (N Σ + T^{-1})^{-1})`, where Σ is the covariance of the model's
 statistics. A probability p of any cell has the derivative :math:`\operatorname{Cov}(1_{cell}, \cdot)` by the
 potentials, and the interval is normal on the scale of :math:`\log \frac{p}{1-p}`, so that it stays between 0 and 1.
 Given states of other variables, p and the covariance are those of the distribution that is clamped to them, which
@@ -37,7 +41,6 @@ from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_second
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
@@ -192,9 +195,7 @@ def limits_on_log_odds(
     return lower, upper
 
 
-def noise_variances(
-    mode: Mode, rows: FloatArray, *, by_total: FloatArray | None = None, weights: FloatArray | None = None
-) -> FloatArray:
+def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None = None) -> FloatArray:
     """Variance of each probability from what the noise leaves unknown of β and N.
 
     Parameters
@@ -205,15 +206,13 @@ def noise_variances(
         Derivatives by the coordinates, shape (rows, d).
     by_total
         Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
-    weights
-        Information of each noisy count about its mean, if not `_noise_weights`.
     """
     is_free, prior = mode.means.evidence.total_standard_error > 0, _precision(mode)
     linearized = mode.means.at(mode.point)
     if linearized.unexplained is not None:
         covariance = _with_correlated_counts(mode, linearized)
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
-    weights = _noise_weights(mode) if weights is None else weights
+    weights = noise_weights(mode)
     padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
     is_small = isinstance(mode.curvature, DenseCurvature)
     size = mode.means.effects.size
@@ -272,22 +271,13 @@ def coordinate_covariance(mode: Mode) -> FloatArray:
     if linearized.unexplained is not None:
         noise = _with_correlated_counts(mode, linearized)
     else:
-        weighted = _free_jacobian(mode, linearized) * np.sqrt(_noise_weights(mode))
+        weighted = _free_jacobian(mode, linearized) * np.sqrt(noise_weights(mode))
         noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
     return noise + _sampling_curvature(mode).covariance
 
 
-def _noise_weights(mode: Mode) -> FloatArray:
-    """Information of each noisy count about its mean.
-
-    Statistics of a tied model are hardly more than its parameters, so that each error passes into one of them as it
-    is: with the variance of its law, 2b² for Laplace noise. Fisher's 1/b² is of many counts to a parameter.
-    """
-    return mode.noise_weights() if isinstance(mode.means.effects, Effects) else weights_of_laws(mode)
-
-
-def weights_of_laws(mode: Mode) -> FloatArray:
-    """1 over the variance of each noisy count's law, per records squared, at most 12 as `Mode.noise_weights`."""
+def noise_weights(mode: Mode) -> FloatArray:
+    """Return one over the noise variance of each noisy count, per records squared, at most 12: that of rounding."""
     likelihood = mode.likelihood
     return 1 / np.maximum(likelihood.scale**2 * np.where(likelihood.is_laplace, 2.0, 1.0), 1 / 12)
 

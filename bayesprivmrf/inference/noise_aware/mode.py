@@ -137,15 +137,10 @@ class Mode:
             for order in np.unique(orders).tolist()
         }
 
-    def noise_weights(self) -> FloatArray:
-        """Fisher information of each noisy count about its mean, sampling error left out, shape (cells,).
-
-        1/b² or 1/σ², per records squared, and at most 12: what rounding to a whole number leaves unknown.
-        """
-        return 1 / np.maximum(self.likelihood.scale**2, 1 / 12)
-
     def noise_information(self) -> FloatArray:
-        """Information of the noise alone about (β, log N) at the point: J'WJ with `noise_weights`.
+        """Return J'WJ at the point, the Fisher information of the noise alone about (β, log N).
+
+        W is 1/b² or 1/σ² of each count, and at most 12: rounding to a whole number leaves as much unknown.
 
         Returns
         -------
@@ -153,7 +148,7 @@ class Mode:
             Shape (d + 1, d + 1); its diagonal alone (an estimate), shape (d + 1,), above `DENSE_LIMIT` coordinates.
         """
         linearized = self.means.at(self.point)
-        weights = self.noise_weights()
+        weights = 1 / np.maximum(self.likelihood.scale**2, 1 / 12)
         if isinstance(self.curvature, DenseCurvature):
             jacobian = self.means.jacobian(linearized)
             return weighted_square(jacobian, weights)

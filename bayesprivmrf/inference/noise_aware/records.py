@@ -16,10 +16,6 @@ t, normal where N is large, and of the variance
 
 Where Σ is not formed, for more coordinates than `DENSE_LIMIT`, it is N p (1 - p), which is never too small.
 
-C counts each noisy number with the variance of its law, 2b² for Laplace noise. The estimate's curvature has 1/b²,
-which holds where many numbers tell one parameter; with one number to a parameter, as where each table is measured
-once, the error passes into the records' answer as it is. In an interval for the population sampling hides that.
-
 Where N is public an answer lies between N times the least and N times the greatest of one record, and the interval is
 normal on the scale of log-odds between them. Where N is private, it is normal on the scale of logarithms if no
 record's answer is negative, and on that of the answers else. In a cell that noise hides the upper bound of logarithms
@@ -41,7 +37,6 @@ from bayesprivmrf.inference.noise_aware.interval import (
     noise_variances,
     on_log_odds,
     statistics_covariance,
-    weights_of_laws,
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.model.tables import FloatArray
@@ -75,9 +70,7 @@ def records_deviations(mode: Mode, answers: AnswersPerRecord, *, is_told: bool) 
         Whether the tables of the cliques tell the answers.
     """
     total = float(np.exp(mode.log_total))
-    variances = total**2 * noise_variances(
-        mode, answers.rows, by_total=answers.values, weights=weights_of_laws(mode)
-    )
+    variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
     if not is_told:
         variances = variances + total * _untold(mode, answers)
     return np.sqrt(variances)
