@@ -1,37 +1,151 @@
-"""Sphinx settings: guides in Markdown, the reference from the docstrings."""
+"""Sphinx settings: guides in Markdown, tutorials as notebooks, the reference from the docstrings."""
 
+import importlib
+import logging
+import shutil
+import tomllib
 from importlib.metadata import version as installed_version
+from pathlib import Path
 
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
+
+DOCS = Path(__file__).parent
 
 project = "bayesprivmrf"
 author = "The bayesprivmrf developers"
 copyright = "The bayesprivmrf developers"
 release = version = installed_version("bayesprivmrf")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax"]
-myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
-myst_heading_anchors = 3
-
-exclude_patterns = ["_build"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_reredirects",
+]
+exclude_patterns = ["_build", "_templates", "**.ipynb_checkpoints"]
+templates_path = ["_templates"]
 html_theme = "furo"
 html_title = "bayesprivmrf"
 
+# --- guides and notebooks
+myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_raise_on_error = True  # a notebook or block that fails stops the build
+nb_execution_timeout = 300  # seconds a cell
+nb_execution_in_temp = True  # files that a block saves stay out of the source folder
+nb_merge_streams = True
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
+# --- reference
+autosummary_generate = True
 autodoc_typehints = "none"  # the signature states them already
 autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
+with open(DOCS / "reference" / "beside.toml", "rb") as file:
+    # names shown on the page of another name, and whether autodoc takes each for a class, function or constant
+    BESIDE = {page: [tuple(name.rsplit(".", 1)) for name in names] for page, names in tomllib.load(file).items()}
+
+
+def directive_of(module, name):
+    """Return the autodoc directive of a name."""
+    found = getattr(importlib.import_module(module), name)
+    return "autoclass" if isinstance(found, type) else "autofunction" if callable(found) else "autodata"
+
+
+autosummary_context = {"beside": BESIDE, "directive_of": directive_of}
+
+# --- links to other projects; the build passes, without these links, where the network is closed
+intersphinx_mapping = {
+    "arviz": ("https://python.arviz.org/en/stable/", None),
+    "numpy": ("https://numpy.org/doc/stable/", None),
+    "pandas": ("https://pandas.pydata.org/docs/", None),
+    "pgmpy": ("https://pgmpy.org/", None),
+    "pymc": ("https://www.pymc.io/projects/docs/en/stable/", None),
+    "python": ("https://docs.python.org/3/", None),
+    "xarray": ("https://docs.xarray.dev/en/stable/", None),
+}
+intersphinx_timeout = 5  # seconds
+intersphinx_disabled_reftypes = ["*"]  # a link goes to another project only where its name is spelled out
+
+
+def without_network(record):
+    """Report an inventory that cannot be fetched as information, so that ``-W`` does not stop the build."""
+    if record.levelno == logging.WARNING and "failed to reach any of the inventories" in str(record.msg):
+        record.levelno, record.levelname = logging.INFO, "INFO"
+    return True
+
+
+logging.getLogger("sphinx.sphinx.ext.intersphinx").addFilter(without_network)
+
+# --- addresses of the site before its four kinds of page; each leads to the page that took its place
+redirects = {
+    "api": "reference/index.html",
+    "benchmarks": "benchmarks/index.html",
+    "chains": "explanation/chains.html",
+    "command_line": "how-to/command-line.html",
+    "developer/design_principles": "design-principles.html",
+    "developer/own_estimator": "own-estimator.html",
+    "developer/own_mechanism": "own-mechanism.html",
+    "developer/own_noise_law": "own-noise.html",
+    "developer/reference": "../reference/index.html",
+    "dpsgd": "explanation/dpsgd.html",
+    "frank_wolfe": "explanation/frank-wolfe.html",
+    "further_names": "reference/index.html",
+    "given_tables": "explanation/given-tables.html",
+    "glossary": "reference/glossary.html",
+    "inference": "explanation/estimators.html",
+    "learning": "how-to/learn-a-model.html",
+    "lower_bounds": "explanation/lower-bounds.html",
+    "marginals": "explanation/marginals.html",
+    "mechanisms": "explanation/mechanisms.html",
+    "network": "explanation/network.html",
+    "network_privacy": "explanation/network-privacy.html",
+    "notation": "reference/notation.html",
+    "parities": "explanation/parities.html",
+    "plots": "gallery.html",
+    "posterior": "explanation/posterior.html",
+    "posterior_mathematics": "explanation/posterior-mathematics.html",
+    "privacy": "explanation/privacy.html",
+    "queries": "explanation/queries.html",
+    "reproduce": "benchmarks/papers.html",
+    "scores": "explanation/scores-and-levels.html",
+    "select_measure": "explanation/select-measure.html",
+    "structure": "explanation/structure.html",
+    "using_solutions": "how-to/synthetic-data.html",
+}
+
+
+def copy_notebooks(app):
+    """Copy the notebooks to the tutorials, and remove copies of notebooks that are gone."""
+    source, target = DOCS.parent / "notebooks", Path(app.srcdir) / "tutorials"
+    notebooks = sorted(source.glob("*.ipynb")) if source.is_dir() else []
+    target.mkdir(exist_ok=True)
+    for path in set(target.glob("*.ipynb")) - {target / each.name for each in notebooks}:
+        path.unlink()
+    for path in notebooks:
+        copy = target / path.name
+        if not copy.exists() or copy.read_bytes() != path.read_bytes():  # an equal copy keeps its age, for the cache
+            shutil.copyfile(path, copy)
 
 
 def settings_of(app, what, name, obj, options, signature, returns):
-    """Show a mechanism's settings: what stands before its constructor takes anything, to refuse it by name."""
+    """Show the settings of a mechanism, whose constructor also names what it refuses by position."""
     if what == "class" and signature == "(*_, **settings)":
         signature = stringify_signature(signature_of(obj.__init__, bound_method=True))
     return signature, returns
 
 
 def setup(app):
-    """Join the hook."""
+    """Join the hooks."""
+    app.connect("builder-inited", copy_notebooks, priority=400)  # before autosummary looks for pages
     app.connect("autodoc-process-signature", settings_of)
