@@ -2,11 +2,13 @@
 
 import importlib
 import logging
+import re
 import shutil
 import tomllib
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
+from sphinx.ext.napoleon import NumpyDocstring
 from sphinx.util.inspect import signature as signature_of
 from sphinx.util.inspect import stringify_signature
 
@@ -28,10 +30,13 @@ extensions = [
     "sphinx_design",
     "sphinx_reredirects",
 ]
-exclude_patterns = ["_build", "_templates", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_static", "_templates", ".jupyter_cache", "jupyter_execute", "**.ipynb_checkpoints"]
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = "bayesprivmrf"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+suppress_warnings = ["ref.footnote"]  # numbered references of docstrings that no sentence cites
 
 # --- guides and notebooks
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
@@ -51,18 +56,20 @@ autodoc_member_order = "bysource"
 napoleon_google_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-with open(DOCS / "reference" / "beside.toml", "rb") as file:
-    # names shown on the page of another name, and whether autodoc takes each for a class, function or constant
-    BESIDE = {page: [tuple(name.rsplit(".", 1)) for name in names] for page, names in tomllib.load(file).items()}
+default_role = "literal"  # docstrings write names and code between single backticks
 
 
-def directive_of(module, name):
-    """Return the autodoc directive of a name."""
+def directive_of(path):
+    """Return the module of a name, the name, and the autodoc directive that documents it."""
+    module, name = path.rsplit(".", 1)
     found = getattr(importlib.import_module(module), name)
-    return "autoclass" if isinstance(found, type) else "autofunction" if callable(found) else "autodata"
+    kind = "autoclass" if isinstance(found, type) else "autofunction" if callable(found) else "autodata"
+    return module, name, kind
 
 
-autosummary_context = {"beside": BESIDE, "directive_of": directive_of}
+with open(DOCS / "reference" / "beside.toml", "rb") as file:
+    beside = {page: [directive_of(path) for path in paths] for page, paths in tomllib.load(file).items()}
+autosummary_context = {"beside": beside}
 
 # --- links to other projects; the build passes, without these links, where the network is closed
 intersphinx_mapping = {
@@ -138,14 +145,37 @@ def copy_notebooks(app):
             shutil.copyfile(path, copy)
 
 
+def remove_old_pages(app):
+    """Remove generated pages of names that the reference no longer lists."""
+    listed = re.findall(r"^   (bayesprivmrf\S+)$", (DOCS / "reference" / "index.md").read_text(), re.MULTILINE)
+    for path in (Path(app.srcdir) / "reference" / "generated").glob("*.rst"):
+        if path.stem not in listed:
+            path.unlink()
+
+
+def parse_as_text(parse=NumpyDocstring._parse):
+    """Let the docstring of a property be text: napoleon takes words before a colon for a type."""
+
+    def parsed(self):
+        if self._what in ("attribute", "data", "property"):
+            self._what = "method"
+        parse(self)
+
+    NumpyDocstring._parse = parsed
+
+
 def settings_of(app, what, name, obj, options, signature, returns):
     """Show the settings of a mechanism, whose constructor also names what it refuses by position."""
     if what == "class" and signature == "(*_, **settings)":
-        signature = stringify_signature(signature_of(obj.__init__, bound_method=True))
+        found = signature_of(obj.__init__, bound_method=True)
+        signature = stringify_signature(found, show_annotation=False, show_return_annotation=False)
     return signature, returns
 
 
 def setup(app):
     """Join the hooks."""
-    app.connect("builder-inited", copy_notebooks, priority=400)  # before autosummary looks for pages
+    parse_as_text()
+    # before autosummary looks for pages
+    app.connect("builder-inited", copy_notebooks, priority=400)
+    app.connect("builder-inited", remove_old_pages, priority=400)
     app.connect("autodoc-process-signature", settings_of)
