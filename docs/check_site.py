@@ -2,8 +2,8 @@
 
     uv run --group docs python docs/check_site.py BUILT_SITE
 
-Sphinx itself checks the links between sources with ``-W``. This script reads the pages as they are served: links, anchors,
-pictures and redirects of the built HTML, and Sphinx's search index.
+Sphinx itself checks the links between sources with ``-W``. This script reads the pages as they are served: links,
+anchors, pictures and redirects of the built HTML, and Sphinx's search index.
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ class Site:
         """Return the links, pictures and redirects that lead nowhere."""
         found = []
         for path, page in self.pages.items():
-            moved = re.findall(r'http-equiv="refresh" content="0; url=([^"]+)"', path.read_text(encoding="utf-8"))
+            moved = re.findall(
+                r'http-equiv="refresh" content="0; url=([^"]+)"', path.read_text(encoding="utf-8")
+            )
             for link in [*page.links, *page.pictures, *moved]:
                 if re.match(r"[a-z][a-z0-9+.-]*:|//", link):
                     continue

@@ -30,7 +30,14 @@ extensions = [
     "sphinx_design",
     "sphinx_reredirects",
 ]
-exclude_patterns = ["_build", "_static", "_templates", ".jupyter_cache", "jupyter_execute", "**.ipynb_checkpoints"]
+exclude_patterns = [
+    "_build",
+    "_static",
+    "_templates",
+    ".jupyter_cache",
+    "jupyter_execute",
+    "**.ipynb_checkpoints",
+]
 templates_path = ["_templates"]
 html_theme = "furo"
 html_title = "bayesprivmrf"
@@ -141,13 +148,17 @@ def copy_notebooks(app):
         path.unlink()
     for path in notebooks:
         copy = target / path.name
-        if not copy.exists() or copy.read_bytes() != path.read_bytes():  # an equal copy keeps its age, for the cache
+        if (
+            not copy.exists() or copy.read_bytes() != path.read_bytes()
+        ):  # an equal copy keeps its age, for the cache
             shutil.copyfile(path, copy)
 
 
 def remove_old_pages(app):
     """Remove generated pages of names that the reference no longer lists."""
-    listed = re.findall(r"^   (bayesprivmrf\S+)$", (DOCS / "reference" / "index.md").read_text(), re.MULTILINE)
+    listed = re.findall(
+        r"^   (bayesprivmrf\S+)$", (DOCS / "reference" / "index.md").read_text(), re.MULTILINE
+    )
     for path in (Path(app.srcdir) / "reference" / "generated").glob("*.rst"):
         if path.stem not in listed:
             path.unlink()

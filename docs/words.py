@@ -5,16 +5,18 @@
 
 How it counts:
 
-- Pages are the README, the Markdown files below ``docs/``, and the text cells of the notebooks. Generated pages and copies
-  of notebooks are not read.
+- Pages are the README, the Markdown files below ``docs/``, and the text cells of the notebooks. Generated pages and
+  copies of notebooks are not read.
 - Words are what a reader reads as text: not the front matter, comments, code blocks, directive options or displayed
   formulas. A formula in a line and a piece of code between backticks are one word each; of a link its text counts.
 - A table's row counts as text, unless half of its cells or more have no letters: then it is a row of numbers.
-- Sentences end with ``.``, ``?`` or ``!`` before a space, or with the paragraph or list item. Headings and tables have none.
-- A page is a proof, reference, benchmark data, or text: see `kind_of`. Proofs may be long; only text counts in the total.
+- Sentences end with ``.``, ``?`` or ``!`` before a space, or with the paragraph or list item. Headings and tables
+  have none.
+- A page is a proof, reference, benchmark data, or text: see `kind_of`. Proofs may be long; only text counts in the
+  total.
 
-A docstring names its subject early: see `has_subject`. The rule is a list of function words, not a grammar; it finds most
-first lines that a reader has to decode, and passes some.
+A docstring names its subject early: see `has_subject`. The rule is a list of function words, not a grammar; it finds
+most first lines that a reader has to decode, and passes some.
 """
 
 from __future__ import annotations
@@ -186,30 +188,42 @@ def pages(root: Path) -> list[Page]:
 
 
 # --- docstrings
-OPENERS = set(
-    """as how he it its nothing she so such that their them these they this those what whatever when where whether
-    which who whoever whom whose why""".split()
+def word_set(text: str) -> set[str]:
+    return set(text.split())
+
+
+OPENERS = word_set(
+    """
+    as how he it its nothing she so such that their them these they this those what whatever when where
+    whether which who whoever whom whose why
+    """
 )  # a first word that leaves the reader looking for the subject
-FUNCTION_WORDS = set(
-    """a about above across after again against all almost alone along already also although always am an and another any
-    are as at back be because been before being below beneath between both but by can could did do does done down each
-    either else enough even ever every few first for from further given had has have having here how i if in inside
-    instead into is it its itself just known last least less like made many may might more most much must near neither
-    never no none nor not now of off often on once one ones only onto or other others otherwise our out over own per
-    perhaps quite rather said same several shall should since so some still such taken than that the their them
-    themselves then there these they this those though through thus to together told too toward towards under unless
-    until up upon used very was we were what whatever when where whether which while who whom whose why will with within
-    without would yet you your two three four five six seven eight nine ten""".split()
+FUNCTION_WORDS = word_set(
+    """
+    a about above across after again against all almost alone along already also although always am an and
+    another any are as at back be because been before being below beneath between both but by can could did do
+    does done down each either else enough even ever every few first for from further given had has have
+    having here how i if in inside instead into is it its itself just known last least less like made many may
+    might more most much must near neither never no none nor not now of off often on once one ones only onto
+    or other others otherwise our out over own per perhaps quite rather said same several shall should since
+    so some still such taken than that the their them themselves then there these they this those though
+    through thus to together told too toward towards under unless until up upon used very was we were what
+    whatever when where whether which while who whom whose why will with within without would yet you your two
+    three four five six seven eight nine ten
+    """
 )
-VERBS = set(
-    """accept add adds adjust allow answer apply ask assign avoid begin bring build call change charge check choose clip close code
-    collect come compare compute convert copy cost count cut decide declare define describe divide draw drop end enter
-    evaluate exclude execute expand fill find fit fold follow forget form format gather get give go group hand hold
-    include initialize insert join keep label leave let limit list load look make map mark match mean measure merge move name
-    need open order parse pass pick place plan point prepare print project protect put raise reach read record reduce
-    refuse register release remove repeat replace report reset resolve restore return run save say scale see select send
-    set shift show sample simulate solve sort split spend stand start state step stop store sum take tell test touch try
-    turn update use validate walk warn weigh work write yield""".split()
+VERBS = word_set(
+    """
+    accept add adds adjust allow answer apply ask assign avoid begin bring build call change charge check
+    choose clip close code collect come compare compute convert copy cost count cut decide declare define
+    describe divide draw drop end enter evaluate exclude execute expand fill find fit fold follow forget form
+    format gather get give go group hand hold include initialize insert join keep label leave let limit list
+    load look make map mark match mean measure merge move name need open order parse pass pick place plan
+    point prepare print project protect put raise reach read record reduce refuse register release remove
+    repeat replace report reset resolve restore return run save say scale see select send set shift show
+    sample simulate solve sort split spend stand start state step stop store sum take tell test touch try turn
+    update use validate walk warn weigh work write yield
+    """
 )  # as a first word; anywhere else most of these are nouns
 FIRST_WORDS = 4  # in which a noun must appear: "Return the mean cost"
 
@@ -266,7 +280,9 @@ def main(arguments: list[str] | None = None) -> int:
 
     lines = [*docstrings(asked.root)]
     without = [each for each in lines if not has_subject(each[2])]
-    print(f"\n{len(without):,} of {len(lines):,} docstrings name no subject in their first {FIRST_WORDS} words")
+    print(
+        f"\n{len(without):,} of {len(lines):,} docstrings name no subject in their first {FIRST_WORDS} words"
+    )
     for path, line, text in without:
         print(f"  {path}:{line}: {text}")
     if asked.docstrings:

@@ -28,7 +28,10 @@ words, check_site = script("words"), script("check_site")
         ("```{code-cell} ipython3\n:tags: [hide-input]\nprint(1)\n```\nAfter it.", 2),
         ("See [the other page](other.md) and `a + b` and $x + y$.", 8),
         ("$$ x + y\n = z $$\nText.", 1),
-        ("::::{grid} 1 2 3\n:::{grid-item-card} A card\n:link: page\n:link-type: doc\n\nIts text.\n:::\n::::", 4),
+        (
+            "::::{grid} 1 2 3\n:::{grid-item-card} A card\n:link: page\n:link-type: doc\n\nIts text.\n:::\n::::",
+            4,
+        ),
         ("| word | meaning |\n|---|---|\n| cell | one count |\n| 1.5 | 2 % |", 5),
         ("![A picture](picture.png) below <!-- a note -->", 1),
     ],
@@ -38,7 +41,9 @@ def test_words_are_what_a_reader_reads(markdown, expected):
 
 
 def test_sentences_end_with_paragraphs_and_list_items_and_not_with_abbreviations():
-    page = words.count("One is short, e.g. this one. Two!\nGoes on\n\n- an item\n- another item\n\n## No sentence\n")
+    page = words.count(
+        "One is short, e.g. this one. Two!\nGoes on\n\n- an item\n- another item\n\n## No sentence\n"
+    )
     assert (page.sentences, page.words_in_sentences, page.words) == (5, 13, 15)
 
 
