@@ -181,8 +181,12 @@ def count(markdown: str, name: str = "") -> Page:
 
 def pages(root: Path) -> list[Page]:
     """Count every page."""
-    skipped = {"_build", "_templates", "generated", ".ipynb_checkpoints"}
-    paths = [path for path in sorted((root / "docs").rglob("*.md")) if not skipped & set(path.parts)]
+    skipped = {"_build", "_templates", "generated", ".jupyter_cache", "jupyter_execute"}
+    paths = [
+        path
+        for path in sorted((root / "docs").rglob("*.md"))
+        if not skipped & set(path.relative_to(root).parts)
+    ]
     paths = [root / "README.md", *paths, *sorted((root / "notebooks").glob("*.ipynb"))]
     return [count(markdown_of(path), path.relative_to(root).as_posix()) for path in paths if path.exists()]
 
