@@ -4,6 +4,7 @@ import importlib
 import logging
 import re
 import shutil
+import sys
 import tomllib
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -30,6 +31,9 @@ extensions = [
     "sphinx_design",
     "sphinx_reredirects",
 ]
+if (DOCS / "benchmark_pages.py").exists():  # writes the tables of the benchmarks from benchmarks/results
+    sys.path.insert(0, str(DOCS))
+    extensions.append("benchmark_pages")
 exclude_patterns = [
     "_build",
     "_static",

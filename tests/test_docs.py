@@ -289,6 +289,16 @@ def test_a_privacy_reviewer_is_told_of_every_mechanism_its_file_and_its_folder()
     }  # bases; one that protects nobody
 
 
+def test_pages_that_the_code_names_exist():
+    """Comments, docstrings and messages send readers to pages; no page may move without them."""
+    named = re.compile(r"\b(?:docs|notebooks)/[\w/-]+\.(?:md|ipynb)\b")
+    sources = [path for folder in ("bayesprivmrf", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    for path in [*sources, *ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / ".ci" / "run"]:
+        for page in named.findall(path.read_text(encoding="utf-8")):
+            made = page.startswith("docs/benchmarks/")  # by the build
+            assert made or (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"
+
+
 def issubclass_of_mechanism(held) -> bool:
     return isinstance(held, type) and issubclass(held, mechanisms.Mechanism)
 
