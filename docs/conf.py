@@ -3,7 +3,6 @@
 import importlib
 import logging
 import re
-import shutil
 import sys
 import tomllib
 from importlib.metadata import version as installed_version
@@ -151,11 +150,10 @@ def copy_notebooks(app):
     for path in set(target.glob("*.ipynb")) - {target / each.name for each in notebooks}:
         path.unlink()
     for path in notebooks:
-        copy = target / path.name
-        if (
-            not copy.exists() or copy.read_bytes() != path.read_bytes()
-        ):  # an equal copy keeps its age, for the cache
-            shutil.copyfile(path, copy)
+        # links lead from the folder of the notebooks to docs/, so that they work in the repository as well
+        text, copy = path.read_text(encoding="utf-8").replace("](../docs/", "](../"), target / path.name
+        if not copy.exists() or copy.read_text(encoding="utf-8") != text:  # an equal copy keeps its age
+            copy.write_text(text, encoding="utf-8")
 
 
 def remove_old_pages(app):

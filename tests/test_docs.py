@@ -39,6 +39,7 @@ GUIDES = [
     ROOT / "README.md",
     *sorted(path for path in DOCS.rglob("*.md") if not BUILT & set(path.relative_to(DOCS).parts)),
 ]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LONG = {"gallery.md"}  # some seconds each
 RUN_SHELL = {"command-line.md"}
 CODE, SHELL = {"python", "code-cell"}, {"shell", "bash", "console"}
@@ -210,8 +211,9 @@ def close_figures() -> None:
 def test_links_between_guides_lead_somewhere():
     """A page of a name is made by the build, and a tutorial is a notebook."""
     link = re.compile(r"\]\((?!https?:|#)(?P<target>[^)#\s]+)")
-    for path in [*GUIDES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "notebooks" / "README.md"]:
-        for found in link.finditer(path.read_text(encoding="utf-8")):
+    others = ("CONTRIBUTING.md", "CHANGELOG.md", "notebooks/README.md")
+    for path in [*GUIDES, *NOTEBOOKS, *map(ROOT.joinpath, others)]:
+        for found in link.finditer(text_of(path)):
             target = (path.parent / found["target"]).resolve()
             if target.suffix == ".ipynb" and target.parent == DOCS / "tutorials":
                 target = ROOT / "notebooks" / target.name
@@ -386,13 +388,18 @@ bpm.network.IsingNetwork.from_graph; q.table("a"); sequences.lengths(bpm.CGM().f
     assert {name for _, name in names_used(code)} == {"IsingNetwork", "table", "lengths", "CGM", "Adjacency"}
 
 
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+def cells_of(path: Path, kind: str) -> str:
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == kind)
+
+
+def text_of(path: Path) -> str:
+    return cells_of(path, "markdown") if path.suffix == ".ipynb" else path.read_text(encoding="utf-8")
 
 
 def code_of(path: Path) -> str:
     if path.suffix == ".ipynb":
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+        return cells_of(path, "code")
     return "\n".join(block.text for block in blocks(path) if block.kind in CODE)
 
 
