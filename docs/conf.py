@@ -178,10 +178,12 @@ def parse_as_text(parse=NumpyDocstring._parse):
 
 
 def settings_of(app, what, name, obj, options, signature, returns):
-    """Show the settings of a mechanism, whose constructor also names what it refuses by position."""
+    """Show the settings of a mechanism, whose constructor also takes what it refuses; hide private arguments."""
     if what == "class" and signature == "(*_, **settings)":
         found = signature_of(obj.__init__, bound_method=True)
         signature = stringify_signature(found, show_annotation=False, show_return_annotation=False)
+    elif what == "class" and signature:
+        signature = re.sub(r", _\w+(=[^,()]+)?", "", signature)
     return signature, returns
 
 
