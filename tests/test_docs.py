@@ -432,3 +432,40 @@ def test_names_beside_another_exist_and_are_not_listed():
     assert len({name for _, name in beside}) == len(beside)
     for module, name in beside:
         assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
+
+
+WITHOUT_EXAMPLE = {
+    "Adjacency",
+    "Gaussian",
+    "Laplace",
+    "LearnedIsing",
+    "LearnedMonomials",
+    "LearnedPairwise",
+    "LearnedPotentials",
+    "Ledger",
+    "Measurement",
+    "Mechanism",
+    "ModelSpecification",
+    "NaiveMLE",
+    "NetworkEstimate",
+    "NoiseLaw",
+    "NoisyStatistics",
+    "Posterior",
+    "Query",
+    "Released",
+    "ReleasedGraph",
+    "ReleasedParities",
+    "SelectMeasure",
+    "Solution",
+    "StatisticsMechanism",
+}  # classes whose page has no example yet; may only become fewer
+
+
+def test_the_page_of_a_class_shows_an_example():
+    classes = [(module, name, getattr(importlib.import_module(module), name)) for module, name in listed()]
+    lacking = {
+        name
+        for _, name, held in classes
+        if isinstance(held, type) and "\nExamples\n----" not in (inspect.getdoc(held) or "")
+    }
+    assert lacking <= WITHOUT_EXAMPLE
