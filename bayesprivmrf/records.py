@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bayesprivmrf.mechanisms.reading.recoding import recode
+from bayesprivmrf.mechanisms.reading.coded import recode
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.readers.text_files import read_table
 

@@ -26,7 +26,7 @@ from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.posterior.nuts.sampling import draw_posterior
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.model import declare

@@ -24,7 +24,7 @@ import numpy as np
 from scipy import sparse
 
 from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
-from bayesprivmrf.network.estimate_likelihood import likelihood
+from bayesprivmrf.network.beta_posterior import likelihood
 from bayesprivmrf.network.intervals import accepted_values, interval
 from bayesprivmrf.network.law_simulation import public_grid
 from bayesprivmrf.privacy import PerturbationConstants, perturbation_constants

@@ -32,7 +32,7 @@ from models import chain, erdos_renyi
 from rich.progress import track
 
 from bayesprivmrf.inference import CGM, NaiveMLE, cgm, uniform_solution
-from bayesprivmrf.inference.em_path import EMPath, Point
+from bayesprivmrf.inference.cgm import EMPath, Point
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace

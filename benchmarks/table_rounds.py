@@ -16,7 +16,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference.evidence import gather
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.records.table_moves import rounds_of
 from bayesprivmrf.model import declare

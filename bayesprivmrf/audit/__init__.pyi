@@ -1,6 +1,5 @@
 from .curves import PrivacyLoss, gaussian_epsilon, privacy_loss
-from .empirical import AuditResult, audit
-from .tables import audit_noise
+from .empirical import AuditResult, audit, audit_noise
 from .whole import audit_releases
 from .worst_case import Choices, StableAnswers, Sums, audit_draws, exact_cost
 

@@ -15,9 +15,8 @@ import warnings
 from collections.abc import Callable, Sequence
 
 from bayesprivmrf.cards import printable
-from bayesprivmrf.cli.methods import offers_loopy
+from bayesprivmrf.cli.methods import offers_loopy, settle
 from bayesprivmrf.cli.parser import command_parser as _parser
-from bayesprivmrf.cli.settle import settle
 from bayesprivmrf.errors import OWN_WARNINGS, BayesPrivMRFError, ModelTooLargeError
 
 __all__ = ["guarded", "main"]

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.cli.engines import build_engines, engine_of
+from bayesprivmrf.cli.mechanism import recoded_records, training_and_test
 from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark
-from bayesprivmrf.cli.records import recoded_records, training_and_test
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,

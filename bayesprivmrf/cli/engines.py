@@ -29,7 +29,7 @@ type EngineName = Literal["log-linear", "hyper-dirichlet"]
 ENGINES: tuple[EngineName, ...] = ("log-linear", "hyper-dirichlet")
 
 MARGINALS = tuple(
-    f"from bayesprivmrf.marginals.compiled import build; build({name!r})"
+    f"from bayesprivmrf.marginals.sweeps import build; build({name!r})"
     for name in ("tangent", "collect", "distribute")  # the slowest first
 )
 POSTERIORS = {
@@ -124,7 +124,7 @@ def mark_file(what: str) -> Path | None:
     import llvmlite.binding
     import numba
 
-    from bayesprivmrf.marginals import compiled
+    from bayesprivmrf.marginals import sweeps as compiled
 
     folder = compiled.collect.stats.cache_path
     if folder is None:

@@ -13,14 +13,13 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.cli.learned import told
-from bayesprivmrf.cli.mechanism import chosen_mechanism, require_listed
+from bayesprivmrf.cli.mechanism import chosen_mechanism, recoded_records, require_listed
 from bayesprivmrf.cli.output import NO_KERNEL, claim_file, json_text, promised, remark
-from bayesprivmrf.cli.records import recoded_records
 from bayesprivmrf.errors import PrivacyError, ReleaseFileError
 from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
-from bayesprivmrf.noise.laws import ENTRY_POINT_GROUP
+from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
 from bayesprivmrf.release.file import room_for
 
 

@@ -1,21 +1,227 @@
-"""Collective graphical models: expectation-maximisation over the latent true counts."""
+"""Collective graphical models: expectation-maximisation over the latent true counts.
+
+The path that EM takes from the distribution of largest entropy, and the rule that stops it.
+"""
 
 from __future__ import annotations
 
+import math
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+
+from bayesprivmrf.checks import at_least, one_of, positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.inference.criticism.discrepancy import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.criticism.verdict import verdict
-from bayesprivmrf.inference.em_path import EMPath, EMSettings
-from bayesprivmrf.inference.evidence import Evidence, Population, gather
+from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
+from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.model.consistency import minimum_norm_potentials
+from bayesprivmrf.inference.naive_mle import match_marginals
+from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.model.cliques import minimum_norm_potentials
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
+
+# The path has ended when as many steps again would move no count by more than this share of its way so far
+_SETTLED = 1e-3
+
+# Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by
+_SLACK = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EMSettings:
+    """How EM steps are taken and when the path is left; `bayesprivmrf.inference.CGM` says what each one means."""
+
+    steps: float = 100_000
+    stopping: str = "balance"
+    acceleration: float = 1.5
+    e_step: str = "dual"
+    damping: float | None = None
+    nlbp_iterations: int = 100
+    is_smoothed: bool = True
+    inference: Inference = "exact"
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.steps, 1, finite=False)
+        one_of("stopping", self.stopping, ("balance", "discrepancy", "none"))
+        if self.stopping == "discrepancy":
+            warnings.warn(
+                "`stopping='discrepancy'` stops too early where there is much signal and goes with the next "
+                "version; use 'balance', the default.",
+                DeprecationWarning,
+                stacklevel=3,
+            )
+        at_least("acceleration", self.acceleration, 1)
+        one_of("e_step", self.e_step, ("dual", "nlbp"))
+        if self.damping is not None and not positive_finite("damping", self.damping) <= 1:
+            raise ArgumentError(f"`damping` must be above 0 and at most 1, or None, got {self.damping}.")
+        whole_number("nlbp_iterations", self.nlbp_iterations, 1)
+        truth("is_smoothed", self.is_smoothed)
+        require_inference(self.inference)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A point of the path: θ, μ(θ), the discrepancy D, and the EM steps taken."""
+
+    potentials: FloatArray
+    marginals: FloatArray
+    discrepancy: float
+    taken: float
+
+
+class EMPath:
+    """The path of EM for some settings and evidence; `run` follows it and leaves `point` where it stopped.
+
+    Attributes
+    ----------
+    point
+        The present point of the path.
+    blocks, evaluations, unconverged
+        Blocks of EM steps taken, marginal inferences used, E-steps that hit their iteration limit.
+    """
+
+    def __init__(self, settings: EMSettings, evidence: Evidence) -> None:
+        self.settings = settings
+        self.evidence = evidence
+        self.engine = evidence.engine(settings.inference)
+        self.basis = shared_basis(evidence.specification)
+        # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
+        self.acceleration = settings.acceleration if self.basis is None else 1.0
+        self.slack = _SLACK if self.acceleration > 1 else 0.0
+        self.measure = Discrepancy.of(evidence, self.engine)
+        noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
+        self.smallest = min(noisy, default=0.0)
+        potentials = np.where(evidence.supported_cells, 0.0, -np.inf)
+        potentials, self.is_feasible = honoured(evidence, self.engine, potentials)
+        self.start = self.point = self.steepest = self._point(
+            potentials, self.engine.marginals(potentials)[1], 0.0
+        )
+        self.steepest_slope = 0.0
+        self.tilt: FloatArray | None = None
+        self.blocks, self.evaluations, self.unconverged = 0, 1, 0
+
+    def run(self) -> Status:
+        """Take blocks of EM steps until the rule stops the path, nothing moves, or the steps run out."""
+        settings = self.settings
+        if not self.is_feasible:
+            return Status.DIVERGED
+        if self.evidence.is_exact.any() and not self.measure.noisy_counts.size:
+            return Status.CONVERGED
+        if settings.stopping != "none" and self.point.discrepancy <= 1:
+            return Status.STOPPED_EARLY
+        while self.point.taken < settings.steps:
+            ahead = max(1.0, (self.acceleration - 1) * self.point.taken)
+            ahead = min(ahead, settings.steps - self.point.taken)
+            step = self._advance(ahead)
+            following = self._follow(step, ahead)
+            if not math.isfinite(following.discrepancy):
+                return Status.DIVERGED
+            if settings.stopping == "balance" and self._pays_no_more(following):
+                return Status.STOPPED_EARLY
+            self.blocks += 1
+            before, self.point = self.point, following
+            if settings.stopping == "discrepancy" and self.point.discrepancy <= 1:
+                return Status.STOPPED_EARLY
+            if step.converged and self._has_settled(before, ahead):
+                if self.slack == 0:
+                    return Status.CONVERGED
+                self.slack = 0.0  # no count moved, but perhaps only within the slack: ask again without
+        return Status.ITERATION_LIMIT
+
+    def _pays_no_more(self, following: Point) -> bool:
+        """Whether to stay where the path is (D at most 1), or to go back to where it fell fastest (D above 1)."""
+        here = self.point
+        if here.taken == 0:
+            return False
+        if here.discrepancy <= 1:
+            return balance(following.discrepancy, following.taken) >= balance(here.discrepancy, here.taken)
+        steepness = slope(here.discrepancy, here.taken, following.discrepancy, following.taken)
+        if steepness >= self.steepest_slope:
+            self.steepest, self.steepest_slope = following, steepness
+        elif steepness < min(0.5 * self.steepest_slope, EXPONENT) and following.discrepancy > 1:
+            self.point = self.steepest
+            return True
+        return False
+
+    def _has_settled(self, before: Point, ahead: float) -> bool:
+        moved = np.abs(self.point.marginals - before.marginals).max(initial=0.0)
+        way = np.abs(self.point.marginals - self.start.marginals).max(initial=0.0)
+        return bool(moved * self.point.taken / ahead <= _SETTLED * way)
+
+    def _advance(self, ahead: float) -> EStep:
+        """One E-step worth `ahead` EM steps from where the path is."""
+        settings, evidence, here = self.settings, self.evidence, self.point
+        if settings.e_step == "dual":
+            expected = evidence.total * evidence.gathered(here.marginals)
+            residual = np.abs(evidence.noisy_counts - expected)[evidence.possible]
+            size = max(float(residual.mean()), self.smallest) if residual.size else 0.0
+            step = dual_e_step(
+                evidence,
+                self.engine,
+                here.potentials,
+                steps=ahead,
+                start=None if self.tilt is None else self.tilt * ahead,
+                slack=self.slack * size,
+            )
+            self.tilt = step.tilt / ahead
+        else:
+            step = nonlinear_belief_propagation(
+                evidence,
+                self.engine,
+                here.potentials,
+                damping=settings.damping,
+                is_smoothed=settings.is_smoothed,
+                iterations=settings.nlbp_iterations,
+                start=here.marginals,
+            )
+        self.evaluations += step.evaluations
+        self.unconverged += not step.converged
+        return step
+
+    def _shared_potentials(self) -> FloatArray:
+        """Some β with B β the potentials where the path is, or near where cells are impossible."""
+        return self._left_inverse @ np.where(self.evidence.supported_cells, self.point.potentials, 0.0)
+
+    @cached_property
+    def _left_inverse(self) -> FloatArray:
+        assert self.basis is not None
+        return np.linalg.pinv(self.basis.toarray())
+
+    def _follow(self, step: EStep, ahead: float) -> Point:
+        """The M-step: θ + A'g in closed form, or by maximum likelihood as published, or with ties B'n = N B'μ(Bβ)."""
+        if self.settings.e_step == "dual" and self.basis is None:
+            potentials, marginals = step.potentials, step.marginals
+        else:
+            potentials, _, stats = match_marginals(
+                self.evidence.specification.cardinalities,
+                self.evidence.specification.scopes,
+                step.marginals,
+                possible=self.evidence.supported,
+                inference=self.settings.inference,
+                start=self.point.potentials if self.basis is None else self._shared_potentials(),
+                basis=self.basis,
+            )
+            marginals = self.engine.marginals(potentials)[1]
+            self.evaluations += int(stats["evaluations"]) + 1
+        return self._point(potentials, marginals, self.point.taken + ahead)
+
+    def _point(self, potentials: FloatArray, marginals: FloatArray, taken: float) -> Point:
+        return Point(
+            potentials=potentials,
+            marginals=marginals,
+            discrepancy=self.measure(marginals, potentials),
+            taken=taken,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,8 @@
 
 Every `interval` method of the library returns the result of `interval_frame`. Remarks are columns, not attributes of
 the frame, so that files and merged tables keep them.
+
+How the fit of an estimator ended.
 """
 
 from __future__ import annotations
@@ -13,12 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.inference.status import Status
-
 if TYPE_CHECKING:
     import pandas as pd
 
     from bayesprivmrf.model import Domain
+
+
+class Status(enum.StrEnum):
+    """How an estimator ended. Not converging is data, not an exception."""
+
+    CONVERGED = "converged"
+    """The optimality condition holds to the stated tolerance."""
+    ITERATION_LIMIT = "iteration limit"
+    """The iterations ran out first."""
+    STOPPED_EARLY = "stopped early"
+    """The stopping rule ended the path on purpose: the estimate is regularised by it."""
+    DIVERGED = "diverged"
+    """The objective has no finite optimum along the path taken, or became not a number."""
+    NOT_TRUSTED = "not trusted"
+    """A check of the answer failed, for example loopy belief propagation that did not settle."""
+    APPROXIMATE = "approximate"
+    """Ended well, on approximate marginals or an approximate likelihood."""
 
 
 # Note of a row without remarks

@@ -20,7 +20,7 @@ import numpy as np
 
 from bayesprivmrf.inference.criticism.agreement import clean
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.model.consistency import consistent_projection
+from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.least_squares import least_squares
-from bayesprivmrf.model.consistency import consistent_projection
+from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.tables import FloatArray
 
 # ways in which noisy tables become probabilities, by the names that settings take

@@ -12,8 +12,7 @@ import numpy as np
 from bayesprivmrf.cards import SIMULATED, Card, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
-from bayesprivmrf.inference.interval_frame import Mark, interval_frame
-from bayesprivmrf.inference.status import Status
+from bayesprivmrf.inference.interval_frame import Mark, Status, interval_frame
 from bayesprivmrf.marginals import (
     MarginalEngine,
     clamped,
@@ -21,7 +20,7 @@ from bayesprivmrf.marginals import (
     marginal_of,
     sample,
 )
-from bayesprivmrf.marginals.brute_force import ImpossibleError
+from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.conditions import coded_states, conditions, given_error, share_given
 from bayesprivmrf.model.domain import Label, Variable

@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference.given_releases import JointMeasurements
-from bayesprivmrf.inference.joint_model import joint_specification
+from bayesprivmrf.inference.given_releases import JointMeasurements, joint_specification
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery

@@ -17,8 +17,7 @@ import numpy as np
 from bayesprivmrf.checks import at_least, bare_array, generator, one_of, truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals import sampling
-from bayesprivmrf.marginals.arrays import array_engine
-from bayesprivmrf.marginals.brute_force import BruteForceEngine, joint_forecast
+from bayesprivmrf.marginals.arrays import BruteForceEngine, array_engine, joint_forecast
 from bayesprivmrf.marginals.forecast import (
     MEMORY_LIMIT,
     Forecast,

@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.compiled_cache import announce_compiling
-from bayesprivmrf.marginals import compiled, kernels
-from bayesprivmrf.marginals.brute_force import impossible
-from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals import kernels
+from bayesprivmrf.marginals import sweeps as compiled
+from bayesprivmrf.marginals.arrays import impossible
 from bayesprivmrf.marginals.layout import MarginalEngine
 from bayesprivmrf.marginals.lowering import Program, lower
+from bayesprivmrf.marginals.ordering import BucketTree
 from bayesprivmrf.marginals.planning import Step
 from bayesprivmrf.model.tables import FloatArray
 

@@ -7,10 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals.buckets import BucketTree
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.lowering import memory_of_steps
-from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.marginals.ordering import BucketTree, elimination_order
 from bayesprivmrf.marginals.planning import Step, plan_steps
 
 #: Bytes that inference may take unless another limit is given: half the memory of a small laptop.

@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.marginals.columns import (
+from bayesprivmrf.marginals.log_products import (
     CELLS,
     COUNT,
     HEADER,
@@ -37,8 +37,9 @@ from bayesprivmrf.marginals.columns import (
     ROWS,
     SHARED,
     STATES,
+    log_product,
+    log_product_spread,
 )
-from bayesprivmrf.marginals.log_products import log_product, log_product_spread
 from bayesprivmrf.marginals.products import (
     OPTIONS,
     adjoint_left,

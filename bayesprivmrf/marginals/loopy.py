@@ -10,7 +10,7 @@ import numpy as np
 
 from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.marginals import sweeps
-from bayesprivmrf.marginals.brute_force import impossible
+from bayesprivmrf.marginals.arrays import impossible
 from bayesprivmrf.marginals.forecast import Forecast
 from bayesprivmrf.marginals.junction import DisjointSets
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine

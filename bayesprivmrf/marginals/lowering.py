@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals import columns
-from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals import log_products as columns
+from bayesprivmrf.marginals.ordering import BucketTree
 from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
 #: Cells that the 32-bit row maps can point to.

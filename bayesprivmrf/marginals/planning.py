@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bayesprivmrf.marginals.buckets import BucketTree
+from bayesprivmrf.marginals.ordering import BucketTree
 
 # Rough nanoseconds, from timings of both kinds of step. On the models of benchmarks/models.py the choice is within
 # 15 % of the better of all-cells and all-products, and beats both where kinds mix.

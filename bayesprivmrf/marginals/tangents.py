@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from numba import njit
 
-from bayesprivmrf.marginals.columns import (
+from bayesprivmrf.marginals.kernels import LOGARITHMIC, clear, divide
+from bayesprivmrf.marginals.log_products import (
     CELLS,
     COUNT,
     HEADER,
@@ -33,9 +34,8 @@ from bayesprivmrf.marginals.columns import (
     ROWS,
     SHARED,
     STATES,
+    log_product_tangent,
 )
-from bayesprivmrf.marginals.kernels import LOGARITHMIC, clear, divide
-from bayesprivmrf.marginals.log_products import log_product_tangent
 from bayesprivmrf.marginals.products import (
     OPTIONS,
     adjoint_left,

@@ -15,7 +15,7 @@ from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegressio
 from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
 from bayesprivmrf.mechanisms.parity_queries import ParityQueries
 from bayesprivmrf.mechanisms.reading.coded import record_codes
-from bayesprivmrf.mechanisms.reading.events import transition_rows, wide_sequences
+from bayesprivmrf.mechanisms.reading.persons import transition_rows, wide_sequences
 from bayesprivmrf.mechanisms.registry import available_mechanisms
 from bayesprivmrf.mechanisms.select_measure import SelectMeasure
 from bayesprivmrf.mechanisms.stable_structure import StableStructure

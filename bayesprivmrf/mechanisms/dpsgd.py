@@ -21,7 +21,7 @@ from bayesprivmrf.learning.gradient_ascent import (
     cells_of,
     drawn_noises,
 )
-from bayesprivmrf.learning.models.noise_alone import Told
+from bayesprivmrf.learning.models.advice import Told
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Stamp

@@ -25,7 +25,7 @@ from bayesprivmrf.learning.frank_wolfe import (
     Target,
     singles_plan,
 )
-from bayesprivmrf.learning.models.noise_alone import Told
+from bayesprivmrf.learning.models.advice import Told
 from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws

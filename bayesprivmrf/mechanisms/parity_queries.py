@@ -67,7 +67,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         t, from 1 to p.
     method
         ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
-        (`bayesprivmrf.privacy.parities`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
+        (`bayesprivmrf.privacy.largest_sum`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
         distribution over all 2^p records, corrected where it is most wrong; better where noise would drown that
         many sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
     rounds

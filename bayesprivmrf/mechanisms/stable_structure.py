@@ -14,8 +14,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_to_choose, stable_graph
 from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
-from bayesprivmrf.learning.structure.spanning_tree import stable_tree
-from bayesprivmrf.learning.structure.stability import largest_distance, release_threshold
+from bayesprivmrf.learning.structure.spanning_tree import largest_distance, release_threshold, stable_tree
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -79,7 +78,7 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The graph is let out as it is if a noisy distance says that no few records could change it.
-    `bayesprivmrf.learning.structure.stability` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
+    `bayesprivmrf.learning.structure.spanning_tree` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
     `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances. Declared cliques are not
     used.
 

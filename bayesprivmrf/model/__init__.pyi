@@ -1,5 +1,5 @@
 from .chain import markov_chain
-from .consistency import consistent_projection, minimum_norm_potentials
+from .cliques import consistent_projection, minimum_norm_potentials
 from .domain import Domain
 from .effects import Effects, contrasts
 from .monomials import Monomials

@@ -1,14 +1,38 @@
-"""Cliques and groups of tied scopes as they are declared, checked; and the maximal cliques."""
+r"""Cliques and groups of tied scopes as they are declared, checked; and the maximal cliques.
+
+Tables that agree on their shared margins, and potentials in their gauge of smallest norm.
+
+Both are one orthogonal projection. Write each table as a sum of its ANOVA effects,
+
+.. math:: t_C = \sum_{S ⊆ C} e_C^S, \qquad
+          e_C^S(x_S) = \sum_{T ⊆ S} (-1)^{|S| - |T|} \bar t_C(x_T),
+
+with :math:`\bar t_C(x_T)` the mean of the table over the other axes. The effects of one table are orthogonal,
+and tables agree on every shared margin exactly when :math:`K_{C∖S}\, e_C^S` (the effect of the *sum* over
+``C \ S``, which has :math:`K_{C∖S}` cells) is the same :math:`m_S` for every clique C that contains S. The
+weighted least-squares projection minimises
+:math:`\sum_C w_C K_{C∖S} \lVert e_C^S - m_S / K_{C∖S} \rVert^2` for each shared S apart, so
+
+.. math:: m_S = \sum_C w_C e_C^S \Big/ \sum_C w_C / K_{C∖S}.
+
+Adding potentials that cancel for every x changes no probability; those are exactly the vectors orthogonal to
+all consistent tables. The projection with unit weights therefore returns the potentials of smallest norm with
+the same distribution.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
+
+import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, label_key, listed
-from bayesprivmrf.model.tables import Clique
+from bayesprivmrf.model.tables import Clique, FloatArray, expand, project
 
 
 def checked_clique(domain: Domain, clique: Any, what: str = "a clique") -> Clique:
@@ -109,3 +133,123 @@ def refuse_other_states(domain: Domain, first: Clique, other: Clique, what: str)
             f"{what} must have the same states in the same order, axis by axis as written, but {first!r} and "
             f"{other!r} do not; declare the states alike, or leave one scope out."
         )
+
+
+# Most alternations of the projection with structural zeros; arbitrary: the distribution is the same after any
+# number
+_ALTERNATIONS = 500
+# Nats by which potentials may still change at the last one
+_SETTLED = 1e-10
+
+
+def consistent_projection(
+    cardinalities: Sequence[int],
+    scopes: Sequence[tuple[int, ...]],
+    flat: FloatArray,
+    *,
+    weights: Sequence[float] | None = None,
+    total: float | None = None,
+) -> FloatArray:
+    """Nearest tables (weighted least squares) that agree on every shared margin.
+
+    Parameters
+    ----------
+    cardinalities
+        Number of states of each variable.
+    scopes
+        Variable positions of each table, in its axis order; nested scopes are allowed, repeated ones too.
+    flat
+        All cells, table after table in C order, shape (size,).
+    weights
+        Precision of each table's cells, positive, shape (tables,); equal by default.
+    total
+        The sum that every table shall have; by default the weighted least-squares one.
+
+    Returns
+    -------
+    ndarray
+        Shape (size,). Cells may be negative.
+    """
+    tables = split_tables(cardinalities, scopes, flat)
+    precision = [1.0] * len(tables) if weights is None else list(weights)
+    corrections = [np.zeros(table.shape) for table in tables]
+    for subset, holders in _shared_subsets(scopes, force_empty=total is not None).items():
+        cells = math.prod(cardinalities[v] for v in subset)
+        others = [tables[c].size / cells for c in holders]
+        effects = [_effect(tables[c], scopes[c], subset) for c in holders]
+        weighted = sum(precision[c] * effect for c, effect in zip(holders, effects, strict=True))
+        scale = sum(precision[c] / k for c, k in zip(holders, others, strict=True))
+        margin = weighted / scale
+        if not subset and total is not None:
+            margin = np.asarray(float(total))
+        for c, k, effect in zip(holders, others, effects, strict=True):
+            corrections[c] += expand(margin / k - effect, subset, scopes[c])
+    if not tables:
+        return np.zeros(0)
+    return np.concatenate(
+        [(t + correction).ravel() for t, correction in zip(tables, corrections, strict=True)]
+    )
+
+
+def minimum_norm_potentials(
+    cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], potentials: FloatArray
+) -> FloatArray:
+    """Potentials of smallest norm with exactly the same distribution; minus infinity stays.
+
+    What stands in for minus infinity is free, so with structural zeros the projection alternates with setting
+    it to zero, which leads to the smallest norm of the finite potentials.
+    """
+    finite = np.isfinite(potentials)
+    current = consistent_projection(cardinalities, scopes, np.where(finite, potentials, 0.0))
+    if not finite.all():
+        for _ in range(_ALTERNATIONS):
+            following = consistent_projection(cardinalities, scopes, np.where(finite, current, 0.0))
+            settled = np.abs(following - current)[finite].max(initial=0.0) < _SETTLED
+            current = following
+            if settled:
+                break
+    return np.where(finite, current, -np.inf)
+
+
+def split_tables(
+    cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], flat: FloatArray
+) -> list[FloatArray]:
+    """Tables (float copies) of a flat view."""
+    tables, start = [], 0
+    for scope in scopes:
+        shape = tuple(cardinalities[v] for v in scope)
+        stop = start + math.prod(shape)
+        tables.append(np.array(flat[start:stop], dtype=float).reshape(shape))
+        start = stop
+    return tables
+
+
+def _shared_subsets(
+    scopes: Sequence[tuple[int, ...]], *, force_empty: bool
+) -> dict[tuple[int, ...], list[int]]:
+    """Every set of variables held by two or more scopes, with its holders."""
+    counts: dict[int, list[int]] = {}
+    for position, scope in enumerate(scopes):
+        for variable in scope:
+            counts.setdefault(variable, []).append(position)
+    shared = {variable for variable, holders in counts.items() if len(holders) > 1}
+    holders: dict[tuple[int, ...], list[int]] = {}
+    for position, scope in enumerate(scopes):
+        common = sorted(shared.intersection(scope))
+        for size in range(len(common) + 1):
+            for subset in combinations(common, size):
+                holders.setdefault(subset, []).append(position)
+    return {
+        subset: held
+        for subset, held in holders.items()
+        if len(held) > 1 or (force_empty and not subset and held)
+    }
+
+
+def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) -> FloatArray:
+    """ANOVA effect of `subset` in a table, axes in the order of `subset`."""
+    margin = project(table, scope, subset)
+    effect = margin / (table.size // margin.size)
+    for axis in range(len(subset)):
+        effect = effect - effect.sum(axis=axis, keepdims=True) / effect.shape[axis]
+    return effect

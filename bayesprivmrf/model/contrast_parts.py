@@ -14,7 +14,7 @@ than its states splits that basis, :math:`Q_v = [Q_v^1 \mid Q_v^2 \mid \dots]`, 
   holds what is constant within its areas and sums to zero within those of the level before: differences between
   tracts, then between the block groups of a tract. Main effects are split as well.
 
-Parts that are kept have a prior scale of their own (`bayesprivmrf.inference.noise_aware.effects_prior`), so that how
+Parts that are kept have a prior scale of their own (`bayesprivmrf.inference.noise_aware.objective`), so that how
 much areas of a level differ is learned level by level. Parts that are left out restrict the model:
 :math:`θ = Bβ` with fewer coordinates.
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -39,9 +39,6 @@ from bayesprivmrf.model.domain import Domain, Label, Variable, listed
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import FloatArray
-
-if TYPE_CHECKING:
-    from bayesprivmrf.model.specification import ModelSpecification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,15 +191,24 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
     return codes
 
 
-def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
+def parts_of(
+    domain: Domain,
+    variable: int,
+    *,
+    waves: Variable | None,
+    levels: Sequence[Level],
+    ordinal: Sequence[Scores],
+) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Return the parts of a variable's contrasts in its main effect and in its interactions.
 
     Parameters
     ----------
-    model
-        The model.
+    domain
+        Variables and states of the model.
     variable
         Position of the variable.
+    waves, levels, ordinal
+        The fields of a `ModelSpecification`.
 
     Returns
     -------
@@ -210,15 +216,16 @@ def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatA
         A part's name and its orthonormal basis in Helmert's coordinates, shape (K - 1, d); "" where there is one part
         and nothing to tell apart.
     """
-    name, count = model.domain.variables[variable], model.cardinalities[variable]
+    name = domain.variables[variable]
+    count = len(domain.states_of(name))
     whole = {"": np.eye(count - 1)}
-    if name == model.waves:
+    if name == waves:
         return {"waves": np.eye(count - 1)}, {}
-    levels = [level for level in model.levels if level.variable == name]
-    if levels:
-        parts = _nested(model.domain, levels)
+    own = [level for level in levels if level.variable == name]
+    if own:
+        parts = _nested(domain, own)
         return parts, parts
-    scores = next((one for one in model.ordinal if one.variable == name), None)
+    scores = next((one for one in ordinal if one.variable == name), None)
     if scores is None or count < 2:
         return whole, whole
     values = np.array(scores.values) - scores.values[0]

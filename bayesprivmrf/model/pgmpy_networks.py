@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.errors import DeclarationWarning, ModelError
-from bayesprivmrf.model.consistency import minimum_norm_potentials
+from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.contrast_parts import checked_levels, checked_scores
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed
 from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped

@@ -232,7 +232,8 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
     effects = full if tied is None else tied
-    parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
+    told = {"waves": model.waves, "levels": model.levels, "ordinal": model.ordinal}
+    parts = [parts_of(model.domain, v, **told) for v in range(len(model.cardinalities))]
     blocks, kinds, ends = [], [], [0]
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
         held = [parts[v][len(subset) > 1] for v in subset]

@@ -13,8 +13,7 @@ from scipy import sparse
 
 from bayesprivmrf.checks import finite_pair, probability
 from bayesprivmrf.errors import ArgumentError, PrivacyError
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
-from bayesprivmrf.inference.status import Status
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus, Status, interval_frame
 from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
 from bayesprivmrf.network.ising import ExternalField, IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator

@@ -1,4 +1,4 @@
-from .laws import (
+from .continuous import (
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,

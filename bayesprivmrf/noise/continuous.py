@@ -1,17 +1,202 @@
-"""Noise of real numbers: for tables that others published; no mechanism draws it."""
+r"""Noise of real numbers: for tables that others published; no mechanism draws it.
+
+The noise laws of the library, and how a file's law is found again.
+
+Counts that are known only to lie between two bounds: withheld below a threshold, or bounded by a constraint.
+
+An agency adds noise e to a count n and publishes "<10" where n + e is below 10. All that is known is that
+:math:`l \le n + e \le u` with whole numbers l and u, so that the likelihood is the probability
+
+.. math:: P(l \le n + e \le u) = \sum_{k = l}^{u} P(e = k - n).
+
+Without noise it is 1 for n between l and u, and 0 elsewhere: an inequality on the count. With the midpoint
+:math:`y = (l + u)/2` as the value and the half-width :math:`h = (u - l)/2`, it depends on the residual y - n alone,
+as every noise law's density does. It is 2h + 1 times the probability of y under n + e + U with U uniform on the whole
+numbers (or halves) from -h to h, so that this sum is the law that the class describes. **The midpoint is no unbiased
+estimate of the count**: the interval does not move with it, and where most withheld counts are 0, the midpoint is too
+high for most of them. So no estimator may weigh it by its variance, and none takes a number of records from it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self, final
+from importlib.metadata import entry_points
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import generator, number_array, positive_finite, whole_number
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import Kernel, ScaledLaw, shape
+from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, ScaledLaw, shape
+from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
+from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
+from bayesprivmrf.noise.discrete import NoNoise as NoNoise
+
+# Standard deviations of the noise beyond which terms of the sum are nothing beside the largest.
+_FAR = 60.0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Within(NoiseLaw):
+    """Law of a count that is known only to lie between two bounds, the value being their midpoint.
+
+    `LatentCounts` reads it. Other estimators refuse it, as the midpoint estimates nothing.
+
+    Parameters
+    ----------
+    half_width
+        Half the distance of the bounds, records: 4.5 for a count of 0 to 9. Twice it is a whole number.
+    base
+        The law of the noise that the count had before it was compared with the bounds: a law of whole numbers; or
+        its name, with `base_scale`. By default none.
+    base_scale
+        The scale of that law, records.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesprivmrf.privacy import DiscreteLaplace
+    >>> value, law = Within.between(0, 9, DiscreteLaplace(2.0))
+    >>> value, law.half_width
+    (4.5, 4.5)
+    >>> np.exp(law.log_density(value - np.array([3, 40]))).round(6).tolist()  # of counts 3 and 40
+    [0.896963, 0.0]
+    """
+
+    half_width: float
+    base: Any = "none"
+    base_scale: float = 0.0
+
+    name: ClassVar[str] = "within"
+    kernel: ClassVar[Kernel | None] = "within"
+
+    def __post_init__(self) -> None:
+        half = positive_finite("half_width", self.half_width, "a count that is known is NoNoise()")
+        if 2 * half != round(2 * half):
+            raise ArgumentError(
+                f"`half_width` must be half a whole number, got {half!r}; counts are whole, so give whole bounds to "
+                "Within.between(lower, upper)."
+            )
+        object.__setattr__(self, "half_width", half)
+        if isinstance(self.base, NoiseLaw):
+            object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
+            object.__setattr__(self, "base", self.base.name)
+        kind = REGISTRY.get(self.base) if isinstance(self.base, str) else None
+        if kind is None or not kind.is_discrete or kind.kernel not in ("absolute", "square"):
+            raise ArgumentError(
+                "`base` of counts within bounds must be one of the library's laws of whole numbers, such as "
+                "DiscreteLaplace(2.0), or left out where no noise was added."
+            )
+        object.__setattr__(self, "base_scale", self.base_law.scale)
+
+    @classmethod
+    def between(
+        cls, lower: float, upper: float, noise: NoiseLaw | None = None
+    ) -> tuple[float, Self | NoiseLaw]:
+        """Return the value and the law of a count that is known to lie between two whole bounds, both included.
+
+        Equal bounds without noise are an exact number.
+
+        Raises
+        ------
+        ArgumentError
+            The bounds are no whole numbers, or the first is above the second.
+        """
+        if isinstance(lower, bool | np.bool_) or isinstance(upper, bool | np.bool_):
+            raise ArgumentError("`lower` and `upper` must be whole numbers, got a truth value; write 0 or 1.")
+        bounds = np.asarray(number_array("the bounds", [lower, upper]), float)
+        if not np.isfinite(bounds).all() or (bounds != np.rint(bounds)).any() or bounds[0] > bounds[1]:
+            raise ArgumentError(
+                "`lower` and `upper` must be whole numbers, the first at most the second; for '<10' they are 0 "
+                "and 9, and a count has no finite upper bound but the number of records."
+            )
+        before = NoNoise() if noise is None else noise
+        if bounds[0] == bounds[1]:
+            return float(bounds[0]), before
+        return float(bounds.mean()), cls(float(bounds[1] - bounds[0]) / 2, before)
+
+    @property
+    def base_law(self) -> NoiseLaw:
+        """The law of the noise before the bounds."""
+        kind: Any = REGISTRY[self.base]
+        return kind(self.base_scale)
+
+    @property
+    def scale(self) -> float:  # type: ignore[override]
+        """Scale of the noise before the bounds, records; 0 without noise."""
+        return self.base_scale
+
+    @property
+    def hides(self) -> bool:
+        """Whether noise protects what the bounds tell."""
+        return self.base_law.hides
+
+    @property
+    def variance(self) -> float:
+        r"""Variance of e + U: that of the noise plus :math:`h(h+1)/3`, records squared."""
+        return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
+
+    @property
+    def mean_absolute(self) -> float:
+        """Mean absolute value of e + U, records."""
+        reach = math.ceil(_FAR * self.base_law.standard_deviation)
+        noise = np.arange(-reach, reach + 1)
+        return float(np.exp(self.base_law.log_density(noise)) @ self._mean_distance(noise))
+
+    def _mean_distance(self, noise: np.ndarray) -> np.ndarray:
+        """Return the mean of |e + U| for given e: |e| far out, else two arithmetic series, above zero and below."""
+        total = np.zeros(noise.shape)
+        for end in (noise + self.half_width, self.half_width - noise):  # the farthest above, and below
+            count = np.ceil(np.maximum(end, 0.0))
+            total += count * end - count * (count - 1) / 2
+        return np.where(np.abs(noise) >= self.half_width, np.abs(noise), total / (2 * self.half_width + 1))
+
+    def log_density(self, residual: ArrayLike) -> np.ndarray:
+        """Return the log probability that count and noise lie within bounds, nats; residual = midpoint - count."""
+        return self._summed(residual, lambda terms, _: float(np.logaddexp.reduce(terms)), -np.inf)
+
+    def score(self, residual: ArrayLike) -> np.ndarray:
+        """Return the mean score of the noise, given that count and noise lie within the bounds."""
+
+        def mean(terms: np.ndarray, noise: np.ndarray) -> float:
+            if not np.isfinite(terms).any():
+                return math.copysign(math.inf, noise[0])
+            weights = np.exp(terms - terms.max())
+            scores = np.where(weights > 0, self.base_law.score(noise), 0.0)
+            return float(weights @ scores / weights.sum())
+
+        return self._summed(residual, mean, math.nan)
+
+    def _summed(
+        self, residual: ArrayLike, of: Callable[[np.ndarray, np.ndarray], float], nothing: float
+    ) -> np.ndarray:
+        """Apply a function to the log probabilities of the noise that leads within the bounds, and that noise."""
+        given, law = number_array("residual", residual, float), self.base_law
+        reach = math.ceil(_FAR * law.standard_deviation)
+        different, places = np.unique(given, return_inverse=True)
+        values = np.full(different.size, nothing)
+        for place, one in enumerate(different):
+            # the noise that leads from the count to within the bounds, without negligible terms
+            low, high = math.ceil(one - self.half_width), math.floor(one + self.half_width)
+            near = min(max(0, low), high)
+            noise = np.arange(max(low, near - reach), min(high, near + reach) + 1)
+            if noise.size:
+                values[place] = of(law.log_density(noise), noise)
+        return values[places].reshape(given.shape)
+
+    def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+        """Draw e + U."""
+        rng = generator(rng)
+        return (
+            self.base_law.draw(size, rng)
+            + rng.integers(round(2 * self.half_width) + 1, size=shape(size))
+            - self.half_width
+        )
 
 
 @final
@@ -101,3 +286,52 @@ class Gaussian(ScaledLaw):
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
         """Draw float64 numbers."""
         return generator(rng).normal(0.0, self.scale, shape(size))
+
+
+# imported for `REGISTRY`, which each distribution enters where it is defined
+
+# Group of entry points under which packages list their noise laws
+ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
+
+
+def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
+    """Return the noise law that `NoiseLaw.as_dict` described.
+
+    Raises
+    ------
+    ArgumentError
+        No law of that name was defined or installed, or a field has a value that the law refuses.
+
+    Examples
+    --------
+    >>> noise_from_dict({"name": "laplace", "scale": 2.0})
+    Laplace(scale=2.0)
+    """
+    if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
+        raise ArgumentError(f"`values` must map `name` and a law's fields, got a {type(values).__name__}.")
+    settings = dict(values)
+    name = settings.pop("name")
+    law = named_law(name)
+    try:
+        return law(**settings)
+    except TypeError as error:
+        raise ArgumentError(f"`values` must hold the fields of the noise law {name!r}: {error}.") from None
+
+
+def named_law(name: str) -> type[NoiseLaw]:
+    """Return the class of the noise law that files call by a name.
+
+    Raises
+    ------
+    ArgumentError
+        No law of that name was defined or installed.
+    """
+    if name not in REGISTRY:
+        for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
+            point.load()
+    if name not in REGISTRY:
+        raise ArgumentError(
+            f"`name` must be a known noise law ({', '.join(REGISTRY)}), got {name!r}; import or install the "
+            "package that defines it, whose entry point must have this name, or update this one."
+        )
+    return REGISTRY[name]

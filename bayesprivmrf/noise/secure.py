@@ -12,7 +12,7 @@ from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refuse_law
-from bayesprivmrf.noise.laws import noise_from_dict
+from bayesprivmrf.noise.continuous import noise_from_dict
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
 
 # Log of a probability below 1e-13.

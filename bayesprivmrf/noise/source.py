@@ -2,6 +2,8 @@
 
 `SimulatedNoise` is here, for simulations on the public side; the secure source is
 `bayesprivmrf.noise.secure.SecureNoise`.
+
+Private choices: the exponential mechanism, as the largest of scores with Gumbel noise.
 """
 
 from __future__ import annotations
@@ -13,8 +15,139 @@ import numpy as np
 
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, refuse_law
-from bayesprivmrf.noise.choices import choose_several
+from bayesprivmrf.noise.base import NoiseLaw, Words, refuse_law
+
+# Scales below or above the last score to be chosen, beyond which scores no longer fall or rise.
+_CLAMP = 300.0
+
+# Candidates whose noise is drawn at a time.
+_BLOCK = 1 << 22
+
+
+def choose_several(
+    scores: IntArray, scale: float, count: int, words: Words, eligible: np.ndarray | None = None
+) -> np.ndarray:
+    r"""Return the `count` largest noisy scores of each row, best first, shape (rows, count).
+
+    One choice follows the exponential mechanism, :math:`P(j) \propto e^{u_j / b}`. Several have the law of as many
+    choices in turn without replacement (Durfee and Rogers 2019, section 4), each by the exponential mechanism among
+    those left: they cost `count` times what one costs, but for rounding.
+
+    Parameters
+    ----------
+    scores
+        u, whole numbers below 2^53 in size, shape (rows, candidates).
+    scale
+        b, in the unit of the scores, positive.
+    count
+        How many a row, t.
+    words
+        The source's random words.
+    eligible
+        Public mask of the scores' shape, at least `count` candidates a row; all by default.
+
+    Returns
+    -------
+    ndarray
+        Columns of the choices, shape (rows, count).
+
+    Notes
+    -----
+    **One choice** is the largest :math:`v_j + G_j` with :math:`v_j = \max((u_j - \max u)/b, -300)` and standard
+    Gumbel :math:`G_j`. If the differences :math:`u_j - u'_j` of two score vectors lie in an interval of length R,
+    so do those of b v: the best score's difference lies in it as well, and taking a maximum with a constant moves
+    a difference towards 0. So clamping keeps the bounded range. Each :math:`v_j + G_j` is computed with an
+    error below :math:`2^{-42}`, see `gumbel`; shifting one candidate by twice this covers all errors, so that
+    each probability is within a factor :math:`e^{\pm 2^{-41}}` of the exact one, and the loss is that of a range
+    larger by `bayesprivmrf.privacy.selection.ROUNDING` scales.
+
+    **Several.** Scores are held to 300 scales about the t-th best one, so that all noisy scores are computed as
+    exactly as for one choice. If differences of two score vectors lie in an interval, so does that of their t-th
+    best scores, and so do those of scores held to a span about them: the bounded range stays. What lies higher is
+    chosen anyway, though in an order that no longer depends on by how much.
+
+    With errors of at most :math:`\epsilon = 2^{-42}`, the noisy scores that were chosen in the order
+    :math:`j_1, \dots, j_t` would be exactly in this order if :math:`j_s` were shifted by
+    :math:`\pm 2 (t - s + 1) \epsilon`; by the formula of such choices this changes the order's probability by a
+    factor within :math:`e^{\pm t (t + 1) \epsilon}`, hence that of the t-th choice given those before by one
+    within :math:`e^{\pm 2 t^2 \epsilon}`. So it has the range of an exact choice and `ROUNDING` :math:`t^2`
+    scales more: `selection_scale` with ``at_once=True``.
+    """
+    scores = np.asarray(scores)
+    chosen = np.empty((scores.shape[0], count), dtype=np.intp)
+    rows = max(_BLOCK // max(scores.shape[1], 1), 1)
+    for start in range(0, scores.shape[0], rows):
+        part = scores[start : start + rows]
+        mask = None if eligible is None else eligible[start : start + rows]
+        eligible_part = part if mask is None else np.where(mask, part, np.iinfo(np.int64).min)
+        # scores relative to the last one that is chosen, held to a span in which noise is exact
+        last = np.partition(eligible_part, -count, axis=1)[:, -count, None]
+        noisy = np.clip((part - last) / scale, -_CLAMP, _CLAMP)
+        noisy += gumbel(part.size, words).reshape(part.shape)
+        if mask is not None:
+            noisy[~mask] = -np.inf
+        chosen[start : start + rows] = _largest(noisy, count)
+    return chosen
+
+
+def gumbel(size: int, words: Words) -> np.ndarray:
+    r"""Return standard Gumbel numbers from random words, accurate to a tiny relative error in both tails.
+
+    :math:`G = -\log E` with a standard exponential E, which is below its median :math:`\log 2` with probability one
+    half: there :math:`E = -\log(1 - U/2)`, above it :math:`E = -\log(U/2)`. U is a continuous uniform number on
+    (0, 1) whose exponent is exact (the number of zeros before the first one in a row of random bits) and whose
+    mantissa is cut after 52 bits, so its relative error is at most :math:`2^{-53}`; that of E is at most
+    :math:`1.5 \cdot 2^{-53}` beside the rounding of the logarithm, and G's error is below :math:`2^{-46}` for
+    :math:`|G| < 64` and below :math:`2^{-43}` for :math:`|G| < 512`.
+
+    Parameters
+    ----------
+    size
+        m.
+    words
+        Returns that many independent uniform uint64; asked for 2 m, and for more with probability m / 2^64.
+
+    Returns
+    -------
+    ndarray
+        Shape (m,).
+    """
+    first, second = words(size), words(size)
+    # the exponent of U: zeros before the first one in a row of random bits
+    zeros = leading_zeros(first)
+    empty = np.flatnonzero(first == 0)
+    while empty.size:
+        more = words(empty.size)
+        zeros[empty] += leading_zeros(more)
+        empty = empty[more == 0]
+    # the mantissa of U, and one bit that says on which side of the median E is
+    mantissa = 1 + ((second >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
+    half = np.ldexp(mantissa, -zeros - 2)  # U / 2
+    is_low = (second & np.uint64(1)).astype(bool)
+    exponential = -np.log(half)
+    exponential[is_low] = -np.log1p(-half[is_low])
+    return -np.log(exponential)
+
+
+def leading_zeros(words: np.ndarray) -> np.ndarray:
+    """Return the number of leading zero bits, int64, 64 for a word of zeros.
+
+    The upper 53 bits, and if they are zeros the lower 11, are a whole number that a float holds exactly.
+    """
+    _, length = np.frexp((words >> np.uint64(11)).astype(np.float64))
+    zeros = 53 - length.astype(np.int64)
+    low = np.flatnonzero(zeros == 53)
+    if low.size:
+        zeros[low] += 11 - np.frexp(words[low].astype(np.float64))[1]
+    return zeros
+
+
+def _largest(noisy: np.ndarray, count: int) -> np.ndarray:
+    if count == 1:
+        return noisy.argmax(axis=1)[:, None]
+    picked = np.argpartition(-noisy, count - 1, axis=1)[:, :count]
+    order = np.argsort(-np.take_along_axis(noisy, picked, axis=1), axis=1, kind="stable")
+    return np.take_along_axis(picked, order, axis=1)
 
 
 def whole_counts(counts: object) -> IntArray:
@@ -75,7 +208,7 @@ class NoiseSource(ABC):
     def choose_several(
         self, scores: IntArray, scale: float, count: int, eligible: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the `count` largest noisy scores of each row; see `bayesprivmrf.noise.choices.choose_several`."""
+        """Return the `count` largest noisy scores of each row; see `bayesprivmrf.noise.source.choose_several`."""
         return choose_several(scores, scale, count, self.words, eligible)
 
 

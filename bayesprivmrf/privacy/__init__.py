@@ -13,8 +13,8 @@ from bayesprivmrf.noise import (
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
 from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
+from bayesprivmrf.privacy.largest_sum import parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
-from bayesprivmrf.privacy.parities import parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbation_constants
 from bayesprivmrf.privacy.selection import selection_rho, selection_scale
 from bayesprivmrf.privacy.subsampled_gaussian import (

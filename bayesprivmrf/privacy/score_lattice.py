@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.noise.laws import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.noise.continuous import DiscreteGaussian, DiscreteLaplace, NoiseLaw
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import (
     SAFETY,

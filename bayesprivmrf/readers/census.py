@@ -15,10 +15,9 @@ from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.kinds import TableQuery
-from bayesprivmrf.readers.census_files import LevelFiles, level_files, require_names
-from bayesprivmrf.readers.census_queries import AskedQuery
+from bayesprivmrf.readers.census_files import AskedQuery, LevelFiles, level_files, require_names
+from bayesprivmrf.readers.columns import Groups, released
 from bayesprivmrf.readers.laws import family
-from bayesprivmrf.readers.scopes import Groups, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 if TYPE_CHECKING:

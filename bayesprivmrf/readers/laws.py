@@ -12,7 +12,7 @@ from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseLaw, NoNoise, Within
-from bayesprivmrf.noise.laws import named_law
+from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.readers.columns import as_number, number_of
 from bayesprivmrf.release.given import law_of_variance
 

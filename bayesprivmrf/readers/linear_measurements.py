@@ -16,8 +16,8 @@ from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
+from bayesprivmrf.readers.columns import query_of, released
 from bayesprivmrf.readers.laws import deviation_of, family, law_of_deviation
-from bayesprivmrf.readers.scopes import query_of, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import by_law
 

@@ -16,9 +16,8 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.readers.columns import columns_of, near, or_near
+from bayesprivmrf.readers.columns import columns_of, near, or_near, query_of, released
 from bayesprivmrf.readers.laws import stated_laws, values_and_laws
-from bayesprivmrf.readers.scopes import query_of, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import by_law, refuse_proportions
 

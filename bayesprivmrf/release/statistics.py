@@ -24,12 +24,18 @@ from bayesprivmrf.release.measurement import (
     informative_numbers,
     measured_on,
     measurements_of_cliques,
+    pooled_total,
     stacked,
+    told_totals,
 )
 from bayesprivmrf.release.person_rows import PersonRows
-from bayesprivmrf.release.promises import check_promise, dearer_than_promised, whole_total
-from bayesprivmrf.release.total import pooled_total, told_totals
-from bayesprivmrf.release.words import facts_of, told_promise
+from bayesprivmrf.release.promises import (
+    check_promise,
+    dearer_than_promised,
+    facts_of,
+    told_promise,
+    whole_total,
+)
 from bayesprivmrf.release.written_statistics import (
     MEASUREMENTS,
     MEASUREMENTS_VERSION,

@@ -14,7 +14,7 @@ from bayesprivmrf.model import Domain, ModelSpecification, Monomials
 from bayesprivmrf.noise import SimulatedNoise
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy import largest_sum as largest_sums
-from bayesprivmrf.privacy.parities import largest_flips, odd_intersections
+from bayesprivmrf.privacy.largest_sum import largest_flips, odd_intersections
 
 CHAIN = ((0, 1, 2), (2, 3), (3, 4, 5))
 

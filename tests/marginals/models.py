@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, buckets, exact, marginal_engine, planning
+from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, exact, marginal_engine, planning
+from bayesprivmrf.marginals import ordering as buckets
 
 AWKWARD = {
     "empty model": ((), ()),

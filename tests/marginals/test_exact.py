@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from marginals.models import AWKWARD, assert_agree, brute, exact_engines
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, buckets, marginal_engine, planning
+from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, marginal_engine, planning
+from bayesprivmrf.marginals import ordering as buckets
 
 EXECUTORS = tuple(exact_engines(AWKWARD["one variable"]))
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout, array_engine, buckets, marginal_engine, planning
+from bayesprivmrf.marginals import Layout, array_engine, marginal_engine, planning
+from bayesprivmrf.marginals import ordering as buckets
 from bayesprivmrf.marginals.exact import CompiledEngine
 
 FIELDS = (1.0, 200.0, 700.0, 10_000.0)
@@ -128,7 +129,8 @@ def test_the_linear_domain_is_right_or_refuses(force):
 
 def _is_wrong_without_check(engine: CompiledEngine, theta, log_partition, mu) -> bool:
     """Whether the same sweeps without the check would have given a finite, wrong answer."""
-    from bayesprivmrf.marginals import compiled, kernels
+    from bayesprivmrf.marginals import kernels
+    from bayesprivmrf.marginals import sweeps as compiled
 
     program, bounds, _, _, free = engine.arrays
     work, scales = np.empty(program.workspace), np.empty(program.steps)

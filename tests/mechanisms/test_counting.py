@@ -120,7 +120,7 @@ def test_an_undeclared_value_is_an_error_that_names_the_column_and_no_value(kind
 
 
 def test_an_undeclared_value_is_in_no_part_of_its_error_but_in_the_frames():
-    """Neither text, arguments, notes, chain nor a pickled copy; local variables are Python's (docs/privacy.md)."""
+    """Not in text, arguments, notes, chain or pickle; local variables are in frames (docs/explanation/privacy.md)."""
     with pytest.raises(UndeclaredStateError) as caught:
         count_one(["yes", "no"], ["yes", "secret-17"])
     error = caught.value

@@ -1,4 +1,4 @@
-"""Every estimator on the release of every mechanism: it fits, or refuses, as docs/mechanisms.md says."""
+"""Every estimator on the release of every mechanism: it fits, or refuses, as docs/explanation/mechanisms.md says."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bayesprivmrf.inference import registry
 
 from .test_every_mechanism import DATA, SETTINGS, public
 
-PAGE = (Path(__file__).parents[2] / "docs" / "mechanisms.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "mechanisms.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("## Which estimator reads which release")[2].partition("\n## ")[0]
 HEAD, _, *ROWS = [
     [cell.strip(" `") for cell in line.strip("|").split("|")]

@@ -41,7 +41,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.queries import forecast as forecasts
-from bayesprivmrf.queries import norm_tables
+from bayesprivmrf.queries import sensitivity as norm_tables
 from bayesprivmrf.queries.sensitivity import moves
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bayesprivmrf.model import consistent_projection, minimum_norm_potentials
-from bayesprivmrf.model.consistency import split_tables
+from bayesprivmrf.model.cliques import split_tables
 
 MODELS = {
     "tree": ((2, 3, 2), ((0, 1), (2, 1))),

@@ -9,8 +9,7 @@ from scipy import stats
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
-from bayesprivmrf.network.beta_posterior import posterior, sampled_of
-from bayesprivmrf.network.estimate_likelihood import likelihood
+from bayesprivmrf.network.beta_posterior import likelihood, posterior, sampled_of
 from bayesprivmrf.privacy import perturbation_constants
 
 from .estimate_laws import normal_law

@@ -11,7 +11,8 @@ from scipy import stats
 
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.noise import SecureNoise, SimulatedNoise, choices
+from bayesprivmrf.noise import SecureNoise, SimulatedNoise
+from bayesprivmrf.noise import source as choices
 from bayesprivmrf.privacy import selection, selection_rho, selection_scale
 
 LEVEL = 1e-4

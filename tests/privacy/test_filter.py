@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import PrivacyError
-from bayesprivmrf.privacy import filter
+from bayesprivmrf.privacy import selection as filter
 
 
 def test_no_sequence_of_charges_passes_the_total():

@@ -15,7 +15,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.privacy import Adjacency, largest_sum, squared_l2_sensitivity
-from bayesprivmrf.queries import norm_tables
+from bayesprivmrf.queries import sensitivity as norm_tables
 
 CYCLE = bpm.declare(
     {"a": ["z", "y"], 0: [7, 5, 6], "c": [True, False], "d": [2, 1, 3]},

@@ -15,7 +15,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.consistency import consistent_projection
+from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 

@@ -18,7 +18,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.consistency import consistent_projection
+from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.independences import declared_independences
 from bayesprivmrf.queries import BoundQuery

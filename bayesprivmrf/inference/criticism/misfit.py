@@ -53,7 +53,7 @@ from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import Expanded, damped_steps
-from bayesprivmrf.inference.transitions.covariance import NoisySums
+from bayesprivmrf.inference.transitions.rows import NoisySums
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 

@@ -14,7 +14,7 @@ from bayesprivmrf.inference.criticism.disagreement import disagreement
 from bayesprivmrf.inference.criticism.misfit import misfit_of
 from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_tables
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.status import Status
+from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 

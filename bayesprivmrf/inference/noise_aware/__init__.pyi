@@ -1,16 +1,17 @@
 from .curvature import DenseCurvature, SampledCurvature
-from .effects_prior import (
+from .estimator import NoiseAwareMAP
+from .interval import standard_errors
+from .likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
+from .mode import Settings, noise_aware_mode
+from .objective import (
     LOCATION,
     SPREAD_BETWEEN_EFFECTS,
     SPREAD_BETWEEN_ORDERS,
     SPREAD_IN_COMMON,
     EffectsPrior,
+    Expansion,
+    Objective,
 )
-from .estimator import NoiseAwareMAP
-from .interval import standard_errors
-from .likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
-from .mode import Settings, noise_aware_mode
-from .objective import Expansion, Objective
 
 __all__ = [
     "LOCATION",

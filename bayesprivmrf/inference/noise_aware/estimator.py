@@ -38,9 +38,9 @@ from bayesprivmrf.inference.transitions.mode import (
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
-from bayesprivmrf.marginals.brute_force import ImpossibleError
+from bayesprivmrf.marginals.arrays import ImpossibleError
+from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.conditions import given_error
-from bayesprivmrf.model.consistency import minimum_norm_potentials
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
@@ -174,7 +174,7 @@ class NoiseAwareMAP:
     A noisy count is :math:`y_i = N μ_i(θ) + η_i`, with the release's noise law η; θ are the potentials whose tables
     are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
     intervals add. The potentials have the normal prior on zero-sum effects of
-    `bayesprivmrf.inference.noise_aware.effects_prior`, whose scale for each effect is learned from the
+    `bayesprivmrf.inference.noise_aware.objective`, whose scale for each effect is learned from the
     release. The estimate is the centre of a normal approximation to the posterior; `LatentCounts` samples
     the posterior itself.
 

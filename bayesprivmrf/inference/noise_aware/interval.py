@@ -33,9 +33,9 @@ from bayesprivmrf.inference.noise_aware.curvature import (
     SampledCurvature,
     weighted_square,
 )
-from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_seconds
 from bayesprivmrf.inference.noise_aware.mode import Mode
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray

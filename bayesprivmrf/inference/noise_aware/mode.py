@@ -42,10 +42,15 @@ from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
 from bayesprivmrf.inference.noise_aware.forecast import warn_if_slow
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
-from bayesprivmrf.inference.noise_aware.objective import SETTLED_SCALE, Expansion, Objective, Settings
+from bayesprivmrf.inference.noise_aware.objective import (
+    SETTLED_SCALE,
+    EffectsPrior,
+    Expansion,
+    Objective,
+    Settings,
+)
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Status

@@ -21,7 +21,7 @@ from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_room
 from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
 from bayesprivmrf.inference.posterior.records.chains import MOVES
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS

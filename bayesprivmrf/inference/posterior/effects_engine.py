@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import compiled, kernels, marginal_engine
+from bayesprivmrf.marginals import kernels, marginal_engine
+from bayesprivmrf.marginals import sweeps as compiled
 from bayesprivmrf.marginals.exact import CompiledEngine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray

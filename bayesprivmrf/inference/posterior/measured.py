@@ -1,18 +1,23 @@
 """The measured tables of an evidence: names, densities, and replicates under the same noise.
 
 Names are those of variables and tables in trees and PyMC models: text, one dimension a variable, no two alike.
+
+Cells of the model's cliques that each measured number is a sum of, and rough counts of these cells.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.least_squares import least_squares
+from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model import Domain
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import NoiseLaw
 
 # names that trees and PyMC models use for something else
@@ -158,3 +163,86 @@ def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:
         set(variables) <= set(scope) and not supported[start:stop].all()
         for scope, start, stop in zip(model.scopes, model.offsets, model.offsets[1:], strict=False)
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MeasuredCells:
+    """Cells that may occur, of the model and of the measured tables.
+
+    Parameters
+    ----------
+    cells
+        Flat positions of the model's possible cells, ascending.
+    targets
+        Positions of the possible measured cells in the flat view of the noisy tables.
+    sources, sums, entries
+        Possible cell ``sources[k]`` of the model counts ``entries[k]`` times in measured number ``sums[k]``; both as
+        numbered above, by rows.
+    """
+
+    cells: IntArray
+    targets: IntArray
+    sources: IntArray
+    sums: IntArray
+    entries: FloatArray
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> MeasuredCells:
+        """Return the cells of one evidence; each measured table is summed from the first clique that holds it."""
+        from scipy.sparse import eye_array
+
+        cells, targets = evidence.supported, np.flatnonzero(evidence.possible)
+        cells = np.arange(evidence.specification.size) if cells is None else np.flatnonzero(cells)
+        rows = evidence.possible_rows()
+        rows = eye_array(cells.size, format="csr") if rows is None else rows[:, cells]
+        entries = rows.tocoo()
+        sums, sources = (np.asarray(place, dtype=int) for place in entries.coords)
+        return cls(cells=cells, targets=targets, sources=sources, sums=sums, entries=entries.data)
+
+    def answers(self, counts: IntArray | FloatArray) -> FloatArray:
+        """Return the measured numbers of the possible cells' counts, shape (..., measured numbers)."""
+        from scipy.sparse import csr_array
+
+        shape = self.targets.size, self.cells.size
+        matrix = csr_array((self.entries, (self.sums, self.sources)), shape)
+        flat = np.reshape(counts, (-1, self.cells.size))
+        return (matrix @ flat.T).T.reshape(*np.shape(counts)[:-1], self.targets.size)
+
+    @property
+    def rows(self) -> tuple[IntArray, IntArray, FloatArray]:
+        """The sums as a sparse matrix by rows: where each measured number begins, the model's cells, and entries."""
+        starts = np.searchsorted(self.sums, np.arange(self.targets.size + 1))
+        return starts, self.sources, self.entries
+
+
+def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tuple[FloatArray, FloatArray]:
+    """Return the mean noisy count of each cell and its precision, in the order of ``forest.cells``.
+
+    Only tables of whole cliques are used. Where there is none, the total is spread evenly, with precision 0. Answers
+    to other queries are replaced by the tables that fit them best.
+    """
+    if evidence.queries is not None:
+        found = least_squares(evidence)
+        known = np.divide(1, found.variances, out=np.zeros_like(found.counts), where=~found.undetermined)
+        return _of_cells(forest, found.counts, known)
+    precision, weighted = np.zeros((2, forest.offsets[-1]))
+    for position, scope in enumerate(evidence.scopes):
+        home = evidence.specification.parent(scope)
+        if len(scope) == len(forest.scopes[home]):
+            noisy = evidence.offsets[position] + forest.separator_states(home, scope)
+            own = slice(*forest.offsets[home : home + 2])
+            information = 1 / evidence.noise[position].scale ** 2
+            precision[own] += information
+            weighted[own] += information * evidence.noisy_counts[noisy]
+    sizes = np.diff(forest.offsets)
+    even = np.repeat(total / np.maximum(sizes, 1), sizes)
+    counts = np.divide(weighted, precision, out=even, where=precision > 0)
+    return _of_cells(forest, counts, precision)
+
+
+def _of_cells(
+    forest: JunctionForest, counts: FloatArray, precision: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return counts and precisions of the forest's cells, from those of the model's cells; variances add up."""
+    variance = np.divide(1, precision, out=np.full_like(precision, np.inf), where=precision > 0)
+    return forest.with_inner(counts), 1 / forest.with_inner(variance)

@@ -12,8 +12,8 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effects_engine import fisher_information
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.inference.posterior.relaxed.effects_density import StretchData

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from bayesprivmrf.inference.evidence import Population
 from bayesprivmrf.release.base import Released
 
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Source:
-    """Estimator and releases of a posterior, as they were given to `fit`; a file of the posterior stores them."""
+    """Estimator and releases of a posterior, as they were given to `fit`; a file of the posterior stores them.
 
-    estimator: LatentCounts
+    The estimator is a `LatentCounts`, of which only the settings are read here.
+    """
+
+    estimator: Any
     releases: tuple[Released, ...]
     population: Population

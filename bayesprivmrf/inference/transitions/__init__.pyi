@@ -1,6 +1,5 @@
-from .covariance import NoisySums
 from .mode import transition_mode
-from .rows import TransitionRows
+from .rows import NoisySums, TransitionRows
 
 __all__ = [
     "NoisySums",

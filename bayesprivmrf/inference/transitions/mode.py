@@ -30,8 +30,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import refuse_shared
 from bayesprivmrf.inference.optimize import Expanded, damped_steps, minimize
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.inference.transitions.covariance import NoisySums, Whitening
-from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.transitions.rows import NoisySums, TransitionRows, Whitening
 from bayesprivmrf.model.tables import FloatArray
 
 # α, prior counts in each cell of π and P; the module says why there are no more

@@ -17,7 +17,7 @@ from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, delta_bounds, delta_errors
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
-from bayesprivmrf.marginals.brute_force import ImpossibleError
+from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.conditions import given_error
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray

@@ -1,14 +1,10 @@
 from .atoms import Atoms, choose_atoms
-from .by_regressions import ByRegressions
-from .fields import FrankWolfeFit, singles_plan
-from .logistic import SparseLogistic
+from .by_regressions import ByRegressions, FrankWolfeFit, singles_plan
+from .expected_path import curved_limits, share_of_both
 from .monomials import MonomialsByRegressions, Target
 from .node_regressions import UNIT, Design, LogisticRegressions, NodeRegressions
-from .pairwise import PairwiseByPairs, PairwiseByRegressions, PairwiseBySoftmax
-from .rare_states import curved_limits, share_of_both
-from .search import LARGEST_STEPS, frank_wolfe
-from .settings import default_steps
-from .softmax import SoftmaxRegressions
+from .pairwise import PairwiseByPairs, PairwiseByRegressions, PairwiseBySoftmax, SoftmaxRegressions
+from .search import LARGEST_STEPS, SparseLogistic, default_steps, frank_wolfe
 
 __all__ = [
     "LARGEST_STEPS",

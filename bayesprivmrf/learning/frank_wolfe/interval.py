@@ -5,8 +5,7 @@ whose margins are the measured ones, and how its errors arise. Both nodes of a p
 :math:`\bar A_{ij} = (w_{ij} + w_{ji}) / 4`, and so are D, V and the influence of a record.
 
 1. Newton's method finds the couplings :math:`A_0` with :math:`\bar A(A_0) = \hat A`, the released ones, as far as
-   they tell; the fields follow from the measured margins (`bayesprivmrf.learning.frank_wolfe.fields`). This undoes
-   the shrinkage.
+   they tell; the fields follow from the measured margins (`frank_wolfe.by_regressions`). This undoes the shrinkage.
 2. Near it :math:`\hat A - \bar A(A_0) = \mathcal{D} (A - A_0) + \text{error}`, where :math:`\mathcal{D}` is the
    response to the couplings, the fields moving with them so that margins stay. The error is that of choices, of
    sampling, and of the measured margins' noise and sampling, all as linear maps of the same records.
@@ -15,7 +14,7 @@ whose margins are the measured ones, and how its errors arise. Both nodes of a p
    and 27 with a probability of .9. What the records hardly tell, as of two states that nobody has together, has a
    wide interval and no endless one; a larger coupling there is not held. Limits of fields are those of the normal
    law, limits of couplings bend with the number of people who have both states
-   (`bayesprivmrf.learning.frank_wolfe.rare_states`).
+   (`bayesprivmrf.learning.frank_wolfe.expected_path`).
 
 4. The mean of a chosen atom is not the atom of the mean score, so that where scores vary much the path is a little
    off: where most pairs have no coupling, those that have one are found sooner than it says. A few releases are
@@ -39,9 +38,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.learning.frank_wolfe.expected_path import ExpectedPath, expected_path
-from bayesprivmrf.learning.frank_wolfe.fields import fit_fields, singles_plan
-from bayesprivmrf.learning.frank_wolfe.rare_states import curved_limits
+from bayesprivmrf.learning.frank_wolfe.by_regressions import fit_fields, singles_plan
+from bayesprivmrf.learning.frank_wolfe.expected_path import ExpectedPath, curved_limits, expected_path
 from bayesprivmrf.learning.intervals.calibrated import replicates_of
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.measurement import Measured

@@ -39,11 +39,9 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
-from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions
-from bayesprivmrf.learning.frank_wolfe.fields import FittedFields
+from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.search import frank_wolfe
-from bayesprivmrf.learning.frank_wolfe.settings import common_settings, written_singles
+from bayesprivmrf.learning.frank_wolfe.search import common_settings, frank_wolfe, written_singles
 from bayesprivmrf.learning.models.monomials import effect_scales
 from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows
 from bayesprivmrf.model.effects import Effects

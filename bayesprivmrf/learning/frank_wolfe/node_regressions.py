@@ -259,7 +259,7 @@ class LogisticRegressions(NodeRegressions):
         return self.table[self.table.size // 2 + (self.norms >> self.shift)].astype(np.int64)
 
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
-        from bayesprivmrf.learning.frank_wolfe.kernels import logistic_residuals
+        from bayesprivmrf.learning.frank_wolfe.atoms import logistic_residuals
 
         of_records, of_move = self._arguments(rows, codes)
         logistic_residuals(*of_records, self._nodes, self._positive, self._negative, *of_move, out)

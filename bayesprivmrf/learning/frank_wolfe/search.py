@@ -13,17 +13,28 @@ of weights is post-processing and costs nothing.
 References
 ----------
 Talwar, Thakurta, Zhang 2015. Zhang, Kamath, Kulkarni, Wu 2020, Algorithm 1.
+
+Settings that all maps by regressions have: the number of steps, and how they are written down.
+
+One sparse logistic regression: the map from records to its coefficients.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.frank_wolfe.atoms import choose_atoms
-from bayesprivmrf.learning.frank_wolfe.node_regressions import NodeRegressions
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
+from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
 # Whose margins fit 16 bits
@@ -74,3 +85,139 @@ def step_weights(steps: int) -> FloatArray:
     r"""Return :math:`t^2 / \sum_t t^2`, the weights of the iterates in their mean."""
     t = np.arange(1, steps + 1)
     return 6 * t**2 / (steps * (steps + 1) * (2 * steps + 1))
+
+
+# Factor of `default_steps` for logistic regressions; measured, see docs/frank_wolfe.md
+STEPS_OF_LOGISTIC = 0.11
+
+_FEWEST_STEPS = 10  # even with much noise, a mean of fewer atoms is coarse; arbitrary
+
+
+def default_steps(
+    total: float,
+    radius: float,
+    exposure: Exposure,
+    rho: float,
+    adjacency: Adjacency,
+    factor: float = STEPS_OF_LOGISTIC,
+) -> int:
+    r"""Return T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
+
+    The excess loss a record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, with
+    :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form. The factor was measured:
+    docs/frank_wolfe.md.
+    """
+    signal = radius * total / step_scale(exposure, rho, 1, adjacency)
+    steps = math.ceil(factor * signal ** (2 / 3))
+    return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
+
+
+def common_settings(content: Fields) -> dict[str, Any]:
+    """Return the settings that all maps by regressions have, from a release's file."""
+    # files of releases without them lack it
+    scale = content.positive("singles") if "singles" in content else None
+    return {
+        "width": content.positive("width"),
+        "rho": content.positive("rho"),
+        "adjacency": Adjacency.checked(content.text("adjacency")),
+        "steps": content.whole("steps", 1, LARGEST_STEPS, optional=True),
+        "singles": None if scale is None else DiscreteGaussian(scale),
+    }
+
+
+def written_singles(law: DiscreteGaussian | None) -> dict[str, Any]:
+    """Return the scale of the noise on single variables for a release's file; nothing where they are not measured."""
+    return {} if law is None else {"singles": law.scale}
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SparseLogistic:
+    r"""Log-odds of one two-state variable given the others, :math:`c + \sum_j w_j(x_j)`, each w adding to 0.
+
+    Parameters
+    ----------
+    cardinalities
+        States of each variable, the target's among them.
+    target
+        Position of the variable to explain, of two states.
+    radius
+        R, of the ball :math:`|c| + \sum_j \max_b |w_j(b)| \le R` that is searched.
+    rho
+        Budget, nats.
+    adjacency
+        The neighbouring relation.
+    steps
+        T, or ``None`` for `default_steps` of the number of records.
+    """
+
+    cardinalities: tuple[int, ...]
+    target: int
+    radius: float
+    rho: float
+    adjacency: Adjacency
+    steps: int | None = None
+
+    @property
+    def exposure(self) -> Exposure:
+        """One regression."""
+        return Exposure.of_logistic(1)
+
+    @property
+    def atoms(self) -> int:
+        """Number of atoms of a choice: the signs of each group of features, the constant's among them."""
+        others = (k for place, k in enumerate(self.cardinalities) if place != self.target)
+        return 2 + sum(2 if k == 2 else 2**k for k in others if k > 1)
+
+    @property
+    def reference(self) -> float:
+        """2: the first score of an effect w on the log-odds is n w / 2 times the largest residual."""
+        return 2.0
+
+    def steps_for(self, total: float | None) -> int:
+        """Return T for a public or noisy number of records, which is unused where T is a setting."""
+        if self.steps is not None:
+            return self.steps
+        assert total is not None
+        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency)
+
+    def multiple(self, steps: int) -> float:
+        """Return the noise multiple of T steps."""
+        return step_scale(self.exposure, self.rho, steps, self.adjacency)
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> tuple[FloatArray, float]:
+        """Return w, states of all variables after another (0 for the target's), and c.
+
+        Parameters
+        ----------
+        codes, counts
+            Records as codes, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used: public or noisy; unused where T is a setting.
+        source
+            Source of the random choices.
+        """
+        steps = self.steps_for(total)
+        design = Design.with_constant(codes, self.cardinalities)
+        eligible = np.array([k > 1 for k in design.cardinalities])
+        eligible[self.target] = False
+        coefficients = frank_wolfe(
+            LogisticRegressions(design, codes, counts, self.radius, np.array([self.target])),
+            steps=steps,
+            multiple=self.multiple(steps),
+            source=source,
+            eligible=eligible[None],
+        )[0]
+        return self._centred(design, coefficients)
+
+    def _centred(self, design: Design, coefficients: FloatArray) -> tuple[FloatArray, float]:
+        effects, constant = [], float(coefficients[-1])
+        for k, start in zip(self.cardinalities, design.starts, strict=False):
+            values = (
+                coefficients[start] * np.array([-1.0, 1.0]) if k == 2 else coefficients[start : start + k]
+            )
+            effects.append(values - values.mean())
+            constant += float(values.mean())
+        return np.concatenate(effects), constant

@@ -24,7 +24,7 @@ import numpy as np
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.consistency import minimum_norm_potentials
+from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import DiscreteGaussian

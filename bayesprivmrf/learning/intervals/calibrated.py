@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
@@ -37,7 +37,8 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import SimulatedNoise
 
 if TYPE_CHECKING:
-    from bayesprivmrf.learning.models.parameters import Coordinates, LearnedParameters
+    from bayesprivmrf.model import Domain
+    from bayesprivmrf.privacy import NoiseLaw
 
 # rounds of the search, and the shares of the replicates that each round, the unmoved and the moved models take
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
@@ -54,8 +55,65 @@ _BIN_OF_MEAN, _BIN = 10, 40
 _DISTINCT_SHARE = 0.3
 
 
+class Coordinates(NamedTuple):
+    """The meaning of the entries of a vector of parameters."""
+
+    groups: IntArray
+    """The pair, variable or monomial that each one belongs to."""
+    kinds: IntArray
+    """Parameters of one kind are learned alike; -1 stands for what is not learned at all."""
+
+
+class Simulated(Protocol):
+    """Model learned by a known map: the part of `LearnedParameters` that a bootstrap needs."""
+
+    @property
+    def total(self) -> float | None:
+        """Number of records."""
+
+    @property
+    def total_noise(self) -> NoiseLaw | None:
+        """Noise on the number of records."""
+
+    @property
+    def map(self) -> Any:
+        """The map from records to parameters."""
+
+    @property
+    def domain(self) -> Domain:
+        """Variables and states."""
+        ...
+
+    @property
+    def solution(self) -> Any:
+        """The model, to simulate records from."""
+
+    @property
+    def _without_map(self) -> str: ...
+
+    def coordinates(self) -> Coordinates:
+        """Return the meaning of the entries of the vector."""
+        ...
+
+    def vector(self) -> FloatArray:
+        """Return all parameters."""
+        ...
+
+    def with_vector(self, values: FloatArray) -> Self:
+        """Return the model with the parameters of a vector."""
+        ...
+
+    def with_parameters(self, parts: tuple[FloatArray, ...]) -> Self:
+        """Return the model with parameters as the map gives them."""
+        ...
+
+    def standard_noise(self, generator: np.random.Generator) -> FloatArray:
+        """Return standard normal numbers in the directions in which the parameters can move."""
+        ...
+
+
 def limits(
-    learned: LearnedParameters,
+    learned: Simulated,
     prob: float,
     replicates: int,
     generator: np.random.Generator,
@@ -180,7 +238,7 @@ def _centre(
 
 
 def _moved(
-    learned: LearnedParameters,
+    learned: Simulated,
     space: Coordinates,
     centre: FloatArray,
     errors: FloatArray,
@@ -251,7 +309,7 @@ class _Reach:
         return inner + beyond / slope
 
 
-def size_of(learned: LearnedParameters, total: float | None) -> float:
+def size_of(learned: Simulated, total: float | None) -> float:
     """Return how many records to simulate: what is given, else the release's number.
 
     Raises
@@ -269,7 +327,7 @@ def size_of(learned: LearnedParameters, total: float | None) -> float:
     return total
 
 
-def replicates_of[Learned: LearnedParameters](
+def replicates_of[Learned: Simulated](
     learned: Learned, replicates: int, generator: np.random.Generator, total: float | None = None
 ) -> list[Learned]:
     """Return releases learned from simulated records, each of the class of the given one.

@@ -1,5 +1,5 @@
 """The models that a learning mechanism releases."""
 
-from bayesprivmrf.learning.models.noise_alone import Told
+from bayesprivmrf.learning.models.advice import Told
 
 __all__ = ["Told"]

@@ -18,9 +18,8 @@ from bayesprivmrf.inference.asked import Whose
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import NO_COUNTS, told_status
-from bayesprivmrf.learning.models.dependence import Dependence
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
-from bayesprivmrf.learning.models.solution import LearnedSolution, warn_of_chains
+from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, parent
@@ -108,7 +107,7 @@ class LearnedNetwork(Released, LearnedParameters):
         one, the coefficient largest in size of the monomials that hold both variables, and for learned potentials the
         largest entry of an effect of both variables: a table of sum zero along each of its axes. The dependence is a
         number from 0 to 1 that says how much two variables tell of each other given all others, the size of a partial
-        correlation by their conditional mutual information (`bayesprivmrf.learning.models.dependence`). States weigh
+        correlation by their conditional mutual information (`bayesprivmrf.learning.models.solution`). States weigh
         as often as they occur, while the largest entry of a table is mostly a rare state's, and noise decides it.
 
         Parameters
@@ -158,7 +157,7 @@ class LearnedNetwork(Released, LearnedParameters):
         """Return how two variables depend on each other given all others, state by state, nats.
 
         An entry is the log of how often two states come together, beside how often they would if the two variables
-        were independent given the others (`bayesprivmrf.learning.models.dependence`): log 2 is twice as often.
+        were independent given the others (`bayesprivmrf.learning.models.solution`): log 2 is twice as often.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
-from bayesprivmrf.learning.intervals.calibrated import size_of
+from bayesprivmrf.learning.intervals.calibrated import Coordinates, size_of
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -82,15 +82,6 @@ class LearningMap(Protocol):
             Source of the noise.
         """
         ...
-
-
-class Coordinates(NamedTuple):
-    """The meaning of the entries of a vector of parameters."""
-
-    groups: IntArray
-    """The pair, variable or monomial that each one belongs to."""
-    kinds: IntArray
-    """Parameters of one kind are learned alike; -1 stands for what is not learned at all."""
 
 
 class LearnedParameters(ABC):

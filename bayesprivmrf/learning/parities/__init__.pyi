@@ -1,8 +1,6 @@
-from .fit import MonomialsByParities, default_ridges, fit_parities
+from .fit import MonomialsByParities, MultiplicativeWeights, default_ridges, fit_parities
 from .mode import posterior_mode
-from .moments import ParityMoments
-from .multiplicative_weights import MultiplicativeWeights
-from .sums import noisy_parity_sums, parity_rows, parity_sums, walsh_hadamard
+from .sums import ParityMoments, noisy_parity_sums, parity_rows, parity_sums, walsh_hadamard
 
 __all__ = [
     "MonomialsByParities",

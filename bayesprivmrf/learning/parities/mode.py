@@ -43,7 +43,7 @@ discovery at a rate of false ones of a tenth (Benjamini and Hochberg 1995), nor 
 errors beyond what chance makes it. A round weighs Σ, D and H anew and takes the step
 :math:`H^{-1} (\Sigma (\Sigma/N + V)^{-1} (\hat q - \mu) - D h)` of Fisher's scoring, of at most half a nat, and
 shorter where the last two point in opposite directions. After twenty rounds D stays fixed, so that the later
-rounds solve the equation above; with covariances of draws (`bayesprivmrf.learning.parities.moments`) all weights stay
+rounds solve the equation above; with covariances of draws (`bayesprivmrf.learning.parities.sums`) all weights stay
 fixed after twelve.
 """
 
@@ -57,7 +57,7 @@ import numpy as np
 
 from bayesprivmrf.inference.effects_fit import PRIOR_DEVIATION, Weighed
 from bayesprivmrf.inference.noise_aware import DenseCurvature
-from bayesprivmrf.learning.parities.moments import ParityMoments
+from bayesprivmrf.learning.parities.sums import ParityMoments
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 

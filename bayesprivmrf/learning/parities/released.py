@@ -15,13 +15,13 @@ from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
+from bayesprivmrf.learning.models.advice import Told
 from bayesprivmrf.learning.models.monomials import (
     LearnedMonomials,
     by_monomial,
     restored_sets,
     sets_content,
 )
-from bayesprivmrf.learning.models.noise_alone import Told
 from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.monomials import Monomials
@@ -161,7 +161,7 @@ class ReleasedParities(Released):
             the curvature came from draws, as in wide models whose exact curvature is too costly;
             ``"iteration limit"``, or ``"diverged"`` of a plain penalty without a maximum; ``"not trusted"`` where the
             noise hides how many records there are, or which states most variables have
-            (`bayesprivmrf.learning.models.noise_alone`).
+            (`bayesprivmrf.learning.models.advice`).
 
         Raises
         ------

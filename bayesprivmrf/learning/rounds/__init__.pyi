@@ -1,6 +1,6 @@
 from .fit import RoundFit, fit_tables
 from .junction import GrowingForest
-from .single_noise import SingleNoise
+from .learned_scales import SingleNoise
 from .tables import MeasuredTable, MergeRule, Merging, NoisyTable
 from .unmeasured import Unmeasured
 

@@ -51,7 +51,7 @@ from itertools import combinations
 import numpy as np
 
 from bayesprivmrf.inference.effects_fit.moments import Scope, margin
-from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,

@@ -47,7 +47,7 @@ from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.rounds.tables import NoisyTable
-from bayesprivmrf.model.consistency import split_tables
+from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread

@@ -1,4 +1,3 @@
-from .law import LAWS, FittedLaw
 from .lower_bounds import (
     divergences,
     fano_nats,
@@ -8,7 +7,7 @@ from .lower_bounds import (
     packing_records,
     variation,
 )
-from .records import records_needed, rho_within
+from .records import LAWS, FittedLaw, records_needed, rho_within
 from .task import Goal, Task
 
 __all__ = [

@@ -1,6 +1,6 @@
-from .couplings import FittedCouplings, PairTargets, details_of, least_statistic
+from .couplings import FittedCouplings, details_of
 from .fall_back import MergedTargets, fall_back
-from .forecast import noise_share, smallest_chosen, smallest_measured
+from .forecast import noise_share, pair_statistics, smallest_chosen, smallest_measured
 from .map import CouplingsByMeasurement
 from .measurement import (
     STEPS,
@@ -15,7 +15,7 @@ from .measurement import (
     select_and_measure,
     singles_sensitivity,
 )
-from .statistics import pair_statistics
+from .targets import PairTargets, least_statistic
 
 __all__ = [
     "STEPS",

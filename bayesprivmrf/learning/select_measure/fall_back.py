@@ -47,13 +47,13 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import FALLEN_BACK
 from bayesprivmrf.learning.rounds import Merging
-from bayesprivmrf.model.consistency import split_tables
+from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
-    from bayesprivmrf.learning.select_measure.couplings import PairTargets
+    from bayesprivmrf.learning.select_measure.targets import PairTargets
 
 # Most steps of a search: a model that stands in for one that failed may take longer
 _ITERATIONS = 3000

@@ -70,12 +70,7 @@ from bayesprivmrf.inference.effects_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
-from bayesprivmrf.learning.select_measure.couplings import (
-    FittedCouplings,
-    fit_couplings,
-    least_statistic,
-    noise_variances,
-)
+from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
 from bayesprivmrf.learning.select_measure.fall_back import require_own_fit
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
@@ -86,10 +81,10 @@ from bayesprivmrf.learning.select_measure.measurement import (
     public_shares,
     select_and_measure,
 )
+from bayesprivmrf.learning.select_measure.targets import least_statistic, noise_variances
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.choices import gumbel
-from bayesprivmrf.noise.source import NoiseSource
+from bayesprivmrf.noise.source import NoiseSource, gumbel
 from bayesprivmrf.privacy import DiscreteGaussian
 from bayesprivmrf.release.codec import Fields
 

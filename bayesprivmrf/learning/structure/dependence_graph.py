@@ -66,7 +66,7 @@ from typing import Self
 import numpy as np
 
 from bayesprivmrf.learning.structure.packed_records import UNIT, PackedRecords
-from bayesprivmrf.learning.structure.stability import LARGEST, StableAnswer
+from bayesprivmrf.learning.structure.spanning_tree import LARGEST, StableAnswer
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
 

@@ -12,7 +12,7 @@ forms:
   sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
   on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
   answers to queries, for other estimators, the noisy numbers go through
-  `bayesprivmrf.learning.select_measure.statistics`.
+  `bayesprivmrf.learning.select_measure.forecast`.
 
 Codes and noise are combined only in `_randomise`. A setting of the other form is refused.
 """
@@ -32,8 +32,7 @@ from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
-from bayesprivmrf.learning.models.advice import FALLEN_BACK
-from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES
+from bayesprivmrf.learning.models.advice import FALLEN_BACK, NOISE_HIDES
 from bayesprivmrf.learning.select_measure import (
     STEPS,
     CouplingsByMeasurement,

@@ -5,7 +5,7 @@ and every noisy table as an answer to a query: single variables first, then the 
 then what was measured again. Intervals rely on this order. A `LearnedPotentials`
 (`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to files; its `solution` is
 that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the noisy numbers do not
-differ from noise alone (`bayesprivmrf.learning.models.noise_alone`).
+differ from noise alone (`bayesprivmrf.learning.models.advice`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, stopped_details
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.models.noise_alone import NOISE_HIDES, Told
+from bayesprivmrf.learning.models.advice import NOISE_HIDES, Told
 from bayesprivmrf.learning.rounds.fit import number_of_records
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import single_counts

@@ -2,7 +2,7 @@ r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit 
 
 This module reads the records. Every step uses them and earlier released numbers. A `PrivacyFilter` is charged
 before each step, so that neither the choices nor the number of rounds, which depend on the answers, can spend more
-than the total (`bayesprivmrf.privacy.filter` has the proof). The budget `left` is rounded down, and `charge` raises
+than the total (proof: `bayesprivmrf.privacy.selection`). The budget `left` is rounded down, and `charge` raises
 an error beyond it. `Spending` holds back a share of 2^-40 of a round's measurements, which exceeds all rounding, so
 that this never happens. Shares, sensitivities and noise distributions are those of `select_measure.plan`.
 
@@ -21,7 +21,7 @@ that this never happens. Shares, sensitivities and noise distributions are those
    (`select_measure.misfits`). So these order statistics of :math:`u_c` less a public allowance, at several k, are
    released with discrete Gaussian noise of that sensitivity. The allowance is for the noise that measuring k tables
    would have, and for the effect of the noise on single variables, which is public, on the misfit
-   (`bayesprivmrf.learning.rounds.single_noise`). Unless one of these numbers is three deviations of its noise above
+   (`bayesprivmrf.learning.rounds.learned_scales`). Unless one of these numbers is three deviations of its noise above
    zero, or one where tables were measured before, nothing stands out, and the round ends here; else the largest k
 whose number is above zero is the number of tables. 3. **Choices**: that many, in turn, by the exponential mechanism
    on :math:`u_c` less the L1 error that noise would leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All
@@ -62,8 +62,7 @@ from bayesprivmrf.learning.rounds.fit import (
     maximal,
     unfinished,
 )
-from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
-from bayesprivmrf.learning.rounds.single_noise import SingleNoise
+from bayesprivmrf.learning.rounds.learned_scales import SingleNoise, with_learned_scales
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
 from bayesprivmrf.mechanisms.select_measure.misfits import (
@@ -93,7 +92,7 @@ from bayesprivmrf.mechanisms.select_measure.unmeasured import Asked, bound_by_ch
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
-from bayesprivmrf.privacy.filter import PrivacyFilter
+from bayesprivmrf.privacy.selection import PrivacyFilter
 
 # Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
 # The first round must be certain that columns depend at all; later, an extra table costs less than a missed one.

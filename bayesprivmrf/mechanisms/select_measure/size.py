@@ -32,7 +32,7 @@ from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import MOST_CONFIGURATIONS, Scope
-from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, array_forecast
 from bayesprivmrf.marginals.layout import Layout

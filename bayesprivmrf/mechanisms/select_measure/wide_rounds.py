@@ -25,7 +25,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds.fit import maximal
 from bayesprivmrf.learning.rounds.junction import GrowingForest
-from bayesprivmrf.learning.rounds.single_noise import SingleNoise
+from bayesprivmrf.learning.rounds.learned_scales import SingleNoise
 from bayesprivmrf.mechanisms.select_measure.misfits import (
     STEPS,
     expected_counts,

@@ -11,7 +11,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.records.effects import NormalEffects
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

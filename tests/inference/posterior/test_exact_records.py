@@ -14,7 +14,7 @@ from scipy.stats import ks_2samp
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.shape_moves import growth
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace

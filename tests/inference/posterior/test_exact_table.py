@@ -13,7 +13,7 @@ from scipy.stats import chisquare, ks_2samp
 from bayesprivmrf import queries as q
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.records.table_moves import move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace

@@ -14,7 +14,7 @@ from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.forest import draw_log_rows, draw_tables
-from bayesprivmrf.inference.posterior.log_uniform import draw_totals
+from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 from bayesprivmrf.model import ModelSpecification

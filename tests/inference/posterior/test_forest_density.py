@@ -8,8 +8,8 @@ from scipy.special import gammaln, log_ndtr, psi
 from scipy.stats import gamma
 
 from bayesprivmrf.inference.posterior.forest import junction_forest
+from bayesprivmrf.inference.posterior.relaxed.density import force_width, laplace_kernel, lattice_mass
 from bayesprivmrf.inference.posterior.relaxed.forest_density import row_counts, row_counts_pullback
-from bayesprivmrf.inference.posterior.relaxed.noisy_tables import force_width, laplace_kernel, lattice_mass
 from bayesprivmrf.inference.posterior.relaxed.rows import (
     inverse_softened,
     log_gamma,

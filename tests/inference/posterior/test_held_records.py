@@ -16,7 +16,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.records.effects import NormalEffects
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import Within

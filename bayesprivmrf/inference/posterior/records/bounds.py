@@ -20,7 +20,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Error message if no table satisfies the bounds and the exact numbers

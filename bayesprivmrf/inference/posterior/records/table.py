@@ -23,7 +23,7 @@ from bayesprivmrf.inference.posterior.records.bounds import (
 )
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.rows import Rows
+from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.shape_moves import MANY
 from bayesprivmrf.inference.posterior.records.table_moves import (
     TableState,

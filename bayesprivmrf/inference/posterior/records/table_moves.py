@@ -22,7 +22,7 @@ is there, and no step of a drawn size leads across. With :math:`a = [n_i > 0] / 
 chosen with a probability proportional to a / K, so that what was drawn is accepted with probability
 :math:`\min(1, a' K / (a K'))`. This costs s + 1 steps, and is left out where s is more than 32.
 
-A number that is known within bounds alone has the probability of these bounds in place of f (`noise/within.py`).
+A number that is known within bounds alone has the probability of these bounds in place of f (`noise/continuous.py`).
 Without noise that is 0 or 1, and a log of -10^9 stands for that of 0 (`noise`). `bounds` says when moves still reach
 every table.
 

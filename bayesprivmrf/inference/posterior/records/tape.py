@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.inference.evidence import Evidence, supported_cells
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
-from bayesprivmrf.inference.posterior.measured_cells import MeasuredCells
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.preliminary import Preliminary, Whitening
 from bayesprivmrf.inference.posterior.records.bounds import half_widths, held_numbers
 from bayesprivmrf.inference.posterior.records.held import HeldSums

@@ -23,13 +23,11 @@ from bayesprivmrf.inference.posterior.forest import (
     effects_of,
 )
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.log_uniform import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
-from bayesprivmrf.inference.posterior.measured_cells import rough_counts
+from bayesprivmrf.inference.posterior.latent_prior import draw_totals
+from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts, table_name
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.held import HeldSums
-from bayesprivmrf.inference.posterior.records.prior import Start
-from bayesprivmrf.inference.posterior.records.rows import DirichletRows
+from bayesprivmrf.inference.posterior.records.prior import DirichletRows, Start
 from bayesprivmrf.inference.posterior.records.transition_moves import (
     SharedRows,
     SharedTape,

@@ -25,7 +25,7 @@ from numba import njit, types
 
 from bayesprivmrf.compiled import INNER, carray, pointer, put, table_at, vector_at
 from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.log_uniform import log_uniform
+from bayesprivmrf.inference.posterior.latent_prior import log_uniform
 from bayesprivmrf.inference.posterior.relaxed.density import (
     FIRST,
     FORWARD,
@@ -33,8 +33,8 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
     PULLBACK,
     compiled_visit,
     finished,
+    log_likelihood,
 )
-from bayesprivmrf.inference.posterior.relaxed.noisy_tables import log_likelihood
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # The arrays of the data, as `Density` checks them

@@ -41,7 +41,7 @@ import numpy as np
 from numba import njit, types
 
 from bayesprivmrf.compiled import INNER, carray, pointer, put, vector_at
-from bayesprivmrf.inference.posterior.log_uniform import log_uniform
+from bayesprivmrf.inference.posterior.latent_prior import log_uniform
 from bayesprivmrf.inference.posterior.relaxed.density import (
     FIRST,
     FORWARD,
@@ -49,8 +49,8 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
     PULLBACK,
     compiled_visit,
     finished,
+    log_likelihood,
 )
-from bayesprivmrf.inference.posterior.relaxed.noisy_tables import log_likelihood
 from bayesprivmrf.inference.posterior.relaxed.rows import (
     row_coordinates,
     row_coordinates_pullback,

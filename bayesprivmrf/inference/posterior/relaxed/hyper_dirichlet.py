@@ -41,9 +41,8 @@ from bayesprivmrf.inference.posterior.forest import (
     marginals_of,
 )
 from bayesprivmrf.inference.posterior.formulation import Finished, Settings
-from bayesprivmrf.inference.posterior.log_uniform import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
-from bayesprivmrf.inference.posterior.measured_cells import rough_counts
+from bayesprivmrf.inference.posterior.latent_prior import draw_totals
+from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts, table_name
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, RowData, visit_forest

@@ -24,11 +24,10 @@ import numpy as np
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.mean_counts import MeanCounts
-from bayesprivmrf.inference.noise_aware.effects_prior import DENSE_LIMIT
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effort import gradient_operations
 from bayesprivmrf.inference.posterior.formulation import Finished, Settings
-from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
-from bayesprivmrf.inference.posterior.log_uniform import draw_totals
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
 from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.relaxed.density import Density

@@ -21,7 +21,7 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_for
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, marginal_of
-from bayesprivmrf.marginals.brute_force import ImpossibleError
+from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.conditions import given_error, share_given
 from bayesprivmrf.model.effects import Effects

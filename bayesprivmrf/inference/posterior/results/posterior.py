@@ -301,7 +301,11 @@ class Posterior(Card):
             `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; scalar parameters of
             the prior; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and `ess_tail`; `seconds`.
         """
-        return summary_of(self, coverage(prob))
+        told = {"status": self.status.value, "formulation": self._formulation.name, "stats": self.stats}
+        sampled = self.tree["posterior"].to_dataset()
+        return summary_of(
+            sampled, self._draws.finished, coverage(prob), is_simulated=self.is_simulated, **told
+        )
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Edges by the probability that they are stronger than a threshold.
@@ -385,7 +389,12 @@ class Posterior(Card):
         ReleaseFileError
             A release behind it cannot be saved.
         """
-        save_posterior(self, path)
+        told = {
+            "formulation": self._formulation.name.lower(),
+            "status": self.status.value,
+            "stats": self.stats,
+        }
+        save_posterior(self.tree, self._draws.finished, self._source, path, **told)
 
     def _facts(self) -> list[tuple[str, str]]:
         told = {"problems": "; ".join(self.stats["problems"]) or "none"} if "problems" in self.stats else {}

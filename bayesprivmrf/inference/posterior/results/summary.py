@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-    from bayesprivmrf.inference.posterior.results.posterior import Posterior
-
 # Largest number of entries of effect tables in memory at once: 80 MB; it changes no result
 _HELD = 10_000_000
 # Entries of `Posterior.stats` that the summary shows
@@ -36,19 +35,27 @@ class PosteriorSummary(Card, dict[str, Any]):
         return [(name.replace("_", " "), _shown(value)) for name, value in self.items()]
 
 
-def summary_of(posterior: Posterior, prob: float) -> PosteriorSummary:
+def summary_of(
+    sampled: xr.Dataset,
+    finished: Finished,
+    prob: float,
+    *,
+    status: str,
+    is_simulated: bool,
+    formulation: str,
+    stats: Mapping[str, Any],
+) -> PosteriorSummary:
     """Return what `Posterior.summary` does."""
-    chains, draws = posterior._draws.shape
-    found = sampled_numbers(posterior.tree["posterior"].to_dataset(), prob)
-    stats = posterior.stats
+    chains, draws = finished.total.shape
+    found = sampled_numbers(sampled, prob)
     return PosteriorSummary(
         {
-            **({"simulated": "the noise was seeded and protects nobody"} if posterior.is_simulated else {}),
-            "status": posterior.status.value,
+            **({"simulated": "the noise was seeded and protects nobody"} if is_simulated else {}),
+            "status": status,
             "problems": list(stats.get("problems", ())),
             "prob": prob,
-            "records": found.pop("total", None) or float(posterior._draws.finished.total.mean()),
-            "formulation": posterior._formulation.name,
+            "records": found.pop("total", None) or float(finished.total.mean()),
+            "formulation": formulation,
             **found,
             "chains": chains,
             "draws": draws,

@@ -20,7 +20,7 @@ import numpy as np
 from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.effects_prior import EffectsPrior
+from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
 from bayesprivmrf.inference.posterior.measured import (
     dimension_names,
@@ -42,7 +42,7 @@ from bayesprivmrf.model.ties import coordinates_of
 if TYPE_CHECKING:
     import xarray as xr
 
-    from bayesprivmrf.inference.posterior.results.posterior import Posterior
+    from bayesprivmrf.inference.posterior.source import Source
 
 # Name and version of the format; any change of its meaning needs a new version
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
@@ -248,8 +248,17 @@ def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
         ) from error
 
 
-def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
-    """Write a posterior to a file.
+def save_posterior(
+    tree: xr.DataTree,
+    finished: Finished,
+    source: Source,
+    path: str | os.PathLike[str],
+    *,
+    formulation: str,
+    status: str,
+    stats: Mapping[str, Any],
+) -> None:
+    """Write the groups of a posterior, its draws and what it was fitted to, to a file.
 
     Raises
     ------
@@ -260,7 +269,6 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
     """
     import xarray as xr
 
-    finished, source = posterior._draws.finished, posterior._source
     own: dict[str, Any] = {name: getattr(finished, name) for name in ARRAYS}
     own |= {f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()}
     own |= {f"release {k}": _bytes(r._as_file()) for k, r in enumerate(source.releases)}
@@ -272,11 +280,11 @@ def save_posterior(posterior: Posterior, path: str | os.PathLike[str]) -> None:
         "releases": len(source.releases),
         "population": source.population,
         "estimator": asdict(source.estimator),
-        "formulation": posterior._formulation.name.lower(),
-        "status": posterior.status.value,
-        "stats": dict(posterior.stats),
+        "formulation": formulation,
+        "status": status,
+        "stats": dict(stats),
     }
-    tree = posterior.tree.copy()
+    tree = tree.copy()
     tree[GROUP] = xr.DataTree(dataset)
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
     tree[GROUP].attrs["sha256"] = checksum_of(tree)
