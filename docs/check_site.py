@@ -1,4 +1,4 @@
-"""Check the built site: every link resolves, enough pictures, output below code, and what search must find.
+"""Check the built site: links, pictures, output below code, and what search must find.
 
     uv run --group docs python docs/check_site.py BUILT_SITE
 
@@ -104,6 +104,15 @@ class Site:
             if self._name(path).startswith(WITH_OUTPUT) and page.cells and not page.cells[-1]
         ]
 
+    def with_paths(self) -> list[str]:
+        """Return pages whose output names a place on the machine that built them."""
+        places = re.compile(r"site-packages|[/\\]ipykernel_\d")
+        return [
+            f"{self._name(path)}: an output names a folder of the machine"
+            for path in self.pages
+            if places.search(path.read_text(encoding="utf-8"))
+        ]
+
     def not_found(self) -> list[str]:
         """Return what search does not find."""
         text = (self.folder / "searchindex.js").read_text(encoding="utf-8")
@@ -129,7 +138,7 @@ def stem_of(word: str) -> str:
 
 def main(folder: Path) -> int:
     site = Site(folder)
-    faults = [*site.broken(), *site.without_output(), *site.not_found()]
+    faults = [*site.broken(), *site.without_output(), *site.with_paths(), *site.not_found()]
     if site.pictures() < FEWEST_PICTURES:
         faults.append(f"{site.pictures()} pictures, at least {FEWEST_PICTURES} wanted")
     print(f"{len(site.pages)} pages, {site.pictures()} pictures, {len(faults)} faults", *faults, sep="\n  ")

@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import re
 import sys
 import tomllib
@@ -56,6 +57,8 @@ nb_execution_raise_on_error = True  # a notebook or block that fails stops the b
 nb_execution_timeout = 300  # seconds a cell
 nb_execution_in_temp = True  # files that a block saves stay out of the source folder
 nb_merge_streams = True
+# notices of progress bars that no reader of a page can act on; every other warning stays visible
+os.environ["PYTHONWARNINGS"] = 'ignore:IProgress not found,ignore:install "ipywidgets"'
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

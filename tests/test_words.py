@@ -104,7 +104,7 @@ def test_a_site_is_checked_as_it_is_served(tmp_path):
     (tmp_path / "how-to").mkdir()
     (tmp_path / "index.html").write_text(
         '<a href="how-to/a.html#one">fine</a> <a href="how-to/a.html#two">none</a> <a href="gone.html">gone</a>'
-        '<a href="https://example.org">elsewhere</a> <img src="_images/a.png">'
+        '<a href="https://example.org">elsewhere</a> <img src="_images/a.png"> lib/site-packages/a.py'
     )
     (tmp_path / "_images").mkdir()
     (tmp_path / "_images" / "a.png").touch()
@@ -121,6 +121,7 @@ def test_a_site_is_checked_as_it_is_served(tmp_path):
         "index.html: gone.html is not there",
     ]
     assert site.pictures() == 1
+    assert site.with_paths() == ["index.html: an output names a folder of the machine"]
     assert site.without_output() == ["how-to/a.html: its last code cell shows nothing"]
     pytest.importorskip("sphinx")
     assert [fault for fault in site.not_found() if "noisy" in fault] == []
