@@ -2,7 +2,6 @@
 
 import importlib
 import logging
-import os
 import re
 import sys
 import tomllib
@@ -57,8 +56,8 @@ nb_execution_raise_on_error = True  # a notebook or block that fails stops the b
 nb_execution_timeout = 300  # seconds a cell
 nb_execution_in_temp = True  # files that a block saves stay out of the source folder
 nb_merge_streams = True
-# notices of progress bars that no reader of a page can act on; every other warning stays visible
-os.environ["PYTHONWARNINGS"] = 'ignore:IProgress not found,ignore:install "ipywidgets"'
+# remarks on compiling and progress bars name folders of the machine; tests fail for warnings in code and notebooks
+nb_output_stderr = "remove"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
@@ -159,6 +158,18 @@ def copy_notebooks(app):
             copy.write_text(text, encoding="utf-8")
 
 
+def build_engines(app):
+    """Compile what the notebooks call on all cores, once an installation: each notebook would do it on one."""
+    if app.config.nb_execution_mode == "off":
+        return
+    from bayesprivmrf.cli.engines import build_engines
+
+    build_engines()
+    if (DOCS.parent / "tests" / "built_engines.py").exists():
+        sys.path.append(str(DOCS.parent / "tests"))
+        importlib.import_module("built_engines").build()
+
+
 def remove_old_pages(app):
     """Remove generated pages of names that the reference no longer lists."""
     listed = re.findall(
@@ -193,6 +204,7 @@ def settings_of(app, what, name, obj, options, signature, returns):
 def setup(app):
     """Join the hooks."""
     parse_as_text()
+    app.connect("builder-inited", build_engines)
     # before autosummary looks for pages
     app.connect("builder-inited", copy_notebooks, priority=400)
     app.connect("builder-inited", remove_old_pages, priority=400)
