@@ -26,6 +26,7 @@ extensions = [
     "sphinx.ext.intersphinx",
     "sphinx.ext.mathjax",
     "sphinx.ext.napoleon",
+    "sphinx-mathjax-offline",  # MathJax comes with the site, not from another server
     "sphinx_copybutton",
     "sphinx_design",
     "sphinx_reredirects",
