@@ -12,6 +12,8 @@ names another checkout. How things are counted:
   where one stands on the same line or alone on the line above, or where a text stands below it.
 - A type is the library's own where one of its classes has the name.
 - An import cycle is a strongly connected set of files. Imports inside functions count.
+- A public name is an entry of the lists on the reference page; the page of all errors is one. Names that stand beside
+  another on its page (``docs/reference/beside.toml``) are counted by themselves.
 - A file is entered where a function of it is called; the compiled ones, which Python does not see, are not counted.
 """
 
@@ -23,6 +25,7 @@ import io
 import re
 import sys
 import tokenize
+import tomllib
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,7 +37,8 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 PACKAGE = "bayesprivmrf"
 POSTERIOR = f"{PACKAGE}.inference.posterior"
-PAGES = ("docs/api.md", "docs/further_names.md", "docs/developer/reference.md")
+REFERENCE = "docs/reference/index.md"  # lists of names, each with a generated page
+BESIDE = "docs/reference/beside.toml"  # names that are shown on the page of another
 LONGEST_FILE = 400  # lines; CONTRIBUTING.md asks for shorter files
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -191,11 +195,18 @@ def asked_for_own_types(files: dict[str, File]) -> int:
     return count
 
 
-def names_on_pages(root: Path) -> int:
-    """Names that the reference pages show, each once."""
-    texts = [(root / page).read_text(encoding="utf-8") for page in PAGES if (root / page).exists()]
-    listed = ", ".join(re.findall(r":members: (.+)", "\n".join(texts)))
-    return len({name.strip() for name in listed.split(",") if name.strip()})
+def names_listed(root: Path) -> list[str]:
+    """Return the names that the reference lists, with their modules, in its order."""
+    page = root / REFERENCE
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    lists = re.findall(r"^\.\. autosummary::\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^ +({PACKAGE}\.\S+)$", "\n".join(lists), re.MULTILINE)
+
+
+def names_beside(root: Path) -> dict[str, list[str]]:
+    """Return the names that are shown on the page of another, by that other name."""
+    page = root / BESIDE
+    return tomllib.loads(page.read_text(encoding="utf-8")) if page.exists() else {}
 
 
 def counts(root: Path) -> dict[str, float]:
@@ -222,7 +233,8 @@ def counts(root: Path) -> dict[str, float]:
         "isinstance on own types": asked_for_own_types(files),
         "imports of own modules inside functions": sum(is_inside for _, is_inside in imports),
         "monkeypatch.setattr in tests": sum(text.count("monkeypatch.setattr(") for text in tests),
-        "public names on the reference pages": names_on_pages(root),
+        "public names on the reference pages": len(names_listed(root)),
+        "names shown on the page of another": sum(len(names) for names in names_beside(root).values()),
         f"files above {LONGEST_FILE} lines": sum(length > LONGEST_FILE for length in lengths),
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from test_docs import ROOT, Block, blocks
 
-LAW, ESTIMATOR = "own_noise_law.md", "own_estimator.md"
+LAW, ESTIMATOR = "own-noise.md", "own-estimator.md"
 MOST = {LAW: 3, ESTIMATOR: 4}
 
 OF_THE_ROOM = {

@@ -71,8 +71,24 @@ FILES = {
         """,
     # in two parts, so that this file has no such call
     "tests/test_it.py": "def test(monkeypatch):\n    monkeypatch" + ".setattr(one, 'FIRST', 2)\n",
-    "docs/api.md": ".. automodule:: bayesprivmrf\n   :members: Own, add\n",
-    "docs/further_names.md": ".. automodule:: bayesprivmrf\n   :members: add, Other\n",
+    "docs/reference/index.md": """
+        # Reference
+
+        ```{eval-rst}
+        .. autosummary::
+           :toctree: generated
+
+           bayesprivmrf.one.Own
+           bayesprivmrf.one.add
+        ```
+
+        ```{eval-rst}
+        .. autosummary::
+
+           bayesprivmrf.inner.two.Other
+        ```
+        """,
+    "docs/reference/beside.toml": '"bayesprivmrf.one.Own" = ["bayesprivmrf.inner.two.join"]\n',
 }
 
 
@@ -100,6 +116,7 @@ def test_each_figure_is_counted_as_the_module_says(checkout):
     assert found["imports of own modules inside functions"] == 1
     assert found["monkeypatch.setattr in tests"] == 1
     assert found["public names on the reference pages"] == 3
+    assert found["names shown on the page of another"] == 1
 
 
 def test_a_figure_beyond_its_limit_is_called_missed(checkout, capsys):

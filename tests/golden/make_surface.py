@@ -18,6 +18,7 @@ import re
 import sys
 import tempfile
 import tomllib
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +27,9 @@ from typing import Any
 HERE = Path(__file__).parent
 FOLDER = HERE / "surface"
 ROOT = HERE.parents[1]
+sys.path.append(str(ROOT))  # the benchmarks are not installed
+
+from benchmarks.house import names_beside, names_listed  # noqa: E402
 
 PACKAGES = (
     "bayesprivmrf",
@@ -176,16 +180,16 @@ def package_text(package: str) -> str:
 
 
 def documented_text() -> str:
-    """Every name that the three reference pages show, wherever it lives."""
-    pages = ("api.md", "developer/reference.md", "further_names.md")
-    reference = "\n".join((ROOT / "docs" / page).read_text(encoding="utf-8") for page in pages)
+    """Every name that the reference shows, wherever it lives: listed, beside another, or an error."""
+    beside = [name for names in names_beside(ROOT).values() for name in names]
     found: dict[str, list[str]] = {}
-    for block in reference.split(".. automodule:: ")[1:]:
-        module = importlib.import_module(block.split(maxsplit=1)[0])
-        listed = re.search(r":members: (.+)", block)
-        names = re.split(r",\s*", listed[1].strip()) if listed else module.__all__
-        for name in names:
-            found[name] = _described(name, getattr(module, name))
+    for path in [*names_listed(ROOT), *beside]:
+        module, _, name = path.rpartition(".")
+        held = getattr(importlib.import_module(module), name)
+        if isinstance(held, types.ModuleType):  # a page for a whole module
+            found |= {each: _described(each, getattr(held, each)) for each in held.__all__}
+        else:
+            found[name] = _described(name, held)
     return _text(line for name in sorted(found) for line in found[name])
 
 

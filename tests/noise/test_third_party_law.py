@@ -31,7 +31,7 @@ from bayesprivmrf.privacy import DiscreteLaplace, Laplace, PrivacyGuarantee
 class StaircaseLaw(NoiseLaw):
     """Steps of width w about a flat top of 2 r - 1 numbers; each has p/q of the last one's probability.
 
-    Derived in docs/developer/own_noise_law.md.
+    Derived in docs/developer/own-noise.md.
     """
 
     width: int

@@ -1,0 +1,149 @@
+"""Check the built site: links, pictures, output below code, and what search must find.
+
+    uv run --group docs python docs/check_site.py BUILT_SITE
+
+Sphinx itself checks the links between sources with ``-W``. This script reads the pages as they are served: links,
+anchors, pictures and redirects of the built HTML, and Sphinx's search index.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections import defaultdict
+from functools import cached_property
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote
+
+FEWEST_PICTURES = 30
+WITH_OUTPUT = ("tutorials", "how-to", "gallery.html")  # pages whose code shows what it gives
+
+# what readers search for, and a page that must be among the results
+SEARCHES = {
+    "missing": "how-to/weights-missing-covariates",
+    "weights": "how-to/weights-missing-covariates",
+    "panel": "tutorials/05_panels_and_chains",
+    "event log": "tutorials/06_event_logs",
+    "posterior predictive": "tutorials/02_posterior",
+    "noisy tables": "how-to/read-noisy-tables",
+}
+
+
+class PageParser(HTMLParser):
+    """Links, anchors and pictures of a page, and its code cells: whether each has an output."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.pictures: list[str] = []
+        self.cells: list[bool] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        classes = (found.get("class") or "").split()
+        if tag == "a" and found.get("href"):
+            self.links.append(found["href"])
+        if tag == "img" and found.get("src"):
+            self.pictures.append(found["src"])
+        self.anchors.update(found[key] for key in ("id", "name") if found.get(key))
+        if "cell" in classes:
+            self.cells.append(False)
+        if "cell_output" in classes and self.cells:
+            self.cells[-1] = True
+
+
+class Site:
+    """A built site, and its faults."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+
+    @cached_property
+    def pages(self) -> dict[Path, PageParser]:
+        """Every page that a reader sees; not the highlighted sources."""
+        return {
+            path: PageParser(path.read_text(encoding="utf-8"))
+            for path in sorted(self.folder.rglob("*.html"))
+            if not {"_static", "_sources", "_modules"} & set(path.relative_to(self.folder).parts)
+        }
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
+
+    def broken(self) -> list[str]:
+        """Return the links, pictures and redirects that lead nowhere."""
+        found = []
+        for path, page in self.pages.items():
+            moved = re.findall(
+                r'http-equiv="refresh" content="0; url=([^"]+)"', path.read_text(encoding="utf-8")
+            )
+            for link in [*page.links, *page.pictures, *moved]:
+                if re.match(r"[a-z][a-z0-9+.-]*:|//", link):
+                    continue
+                address, _, anchor = link.partition("#")
+                target = (path.parent / unquote(address.partition("?")[0])).resolve() if address else path
+                if not target.exists():
+                    found.append(f"{self._name(path)}: {link} is not there")
+                elif anchor and target in self.pages and unquote(anchor) not in self.pages[target].anchors:
+                    found.append(f"{self._name(path)}: {link} has no such anchor")
+        return found
+
+    def pictures(self) -> int:
+        """Return the number of pictures of the pages' own, each page by itself."""
+        return sum("_images/" in source for page in self.pages.values() for source in page.pictures)
+
+    def without_output(self) -> list[str]:
+        """Return pages whose code ends without output."""
+        return [
+            f"{self._name(path)}: its last code cell shows nothing"
+            for path, page in self.pages.items()
+            if self._name(path).startswith(WITH_OUTPUT) and page.cells and not page.cells[-1]
+        ]
+
+    def with_paths(self) -> list[str]:
+        """Return pages whose output names a place on the machine that built them."""
+        places = re.compile(r"site-packages|[/\\]ipykernel_\d")
+        return [
+            f"{self._name(path)}: an output names a folder of the machine"
+            for path in self.pages
+            if places.search(path.read_text(encoding="utf-8"))
+        ]
+
+    def not_found(self) -> list[str]:
+        """Return what search does not find."""
+        text = (self.folder / "searchindex.js").read_text(encoding="utf-8")
+        index = json.loads(text.removeprefix("Search.setIndex(").rstrip().removesuffix(")"))
+        pages_of = defaultdict(set)
+        for terms in (index["terms"], index["titleterms"]):
+            for term, places in terms.items():
+                pages_of[term] |= {places} if isinstance(places, int) else set(places)
+        found = []
+        for query, page in SEARCHES.items():
+            pages = set.intersection(*(pages_of[stem_of(word)] for word in query.split()))
+            if page not in {index["docnames"][number] for number in pages}:
+                found.append(f"search for {query!r} does not find {page}")
+        return found
+
+
+def stem_of(word: str) -> str:
+    """Return the form of a word that the search index holds."""
+    from sphinx.search.en import SearchEnglish
+
+    return SearchEnglish({}).stem(word.lower())
+
+
+def main(folder: Path) -> int:
+    site = Site(folder)
+    faults = [*site.broken(), *site.without_output(), *site.with_paths(), *site.not_found()]
+    if site.pictures() < FEWEST_PICTURES:
+        faults.append(f"{site.pictures()} pictures, at least {FEWEST_PICTURES} wanted")
+    print(f"{len(site.pages)} pages, {site.pictures()} pictures, {len(faults)} faults", *faults, sep="\n  ")
+    return bool(faults)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
