@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 uv run --group benchmarks python benchmarks/roots.py --replications 4
 
-The law of learned rows depends on the clique that is the root (docs/posterior_mathematics.md, "The choice of a
+Learned rows depend on the root clique (docs/explanation/posterior-mathematics.md, "The choice of a
 root"). Here a release is fitted with the root of the library's rule, and with each clique as root in its place, by
 ``LatentCounts(formulation="hyper-dirichlet")``. Populations are those of robustness_truths.py. Written for each kind:
 how far the posterior mean of a marginal moves, in posterior standard deviations (root mean square over the cells, the

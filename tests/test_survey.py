@@ -84,7 +84,7 @@ def test_bins_are_right_closed_and_unbounded_at_the_ends(declared):
 
 
 def test_bins_values_and_missing_codes_of_a_model_file_reach_a_mechanism_in_python(declared):
-    """By the names that docs/command_line.md shows; an error of the raw values says what is left out otherwise."""
+    """By the names in the guide to the command line; an error of the raw values says what is left out otherwise."""
     declaration = declared()
     frame = pd.DataFrame({"age": [25.0, 45.0, np.nan], "smokes": [0, 2, 7], "ill": ["no", "yes", "no"]})
     counts = ExactStatistics().release(declaration.network, recode(declaration, frame)).tables

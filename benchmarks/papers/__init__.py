@@ -1,6 +1,6 @@
 """The figures of three papers: simulations in cells that can be resumed, their tables, and their pictures.
 
-Run ``uv run python -m benchmarks.papers`` in a clone of the repository; docs/reproduce.md describes every figure.
+Run ``uv run python -m benchmarks.papers`` in a clone of the repository. See docs/benchmarks/papers.md.
 Everything here is an evaluation. It simulates outcomes, or reads real ones without protection, and says so in what it
 writes. Modules import each other relatively, so that a script beside this folder can import `papers` as well.
 """

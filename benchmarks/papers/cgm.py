@@ -2,7 +2,7 @@
 
 The settings are those that the paper states: ten nodes, the states and budgets of Figure 1, Dirichlet(1) potentials,
 five data sets by five draws of noise, the 20 states of Figure 3(a), a quarter of the people held out and delta = 1/N
-in Figure 3(b). Where it states none, a grid is chosen here; docs/reproduce.md lists these grids.
+in Figure 3(b). Where it states none, a grid is chosen here; docs/benchmarks/papers.md lists these grids.
 """
 
 from __future__ import annotations

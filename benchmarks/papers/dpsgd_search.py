@@ -1,6 +1,6 @@
 """Search over settings of `DPSGD` that pays for all its trials: the baseline of Bernstein et al. 2017.
 
-A search within the budget is less accurate than the default settings in every cell of docs/dpsgd.md, so the package
+A search within the budget was less accurate than the default settings in every cell measured, so the package
 has no search.
 """
 

@@ -2,7 +2,7 @@
 
 The settings are those that the paper states: n = 2000, p = n^(-1/3), delta = 1/n, epsilon = 5 and 500 repetitions of
 Figure 1, beta 0.5 and 1.5 of Figures 2 to 5, the networks and couplings of Figures 6 to 13. Where it does not state a
-grid, one is chosen here; docs/reproduce.md lists these grids.
+grid, one is chosen here; docs/benchmarks/papers.md lists these grids.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Made:
         Largest R-hat of the simulations, where it is above 1.2; 0 where none is.
     finding
         The part of the paper's figure that the table reproduces, and what differs, in words; empty where
-        docs/reproduce.md alone says so.
+        docs/benchmarks/papers.md alone says so.
     is_real
         Whether real data were read, unprotected.
     """

@@ -3,7 +3,7 @@ r"""Theorems of Zhang, Kamath, Kulkarni and Wu 2020 on the number of records tha
 The paper gives orders. A number from them takes every constant as 1, those in exponents such as
 :math:`e^{O(\lambda)}` too: it shows how the number of records grows, and must not be used for planning.
 
-Lemma 6.1, which runs a learner on blocks, is the exception: docs/lower_bounds.md derives its constant.
+Lemma 6.1, which runs a learner on blocks, is the exception: docs/explanation/lower-bounds.md derives its constant.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def _bounds(table: Any) -> str:
         f"{int((worst['method'] != EXACT).sum())} cells, without privacy in "
         f"{int(((worst['method'] == EXACT) & (worst['value'] > 2 / 3)).sum())} of "
         f"{int((worst['method'] == EXACT).sum())}. All under zero-concentrated privacy and replace-one neighbours; "
-        "constants are those of docs/lower_bounds.md, for the paper states none."
+        "constants are those of docs/explanation/lower-bounds.md, for the paper states none."
     )
 
 

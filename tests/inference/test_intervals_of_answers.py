@@ -37,7 +37,7 @@ NUMBERS = ["estimate", "lower", "upper"]
 def fitted():
     rng = np.random.default_rng(3)
     counts, _ = simulated_counts(CYCLE, 3_000, rng, scale=0.6)
-    return NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(8.0), rng))
+    return NoiseAwareMAP().fit(noisy_release(CYCLE, counts, Laplace(3.0), rng))
 
 
 @pytest.mark.parametrize("scope", [("a", "b"), ("b", "a"), (0,), ("alone",)])
