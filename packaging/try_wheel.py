@@ -48,7 +48,9 @@ def run(name: str, *command: str | Path, cwd: Path) -> str:
 
 def readme_block() -> str:
     """Return the first Python block of the README."""
-    found = re.search(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    found = re.search(
+        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL
+    )
     if found is None:
         sys.exit("README.md has no Python block.")
     return found[1]
@@ -76,7 +78,16 @@ def main() -> None:
         (folder / "dist").mkdir()
         wheel = built(folder / "dist")
         python = folder / "bare" / "bin" / "python"
-        run("bare environment", "uv", "venv", "--quiet", "--python", sys.executable, folder / "bare", cwd=folder)
+        run(
+            "bare environment",
+            "uv",
+            "venv",
+            "--quiet",
+            "--python",
+            sys.executable,
+            folder / "bare",
+            cwd=folder,
+        )
         run("install", "uv", "pip", "install", "--quiet", "--python", python, wheel, cwd=folder)
         shown = run("README", python, "-c", readme_block(), cwd=folder)
         if "converged" not in shown.splitlines():
