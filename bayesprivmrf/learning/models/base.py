@@ -279,7 +279,7 @@ class LearnedNetwork(Released, LearnedParameters):
     def _stated_status(self) -> Status:
         """How the fit ended by its details; approximate where the mechanism, as Frank-Wolfe, checks no optimum."""
         stated = self.details.get("status")
-        return Status(stated) if stated in Status else Status.APPROXIMATE
+        return Status(stated) if isinstance(stated, str) and stated in Status else Status.APPROXIMATE
 
     def interval(
         self,
