@@ -78,7 +78,8 @@ def noisy_against_posterior(
     for name in names:
         observed[name] = observed[name].where((replicated[name].values != 0).any(axis=0))
     latent = {name: _flat(_true_counts(posterior, tree["observed_data"][name].dims)) for name in names}
-    figure, axes = _grid(list(observed.values()))
+    figure, axes, columns = _grid(list(observed.values()))
+    first_column = axes[::columns]
     by_name = dict(zip(names, axes, strict=True))
     centres = {name: latent[name].mean("sample") * float(is_centred) for name in names}
     outside = _draw(
@@ -93,7 +94,7 @@ def noisy_against_posterior(
         title = name.removeprefix("noisy_counts").translate(str.maketrans({",": " × ", "[": None, "]": None}))
         panel.set_title(f"{title}\n{outside[name]} of {cells} outside", fontsize=9, loc="left")
         panel.set_xlim(-0.7, observed[name].size - 0.3)
-        if panel.get_subplotspec().is_first_col():
+        if panel in first_column:
             panel.set_ylabel("records minus\nposterior mean" if is_centred else "records", fontsize=9)
         tidy(panel)
         panel.grid(visible=False, axis="x")
@@ -101,8 +102,8 @@ def noisy_against_posterior(
     return figure
 
 
-def _grid(tables: list[xr.DataArray]) -> tuple[Figure, list[Axes]]:
-    """Return a panel a table, with names of cells: as few columns as a screen allows, in a figure of page width."""
+def _grid(tables: list[xr.DataArray]) -> tuple[Figure, list[Axes], int]:
+    """Return a figure of page width, a panel a table with names of cells, and the number of panels side by side."""
     largest = max(table.size for table in tables)
     # at most four columns, and at least 0.15 inches a cell where that is possible
     columns = max(1, min(4, math.ceil(math.sqrt(len(tables))), int(PAGE_WIDTH / (0.15 * largest + 0.6))))
@@ -129,7 +130,7 @@ def _grid(tables: list[xr.DataArray]) -> tuple[Figure, list[Axes]]:
             panel.set_xticks(range(len(own)), own if is_named else [""] * len(own), rotation=90)
     for unused in axes[len(tables) :]:
         unused.set_visible(False)
-    return figure, axes[: len(tables)]
+    return figure, axes[: len(tables)], columns
 
 
 def _draw(
