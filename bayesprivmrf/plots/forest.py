@@ -148,7 +148,7 @@ def marginal_forest(
         )
     _label_rows(panel, headings, dict(zip(rows, labels, strict=True)))
     panel.set_xlabel(axis)
-    plain_ticks(panel, int(np.clip(across, 4, 7)))
+    plain_ticks(panel, int(np.clip(1.3 * across, 4, 8)))
     tidy(panel)
     panel.grid(visible=False, axis="y")
     # the axis is named at both ends of a figure that is too high for one screen
