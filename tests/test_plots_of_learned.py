@@ -178,7 +178,7 @@ def test_tables_of_pairs_are_those_of_the_model_state_by_state(learned, survey):
     for panel, (first, second) in zip(panels, pairs, strict=True):
         expected = learned.association(first, second).values / np.log(2)
         np.testing.assert_array_equal(panel.images[0].get_array(), expected)
-        assert panel.get_title(loc="left") == f"{first} × {second}"
+        assert (panel.get_ylabel(), panel.get_xlabel()) == (first, second)
         assert [text.get_text() for text in panel.get_yticklabels()] == list(survey.states[first])
         assert panel.images[0].get_clim() == (-3.0, 3.0)
     np.testing.assert_allclose(panels[2].images[0].get_array(), 0, atol=1e-9)  # no pair of the workload

@@ -11,8 +11,8 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.style import (
-    COLOURS,
-    GREY,
+    COLORS,
+    GRAY,
     MARKS,
     PAGE_WIDTH,
     new_figure,
@@ -85,7 +85,7 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     errors = {name: estimate - truth for name, estimate in estimates.items()}
     limit = 1.1 * max(1e-12, *(float(np.abs(error).max()) for error in errors.values()))
     for number, (panel, name) in enumerate(zip(lower, names, strict=False)):
-        panel.axhline(0, color=GREY, linewidth=0.8, zorder=1)
+        panel.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
         _scatter(panel, truth, errors[name], number)
         panel.set_xlim(upper[0].get_xlim())
         panel.set_ylim(-limit, limit)
@@ -118,7 +118,7 @@ def _draw_cells(axes: list[Any], truth: FloatArray, estimates: Mapping[str, Floa
     """Draw each method's estimates against the truth, with the line of equality, on one square panel each."""
     top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
     for number, (panel, name) in enumerate(zip(axes, estimates, strict=True)):
-        panel.plot([0, top], [0, top], color=GREY, linewidth=0.8, zorder=1)
+        panel.plot([0, top], [0, top], color=GRAY, linewidth=0.8, zorder=1)
         _scatter(panel, truth, estimates[name], number)
         error = float(np.abs(estimates[name] - truth).mean())
         panel.set_title(f"{name}\nmean error {error:.2g}", fontsize=10, loc="left")
@@ -132,7 +132,7 @@ def _draw_cells(axes: list[Any], truth: FloatArray, estimates: Mapping[str, Floa
 
 def _scatter(panel: Any, across: FloatArray, up: FloatArray, number: int) -> None:
     """Draw the cells of one method, in the color and marker of its number."""
-    mark, color = MARKS[number % len(MARKS)], COLOURS[number % len(COLOURS)]
+    mark, color = MARKS[number % len(MARKS)], COLORS[number % len(COLORS)]
     panel.scatter(across, up, s=16, marker=mark, color=color, alpha=0.6, linewidths=0, zorder=2)
 
 
@@ -185,7 +185,7 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     # decades between neighboring methods, so that markers of nearly equal scores do not cover each other
     step = 0.15 if len(epsilons) == 1 else 0.0 if reference is None else 0.03
     for number, (name, points) in enumerate(lines.items()):
-        color, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
         means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
         aside = 10 ** (step * (number - (len(lines) - 1) / 2))
         places = [aside * epsilon for epsilon in sorted(points)]
@@ -195,9 +195,9 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
                 panel.scatter([aside * epsilon] * len(scores), scores, s=7, color=color, alpha=0.5)
     for name, scores in levels.items():
         level = float(np.mean(scores))
-        panel.axhline(level, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
+        panel.axhline(level, color=GRAY, linestyle=(0, (4, 3)), linewidth=1)
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=GREY, fontsize=9, **place)
+        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=GRAY, fontsize=9, **place)
     panel.set_xscale("log")
     if len(epsilons) == 1:
         panel.set_xlim(epsilons[0] / 10, epsilons[0] * 10)

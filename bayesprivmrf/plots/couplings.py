@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.graph import MEANING, weighted_graph
-from bayesprivmrf.plots.style import GREY, LETTER, PAGE_WIDTH, new_figure
+from bayesprivmrf.plots.style import GRAY, LETTER, PAGE_WIDTH, new_figure
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -109,7 +109,7 @@ def _matrix(graph: Any, kind: str) -> Figure:
             if np.isfinite(value):
                 _number(panel, row, column, value, image)
     elif has_signs:
-        _dashes(panel, values, 0.05 * largest, largest)
+        _dashes(panel, values, 0.05 * largest, largest, side - 1.2)
     unit = "" if kind == "dependence" else ", nats" + "\n(dash: negative)" * (has_signs and size > 20)
     _name_entries(panel, names, names, width=side - 1.2, most=40)
     figure.colorbar(image, ax=panel, label=MEANING[kind] + unit, shrink=0.8)
@@ -125,14 +125,14 @@ def _number(panel: Axes, row: int, column: int, value: float, image: Any) -> Non
     panel.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
 
 
-def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float) -> None:
+def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float, width: float) -> None:
     """Mark entries below ``-least``: in gray, the red of the color map looks like its blue.
 
-    The color is darkest at ``-darkest``; dashes on dark entries are white.
+    The color is darkest at ``-darkest``; dashes on dark entries are white. The panel is about `width` inches wide.
     """
     below = np.nan_to_num(values)
-    # a third of an entry wide, within limits, if the matrix is about 6 inches wide
-    size = float(np.clip(430 / values.shape[1] / 3, 3.5, 8))
+    # a third of an entry wide, in points, within limits
+    size = float(np.clip(72 * width / values.shape[1] / 3, 3.5, 8))
     for is_marked, color in (
         ((below < -least) & (below > -0.6 * darkest), "black"),
         (below <= -0.6 * darkest, "white"),
@@ -143,16 +143,22 @@ def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float) -> No
 
 
 def _tables(tables: Sequence[xr.DataArray]) -> Figure:
-    columns = min(len(tables), 2)
+    beside, letters = (
+        [8 * LETTER * max(len(str(s)) for s in table.coords[table.dims[axis]].values) for table in tables]
+        for axis in (0, 1)
+    )
+    # two tables side by side, if their row names leave at least 1.5 inches for each
+    taken = 0.7 + max(beside)
+    columns = 2 if len(tables) > 1 and (PAGE_WIDTH - 1.6) / 2 - taken >= 1.5 else 1
     rows = -(-len(tables) // columns)
     shapes = np.array([table.shape for table in tables])
     # inches: 0.3 a state up to eight states, then closer
     sides = np.clip(0.3 * shapes, 0.9, 3.4)
     heights = [sides[columns * r : columns * (r + 1), 0].max() for r in range(rows)]
-    letters = [8 * LETTER * max(len(str(s)) for s in table.coords[table.dims[1]].values) for table in tables]
-    width = 5.4 if columns == 1 else PAGE_WIDTH
-    labels = sum(max(letters[columns * r : columns * (r + 1)]) + 0.8 for r in range(rows))
-    figure = new_figure(width, max(sum(heights) + labels, 3.4))
+    width = min(4.8 + max(beside), PAGE_WIDTH) if columns == 1 else PAGE_WIDTH
+    across = (width - 1.6) / columns - taken
+    labels = sum(max(letters[columns * r : columns * (r + 1)]) + 0.6 for r in range(rows))
+    figure = new_figure(width, max(sum(heights) + labels, 3.2))
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
     axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
     full = 3  # doublings from which on an entry has the full color: eight times as often
@@ -161,13 +167,12 @@ def _tables(tables: Sequence[xr.DataArray]) -> Figure:
         doublings = table.values / np.log(2)
         images.append(panel.imshow(doublings, cmap="RdBu", vmin=-full, vmax=full, aspect="auto"))
         # entries below 0.8 times as often, where the red begins to show
-        _dashes(panel, doublings, 0.3, full)
+        _dashes(panel, doublings, 0.3, full, across)
         first, second = table.dims
-        across = (width - 1.6) / columns - 0.6
-        _name_entries(panel, table.coords[first].values, table.coords[second].values, width=across, most=24)
-        panel.set_ylabel(str(first), fontsize=9)
-        panel.set_xlabel(str(second), fontsize=9)
-        panel.set_title(f"{first} × {second}", fontsize=10, loc="left")
+        down, right = (table.coords[dim].values for dim in table.dims)
+        _name_entries(panel, down, right, width=across, most=24)
+        panel.set_ylabel(str(first), fontsize=10)
+        panel.set_xlabel(str(second), fontsize=10)
     for unused in axes[len(tables) :]:
         unused.set_visible(False)
     ticks = range(-full, full + 1)
@@ -192,5 +197,5 @@ def _name_entries(
     panel.tick_params(axis="x", rotation=0 if fits else 90, length=0)
     panel.tick_params(axis="y", length=0)
     panel.set_facecolor("white")
-    panel.spines[:].set_color(GREY)
+    panel.spines[:].set_color(GRAY)
     panel.spines[:].set_linewidth(0.6)

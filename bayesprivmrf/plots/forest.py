@@ -17,8 +17,8 @@ from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
-    COLOURS,
-    GREY,
+    COLORS,
+    GRAY,
     LETTER,
     MARKS,
     PAGE_WIDTH,
@@ -128,7 +128,7 @@ def marginal_forest(
         marks += _true_marks(marginals, truth, true_cells)
     if holdout is not None:
         cells, records = _frequencies(domain, marginals, holdout, count)
-        marks.append((f"frequency in {records:,} records", cells, {"marker": "x", "color": GREY}))
+        marks.append((f"frequency in {records:,} records", cells, {"marker": "x", "color": GRAY}))
     centre, axis = np.zeros(len(estimates[0].values)), "probability"
     if is_centred:
         centre = estimates[0].values if true_cells is None else true_cells
@@ -136,11 +136,11 @@ def marginal_forest(
     estimates = [replace(e, values=e.values - centre, bounds=e.bounds - centre[:, None]) for e in estimates]
     headings, rows, labels = _rows(domain, marginals, _doubts(dict(zip(methods, estimates, strict=True))))
     row_height = max(0.09 * len(estimates), 0.2)  # inches
-    figure = new_figure(PAGE_WIDTH, 1.6 + (len(rows) + len(headings)) * row_height)
+    # inches beside the panel and across it; very long labels make a wider figure
+    beside = 0.4 + 10 * LETTER * max(map(len, [*labels, *headings.values()]))
+    across = max(PAGE_WIDTH - beside, 3.0)
+    figure = new_figure(beside + across, 1.6 + (len(rows) + len(headings)) * row_height)
     panel = figure.subplots()
-    across = (
-        PAGE_WIDTH - 0.4 - 10 * LETTER * max(map(len, [*labels, *headings.values()]))
-    )  # inches of the panel
     _draw(panel, estimates, rows, 72 * row_height * _SPREAD / len(estimates), 72 * across)
     for _, cells, mark in marks:
         panel.scatter(
@@ -198,7 +198,7 @@ def _draw(
         points,
         {"probability": panel},
         aes={"color": ["method"], "marker": ["method"]},
-        color=[COLOURS[n % len(COLOURS)] for n in range(number)],
+        color=[COLORS[n % len(COLORS)] for n in range(number)],
         marker=[MARKS[n % len(MARKS)] for n in range(number)],
     )
     # bars are higher than the smallest points, so that a bar shorter than its point still shows
@@ -242,7 +242,7 @@ def _handles(estimates: Sequence[_Estimate]) -> list[Any]:
         _mark(
             estimate.label,
             marker=MARKS[n % len(MARKS)],
-            color=COLOURS[n % len(COLOURS)],
+            color=COLORS[n % len(COLORS)],
             linestyle="-" if np.isfinite(estimate.bounds).any() else "none",
         )
         for n, estimate in enumerate(estimates)
@@ -328,7 +328,7 @@ def _true_marks(
     marks = [(f"data ({EXACT})", np.where(is_data, cells, np.nan), black)]
     if not is_data.all():
         implied = np.where(is_data, np.nan, cells)
-        marks.append((f"declared independences on the data ({EXACT})", implied, black | {"color": GREY}))
+        marks.append((f"declared independences on the data ({EXACT})", implied, black | {"color": GRAY}))
     return marks
 
 

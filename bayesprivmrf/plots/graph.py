@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.checks import one_of, require
-from bayesprivmrf.plots.style import COLOURS, GREY, LETTER, PAGE_WIDTH, new_figure
+from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, new_figure
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -110,7 +110,7 @@ def learned_graph(
     colors = {}
     for number, group in enumerate(groups):
         is_community = order == "communities" and graph.degree(group[0]) > 0
-        colors |= dict.fromkeys(group, COLOURS[number % len(COLOURS)] if is_community else "black")
+        colors |= dict.fromkeys(group, COLORS[number % len(COLORS)] if is_community else "black")
     x, y = np.array(list(places.values())).T
     panel.scatter(x, y, s=40, color=list(colors.values()), edgecolors="black", linewidths=0.6, zorder=3)
     if is_named:
@@ -209,8 +209,8 @@ def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
 
     edges = list(graph.edges(data="weight"))
     largest = max((abs(weight) for *_, weight in edges), default=0.0)
-    positive = COLOURS[0] if kind == "coupling" else GREY
-    for sign, color, style in ((1, positive, "solid"), (-1, COLOURS[2], "dashed")):
+    positive = COLORS[0] if kind == "coupling" else GRAY
+    for sign, color, style in ((1, positive, "solid"), (-1, COLORS[2], "dashed")):
         own = {(a, b): abs(weight) for a, b, weight in edges if sign * weight > 0}
         if own:
             # from 0.4 to 5 points; the strongest are drawn last

@@ -12,7 +12,7 @@ from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.measured import dimension_names
 from bayesprivmrf.model.domain import asked_positions
-from bayesprivmrf.plots.style import COLOURS, LETTER, PAGE_WIDTH, new_figure, plot_collection, share, tidy
+from bayesprivmrf.plots.style import COLORS, LETTER, PAGE_WIDTH, new_figure, plot_collection, share, tidy
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Posterior
 
 # Colors of the true counts, of the released ones, and of the replicated ones behind these two
-_LATENT, _OBSERVED, _REPLICATED = COLOURS[0], COLOURS[2], "#bdbdbd"
+_LATENT, _OBSERVED, _REPLICATED = COLORS[0], COLORS[2], "#bdbdbd"
 
 
 def noisy_against_posterior(

@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.plots.style import COLOURS, GREY, PAGE_WIDTH, panels, plot_collection, share, tidy
+from bayesprivmrf.plots.style import COLORS, GRAY, PAGE_WIDTH, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -66,7 +66,7 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
     figure, axes = panels(len(tables), width=min(PAGE_WIDTH / columns, 5.0), height=3.4, columns=columns)
     _draw(dict(zip(tables, axes, strict=True)), tables, draws, prob)
     for panel in axes:
-        panel.axhline(0.0, color=GREY, linewidth=0.8, zorder=1)
+        panel.axhline(0.0, color=GRAY, linewidth=0.8, zorder=1)
         panel.set_xlim(0, 1)
         panel.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         panel.set_xlabel(f"rank / {draws + 1:,}")
@@ -99,7 +99,7 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
     collection = plot_collection(data, axes)
     band = xr.Dataset(bands, coords={"kwarg": ["x", "y_bottom", "y_top"]})
     collection.map(fill_between_y, "band", data=band, color="#d9d9d9", zorder=1)
-    collection.map(multiple_lines, "ranks", x_dim="point", color=COLOURS[0], alpha=0.7, width=1.0)
+    collection.map(multiple_lines, "ranks", x_dim="point", color=COLORS[0], alpha=0.7, width=1.0)
 
 
 def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:

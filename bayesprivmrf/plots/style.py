@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 # Colors of Okabe and Ito (2008), which color-blind readers tell apart. The order alternates dark and light, so that
 # the first three differ by at least 32 of 255 levels of gray when a figure is printed without color.
-COLOURS = ("#0072B2", "#E69F00", "#D55E00", "#CC79A7", "#009E73", "#56B4E9")
+COLORS = ("#0072B2", "#E69F00", "#D55E00", "#CC79A7", "#009E73", "#56B4E9")
 # Markers in the order of the colors, for readers who see no colors at all
 MARKS = ("o", "s", "^", "D", "v", "P")
 # Color of reference lines
-GREY = "#666666"
+GRAY = "#666666"
 # Width of a figure at most, inches: in a picture of 800 pixels a letter of 8 points is 11 pixels high
 PAGE_WIDTH = 8.0
 # Width of an average letter, inches a point of the font size: 0.6 times the font size
