@@ -97,7 +97,7 @@ def test_a_graph_keeps_the_pairs_whose_interval_excludes_zero(survey, learned):
         assert len(weights) == expected
     with pytest.raises(ModelError, match="degree"):
         learned_graph(learned, excludes_zero=0.9)
-    with pytest.raises(ArgumentError, match="`prob`"):
+    with pytest.raises(ArgumentError, match="`excludes_zero`"):
         learned_graph(model, excludes_zero=90)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.checks import one_of, require
+from bayesprivmrf.checks import one_of, probability, require
 from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, new_figure
 
 if TYPE_CHECKING:
@@ -98,6 +98,8 @@ def learned_graph(
     one_of("order", order, ("communities", "declared"))
     graph, kind = weighted_graph(learned, threshold, weight)
     if excludes_zero is not None:
+        remedy = "0.9 asks for 90 % intervals"
+        excludes_zero = probability("excludes_zero", excludes_zero, zero=False, remedy=remedy)
         kept = _significant(learned, excludes_zero, rng)
         graph.remove_edges_from([(a, b) for a, b in graph.edges if frozenset((a, b)) not in kept])
     groups = _communities(graph) if order == "communities" else [list(graph)]
