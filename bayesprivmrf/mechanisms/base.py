@@ -344,8 +344,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         ArgumentError, ModelError
             `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
+        from bayesprivmrf.mechanisms.preview import Preview
+
         known = None if total is None else checked_total(total)
-        return outlay_preview(self.outlays(network, known), known)
+        frame = outlay_preview(self.outlays(network, known), known)
+        return Preview.of(frame, self, self.promise(network))
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
         """Return the steps of a release as values: what each costs, its noise, and what is drawn.

@@ -157,12 +157,15 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         ArgumentError, ModelError
             `release` would raise the same before it reads anything; or ``total`` is no number of records.
         """
+        from bayesprivmrf.mechanisms.preview import Preview
+
         known = None if total is None else checked_total(total)
-        outlays = self._outlays(self._prepare(network), known)
+        plan = self._prepare(network)
+        outlays = self._outlays(plan, known)
         message = None if known is None else self._hidden(outlays, about(known))
         if message is not None:
             warnings.warn(message, NoiseWarning, stacklevel=2)
-        return outlay_preview(outlays, known)
+        return Preview.of(outlay_preview(outlays, known), self, self._promised(plan))
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
         """Return the steps of a release, the number of records first where it is bought."""

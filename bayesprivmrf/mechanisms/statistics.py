@@ -196,6 +196,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has
             no ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it.
         """
+        from bayesprivmrf.mechanisms.preview import Preview
+
         plan = self._prepare(network)
         if total is not None:
             total = checked_total(total)
@@ -217,7 +219,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             message = plan.drowned(total, f"about {total:,.0f} records")
             if message is not None:
                 warnings.warn(message, NoiseWarning, stacklevel=2)
-        return frame
+        return Preview.of(frame, self, self._promised(plan))
 
     @final
     def noise_laws(self, network: DiscreteMarkovNetwork | ModelSpecification) -> tuple[NoiseLaw, ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import SIMULATED, Card, marked, stated
+from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.inference.asked import asked_of, coverage
 from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions
@@ -400,6 +400,14 @@ class Posterior(Card):
         told = {"problems": "; ".join(self.stats["problems"]) or "none"} if "problems" in self.stats else {}
         facts = [("status", self.status.value), ("model", repr(self.specification))]
         return facts + stated({**self.stats, **told})
+
+    def _headline(self) -> list[tuple[str, str]]:
+        promises = dict.fromkeys(release.privacy_statement() for release in self._source.releases)
+        return [*fit_headline(self._facts(), self.stats), ("privacy", " ".join(promises))]
+
+    def _folded(self) -> dict[str, list[tuple[str, str]]]:
+        numbers = {name: value for name, value in self.stats.items() if name != "problems"}
+        return {"Numbers of the fit": stated(numbers)}
 
     @property
     def _mark(self) -> str:
