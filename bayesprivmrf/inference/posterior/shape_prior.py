@@ -48,15 +48,17 @@ and Methods 20, 4069-4081.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.inference.posterior.forest import JunctionForest, RowTable
+from bayesprivmrf.inference.posterior.measured import table_name
 from bayesprivmrf.inference.posterior.relaxed.rows import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -181,6 +183,37 @@ class ShapePrior:
         homes = np.searchsorted(self.data.clique_cells, forest.row_starts[:-1], side="right") - 1
         rows = np.ascontiguousarray(log_rows), np.ascontiguousarray(shapes)
         return _judged_rows(*rows, forest.row_starts, homes, len(forest.tables))
+
+    def described(
+        self, log_rows: FloatArray, shapes: FloatArray, lead: tuple[int, ...], names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the fields `log_prior`, `learned` and `prior_fit` of `Finished`, each of shape `lead`.
+
+        Parameters
+        ----------
+        log_rows, shapes
+            Log probabilities and shapes of the rows, shape (cells, draws).
+        lead
+            Number of chains and of draws per chain.
+        names
+            Name of each variable of the forest.
+        """
+        forest = self.forest
+        log_prior, fit = self.judged(log_rows, shapes)
+        homes = np.array([table.clique for table in forest.tables])
+        kinds = [f"concentration_{table.step}" if table.step else "concentration" for table in forest.tables]
+        learned = zip(kinds, forest.tables, self.standardized(shapes), strict=False)  # none if fixed
+        return {
+            # sum over the steps of a clique's table
+            "log_prior": {
+                table_name("rows", names, forest.scopes[k]): log_prior[homes == k].sum(axis=0).reshape(lead)
+                for k in forest.order
+            },
+            "learned": {
+                table_name(kind, names, table.scope): row.reshape(lead) for kind, table, row in learned
+            },
+            "prior_fit": fit.reshape(lead),
+        }
 
     def standardized(self, shapes: FloatArray) -> FloatArray:
         """Return log A of each table, in prior standard deviations, (cells, draws) to (tables, draws)."""

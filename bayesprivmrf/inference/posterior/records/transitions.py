@@ -24,7 +24,7 @@ from bayesprivmrf.inference.posterior.forest import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts, table_name
+from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.records.prior import DirichletRows, Start
@@ -239,24 +239,16 @@ class SharedTransitions(DirichletRows):
         first, matrix = np.split(full, [rows.rows], axis=1)
         marginals = rows.forward(first, matrix.reshape(-1, rows.rows, rows.states))
         effects = effects_of(self.forest, self._in_windows(log_rows))
-        log_prior, fit = self.shape_prior.judged(log_rows, shapes)
+        names, positions = dimension_names(self.evidence.specification.domain), rows.chain.positions
+        # the first states, and the first window, which stands for all windows
+        first_window = [names[v] for v in positions[: rows.chain.order + 1]]
         return Finished(
             marginals=marginals.reshape(*lead, -1),
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            log_prior=self._by_clique("rows", lead, log_prior),
-            learned=self._by_clique("concentration", lead, self.shape_prior.standardized(shapes)),
-            prior_fit=fit.reshape(lead),
+            **self.shape_prior.described(log_rows, shapes, lead, first_window),
         )
-
-    def _by_clique(self, kind: str, lead: tuple[int, ...], values: FloatArray) -> dict[str, FloatArray]:
-        """Draws of one number for the first states' table and one for the first window's, which stands for all."""
-        names = dimension_names(self.evidence.specification.domain)
-        chain = self.chain_rows.chain
-        scopes = [chain.positions[: chain.order], chain.positions[: chain.order + 1]]
-        labels = [table_name(kind, names, scope) for scope in scopes]
-        return {label: row.reshape(lead) for label, row in zip(labels, values, strict=False)}
 
 
 def _ranks(cells: IntArray, size: int) -> IntArray:

@@ -41,7 +41,7 @@ from bayesprivmrf.inference.posterior.forest import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished, Settings
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts, table_name
+from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, RowData, visit_forest
@@ -292,21 +292,11 @@ class HyperDirichlet(RelaxedCounts):
         own = np.sort(forest.cells)[: forest.places.size]
         marginals[..., own] = marginals_of(forest, log_rows)[forest.places].T.reshape(*lead, own.size)
         effects = effects_of(forest, log_rows)
-        log_prior, fit = self.prior.judged(log_rows, shapes)
         names = dimension_names(self.evidence.specification.domain)
-        homes = np.array([table.clique for table in forest.tables])
-        kinds = [f"concentration_{table.step}" if table.step else "concentration" for table in forest.tables]
-        learned = zip(kinds, forest.tables, self.prior.standardized(shapes), strict=False)  # none if fixed
         return Finished(
             marginals=marginals,
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            # sum over the steps of a clique's table
-            log_prior={
-                table_name("rows", names, forest.scopes[k]): log_prior[homes == k].sum(axis=0).reshape(lead)
-                for k in forest.order
-            },
-            learned={table_name(kind, names, table.scope): row.reshape(lead) for kind, table, row in learned},
-            prior_fit=fit.reshape(lead),
+            **self.prior.described(log_rows, shapes, lead, names),
         )
