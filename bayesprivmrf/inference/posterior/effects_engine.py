@@ -208,6 +208,7 @@ def _marginals(
         beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales
     )
     state[-1] = mode
+    # send messages back, and normalize the cells
     for c in constants:
         mu[c] = 1.0
     _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mode, mu)
@@ -300,6 +301,7 @@ def _fisher_information(
     )
     size, cells = beta.size, sizes[_CELLS]
     result, vector = np.zeros((size, size)), np.empty(cells)
+    # column i of D, then Σ times it, then Dᵀ times that
     for i in range(size):
         for c in range(cells):
             total = 0.0

@@ -256,10 +256,12 @@ def log_whole(group, position, data):
 def clique_shapes(clique, position, data, shapes):
     """Write α of one clique's cells."""
     start, stop = data.clique_cells[clique], data.clique_cells[clique + 1]
+    # fixed shapes
     if data.group_starts.size == 1:
         for cell in range(start, stop):
             shapes[cell] = data.fixed[cell]
         return
+    # log of A times R, less the normalization of the margins
     level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
     level += data.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
     for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
@@ -269,6 +271,7 @@ def clique_shapes(clique, position, data, shapes):
             place = data.group_starts[group]
             both = position[place] + position[place + 1]
             level += 2.0 * (log_sum - math.log(2.0)) - SPREAD_OF_STAYING * both  # their mean share is 1/2
+    # add the positions of the margins of each cell
     first = data.clique_groups[clique]
     for cell in range(start, stop):
         log_part = level
@@ -337,11 +340,13 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
             whole += part
             for k in range(data.factor_starts[cell], data.factor_starts[cell + 1]):
                 result[data.factors[k]] += spread_of(first + k - data.factor_starts[cell], data) * part
+        # through the bound of A to z_0 and z_C
         free = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         by_free = whole / (1.0 + math.exp(free) / LARGEST)
         result[0] += SPREAD_IN_COMMON * by_free
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
         for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
+            # through the normalization of the margins
             log_sum, spread = log_whole(group, position, data), spread_of(group, data)
             for k in range(data.group_starts[group], data.group_starts[group + 1]):
                 share = math.exp(spread * position[k] - log_sum)

@@ -94,11 +94,13 @@ def trajectory(
     beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, data
 ):  # fmt: skip
     """Make one Hamiltonian trajectory, and return the next point, the acceptance, and whether it was accepted."""
+    # draw a momentum, and remember the energy
     momentum = _normals(beta.size, rng)
     before = value - 0.5 * np.sum(momentum * momentum)
     # the length is random: a trajectory of fixed length could return to its start in some direction
     size = step * (0.8 + 0.4 * rng.random())
     here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
+    # leapfrog steps: half a step of the momentum at both ends
     momentum += 0.5 * size * _gathered(root, scale, new_gradient)
     for leap in range(leaps):
         here += size * spread(root, scale, momentum)

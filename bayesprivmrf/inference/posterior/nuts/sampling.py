@@ -105,6 +105,8 @@ _OWN = (
     "draws", "tune", "chains", "seed", "random_seed", "model", "blocking", "return_raw_trace", "nuts_sampler",
     "progress_callback", "progress_rate",
 )  # fmt: skip
+# largest work of a second run, as a multiple of the work so far
+_TIMES_AT_MOST = 8
 # multiples of the requested length at which chains are judged
 _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
 
@@ -188,7 +190,7 @@ def _with_steps_that_hold(
         try:
             following = sample(
                 {**settings, "target_accept": acceptance},
-                most=min(8 * spent, WORK - spent),
+                most=min(_TIMES_AT_MOST * spent, WORK - spent),
                 may_stop=lambda sampled, last=is_last: not last and diverges(sampled) and may_repeat(sampled),
             )
         except KeyboardInterrupt:

@@ -74,6 +74,7 @@ def weigh_cells(cells, size, state, data, exact):
 @njit(nogil=True, **INNER)
 def refresh(record, touched, state, data, exact):
     """Update the weights of all cells that share a measured number or a set with a record."""
+    # collect the touched cells, each once; `block` marks them and is cleared at the end
     is_touched, size = state.block, 0
     starts, numbers, set_starts, sets = data.table_starts, data.table_cells, exact.set_starts, exact.sets
     for cell in record:
@@ -81,6 +82,7 @@ def refresh(record, touched, state, data, exact):
             is_touched[cell] = 1
             touched[size] = cell
             size += 1
+        # cells that share a measured number
         for t in range(starts[cell], starts[cell + 1]):
             for k in range(data.member_starts[numbers[t]], data.member_starts[numbers[t] + 1]):
                 other = data.members[k]
@@ -88,6 +90,7 @@ def refresh(record, touched, state, data, exact):
                     is_touched[other] = 1
                     touched[size] = other
                     size += 1
+        # cells that share a bounded set
         for t in range(set_starts[cell], set_starts[cell + 1]):
             for k in range(exact.member_starts[sets[t]], exact.member_starts[sets[t] + 1]):
                 other = exact.members[k]
@@ -151,11 +154,13 @@ def exact_excess(record, state, data, exact):
 @njit(nogil=True, **INNER)
 def visit_record(record, touched, state, data, exact, rng):
     """Move one record given all others."""
+    # remove the record, and draw a proposal given all others
     _add(record, -1, state, data, exact)
     refresh(record, touched, state, data, exact)
     collect(state.weights, state.wholes, state, data)
     proposal = state.proposal
     draw_new(proposal, state, data, rng)
+    # accept or reject by the exact distribution; reject if a bound would be violated
     gain = exact_excess(proposal, state, data, exact) - exact_excess(record, state, data, exact)
     is_taken = math.log(rng.random()) < gain
     if is_taken:
@@ -192,6 +197,7 @@ def exchange(turn, a, records, total, others, state, data, exact, rng):
         is_other &= firsts[k] == two
     if is_same or is_other:
         return
+    # log ratio of the four records' distributions, one record after the other
     first, second = records[a], records[b]
     gain = _add(first, -1, state, data, exact) + _add(second, -1, state, data, exact)
     gain += _add(firsts, 1, state, data, exact) + _add(others, 1, state, data, exact)
@@ -248,6 +254,7 @@ def first_records(records, total, every, state, data, rng):
 @njit(nogil=True, **INNER)
 def take(records, state, data, rng):
     """Draw distinct records at random from the tables, which do not change."""
+    # copy the tables, which are reduced as records are drawn without replacement
     values, totals, starts = state.values, state.totals, data.row_starts
     for row in range(totals.size):
         totals[row] = 0.0
@@ -291,6 +298,7 @@ def move_total(moves, bounds, records, total, touched, state, data, exact, rng):
     `records` has all records and space for more, or one row if only the tables are kept. `exact` has the exact sums
     and their bounds, or is None. With exact sums `touched` needs space for every cell.
     """
+    # a list of records limits their number by its space; tables alone do not
     is_listed = records.shape[0] > 1
     most = min(bounds[1], records.shape[0]) if is_listed else bounds[1]
     for _ in range(moves):
@@ -335,6 +343,7 @@ def sweep_exact_sums(total, moves, births, bounds, records, wanted, state, data,
     state, data, exact = by_reference(state), by_reference(data), by_reference(exact)
     state.wholes[:] = 0.0
     state.block[:] = 0
+    # sums of n + α of each row, then initial records if there are none
     cells = np.arange(state.weights.size)
     for cell in cells:
         state.wholes[data.cell_rows[cell]] += data.gain * state.counts[cell] + state.shapes[cell]

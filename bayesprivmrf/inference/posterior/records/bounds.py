@@ -201,6 +201,7 @@ def log_within(residual, half, width, is_absolute):
     noise k therefore satisfies residual - half <= k <= residual + half. The kernel is exp(-|k| / width) or
     exp(-k^2 / (2 width^2)).
     """
+    # smallest and largest noise within the bounds
     low, high = math.ceil(residual - half), math.floor(residual + half)
     near = min(max(0.0, low), high)  # the noise with the largest density
     if width == 0.0:

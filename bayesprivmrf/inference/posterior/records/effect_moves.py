@@ -62,6 +62,7 @@ def _tables(counts, effects, plan):
 @njit(nogil=True, **INNER)
 def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng):
     """Move the potentials given the records by Hamiltonian trajectories; adapt `step` in place while `is_tuning`."""
+    # prior precision, and the scale of each coordinate by the information of the records
     precision, scale = np.empty(beta.size), np.empty(beta.size)
     for i in range(beta.size):
         precision[i] = math.exp(-2.0 * log_scales[effects.levels[i]])
@@ -127,6 +128,7 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
 def condition(beta, shapes, values, data, effects, plan):
     """Write the rows of p_β (conditional probabilities along the forest) to `shapes`; `values` is work space."""
     blocked, rows, columns, entries = plan[7], plan[8], plan[9], plan[10]
+    # potentials of the bags' cells
     flat = _forward(beta, blocked, rows, columns, entries, plan[4][1])
     for cell in range(values.size):
         values[cell] = 0.0
@@ -199,9 +201,11 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
     """Move potentials and scales together with the records, whose quantiles are fixed."""
     # steps of random size, because the tails are not normal
     size = step[2] * math.exp(-2.0 * rng.random())
+    # current position in coordinates in which the posterior is nearly standard normal
     precision = effects.known + np.exp(2.0 * effects.shares @ (effects.scale - log_scales))
     middle = effects.center * (effects.known + 1.0)
     place = (effects.inverse @ beta - middle / precision) * np.sqrt(precision)
+    # autoregressive proposal of the scales and of the position
     new_scales, new_place = log_scales.copy(), np.empty(place.size)
     if effects.hyper.size:
         common = rng.standard_normal()
@@ -244,6 +248,7 @@ def move_total_far(reach, bounds, records, total, state, data, rng):
             by = -by
         if not bounds[0] <= total + by <= min(bounds[1], records.shape[0]):
             continue
+        # births: draw records from p_β
         put(counts, state.counts)
         for k in range(total, total + by):
             draw_record(

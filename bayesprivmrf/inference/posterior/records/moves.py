@@ -90,11 +90,13 @@ def weigh_answers(counts, sums, weights, state, data):
 def weigh_all(state, data):
     """Compute all weights, and the sum of n + α of each row."""
     state.wholes[:] = 0.0
+    # answers to queries: factors of cells
     if not data.is_direct:
         for cell in range(state.weights.size):
             state.wholes[data.cell_rows[cell]] += data.gain * state.counts[cell] + state.shapes[cell]
         weigh_answers(state.counts, state.sums, state.weights, state, data)
         return
+    # tables: factors of measured numbers, then the weights of cells
     for m in range(state.sums.size):
         gap = data.noisy[m] - state.sums[m]
         state.boosts[m] = _boost(gap, data.widths[m], data.absolute[m], data.most_nats)
@@ -119,8 +121,10 @@ def _change(
         m = table_cells[t]
         sums[m] += by
         boosts[m] = _boost(noisy[m] - sums[m], widths[m], absolute[m], most)
+        # all cells that this number sums have new weights
         for k in range(member_starts[m], member_starts[m + 1]):
             _weigh(members[k], counts, shapes, boosts, weights, gain, table_starts, table_cells)
+    # a cell that no number measures
     if first == last:
         _weigh(cell, counts, shapes, boosts, weights, gain, table_starts, table_cells)
 
@@ -174,6 +178,7 @@ def excess(record, state, data):
 def move_by_answers(record, proposal, state, data, rng):
     """Move a record to a proposal that was drawn by the weights `stale`, or keep it (Metropolis-Hastings)."""
     rows, gain, stale, stale_wholes = data.cell_rows, data.gain, state.stale, state.stale_wholes
+    # remove the record from the cells that it would leave
     for k in range(record.size):
         if proposal[k] != record[k]:
             change(record[k], -1, state, data)
@@ -187,6 +192,7 @@ def move_by_answers(record, proposal, state, data, rng):
             ratio += math.log(state.wholes[rows[old]] / stale_wholes[rows[old]])
             ratio -= math.log(state.wholes[rows[new]] / stale_wholes[rows[new]])
     accepted = math.log(rng.random()) < ratio
+    # add it to the new cells, or to the old ones
     for k in range(record.size):
         old, new = record[k], proposal[k]
         if new != old:
@@ -253,6 +259,7 @@ def draw_record(
         row = clique_rows[clique]
         if source_starts[row] < source_starts[row + 1]:
             row = current[clique]
+        # draw a cell of the row in proportion to its value
         left = rng.random() * totals[row]
         cell = row_starts[row]
         for i in range(row_starts[row], row_starts[row + 1]):
@@ -262,6 +269,7 @@ def draw_record(
                 if left < 0.0:
                     break
         record[clique] = cell
+        # this cell determines the rows of the child cliques
         for k in range(child_starts[cell], child_starts[cell + 1]):
             child = child_rows[k]
             current[row_cliques[child]] = child

@@ -70,11 +70,13 @@ def _log_evidence(own, others, state, of_rows, of_cells, grown):
     """Return the log likelihood of a clique's shapes if the cells of one state and the others grow by two factors."""
     (floors, sums, totals), (alphas, fixed, counts, states) = of_rows, of_cells
     value = 0.0
+    # normalizing terms of the rows, from their sums by state
     for r in range(totals.size):
         whole = floors[r]
         for k in range(grown.size):
             whole += (own if k == state else others) * grown[k] * sums[r, k]
         value += math.lgamma(whole) - math.lgamma(whole + totals[r])
+    # terms of the occupied cells
     for i in range(counts.size):
         factor = grown[states[i]] * (own if states[i] == state else others)
         value += _log_rising(fixed[i] + factor * (alphas[i] - fixed[i]), counts[i])
@@ -88,6 +90,7 @@ def _gathered(clique, group, states, state, data, prior):
     start = prior.clique_groups[clique]
     floors, sums = np.zeros(last - first), np.zeros((last - first, states))
     totals, rows, cells = np.zeros(last - first, np.int64), 0, 0
+    # count the rows and the cells with records
     for row in range(first, last):
         for i in range(data.row_starts[row], data.row_starts[row + 1]):
             totals[rows] += state.counts[i]
@@ -97,6 +100,7 @@ def _gathered(clique, group, states, state, data, prior):
     alphas, fixed = np.empty(cells), np.empty(cells)
     counts, places = np.empty(cells, np.int64), np.zeros(cells, np.int64)
     rows, cells = 0, 0
+    # fill the arrays of rows and of occupied cells
     for row in range(first, last):
         is_empty = True
         for i in range(data.row_starts[row], data.row_starts[row + 1]):
@@ -178,11 +182,13 @@ def _move_states(clique, group, position, state, data, prior, rng):
             mark = math.log(rng.random())
             factor = math.expm1(change)
             gain = math.log1p(math.exp(position[start + k] - log_sum) * factor)
+            # the new level, which the bound L may rule out
             bounded = math.exp(level + gain) / (1.0 + math.exp(level) / LARGEST)
             if bounded >= LARGEST:
                 continue
             grown = math.log(bounded) - math.log1p(-bounded / LARGEST)
             moved = position[places] + (grown - level) / SPREAD_BETWEEN_TABLES
+            # log ratio: Jacobian, prior of both positions, then the likelihood
             ratio = math.log1p(math.exp(grown) / LARGEST) - math.log1p(math.exp(level) / LARGEST)
             ratio -= 0.5 * change * (2.0 * position[start + k] + change)
             ratio -= 0.5 * (moved - position[places]) * (moved + position[places])

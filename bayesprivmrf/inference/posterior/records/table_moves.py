@@ -129,6 +129,7 @@ def _change_cells(least, most, total, whole, state, data, rng):
                 by = -by
             if counts[cell] + by < 0 or not least <= total + by <= most:
                 continue
+            # log ratio: prior of the cell, prior of N and normalization of the row, noise
             ratio = _log_cell(counts[cell], by, shapes[cell])
             ratio += math.lgamma(total + by) - math.lgamma(total)
             ratio -= math.lgamma(whole + total + by) - math.lgamma(whole + total)
@@ -149,6 +150,7 @@ def _partner(i, way, state, data, rng):
         return int(rng.random() * state.counts.size)
     if way == 1:
         return state.occupied[int(rng.random() * state.sizes[0])]
+    # draw a measured number of cell i by its weight, then one of the number's cells
     k, last = data.entry_starts[i], data.entry_starts[i + 1] - 1
     if last < k or data.weights[last] == 0.0:
         return i
@@ -167,6 +169,7 @@ def _part(i, j, state, data, rng):
     old, both, occupied = counts[i], counts[i] + counts[j], state.sizes[0]
     by_i, by_j = 1.0 / data.weights[starts[i + 1] - 1], 1.0 / data.weights[starts[j + 1] - 1]
     before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
+    # move all records to j, then one by one to i; the Gumbel trick draws a division from all log weights
     _add(i, -old, state, data)
     _add(j, old, state, data)
     chosen, log_weight, best = 0, 0.0, -math.log(rng.standard_exponential())
@@ -185,6 +188,7 @@ def _part(i, j, state, data, rng):
             chosen, best = k, mark
     _add(i, chosen - both, state, data)
     _add(j, both - chosen, state, data)
+    # the pair is chosen with other probabilities after the move: accept or restore
     after = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / state.sizes[0]
     if rng.random() * before >= after:
         _add(i, old - chosen, state, data)
@@ -207,6 +211,7 @@ def move_between(turn, state, data, rng):
     by = _size(data.scales, rng)
     if i == j or by > counts[i] or (way == 1 and by == counts[i]):
         return
+    # log ratio: priors of both cells, noise, then the ratio of the proposals
     ratio = _log_cell(counts[i], -by, shapes[i]) + _log_cell(counts[j], by, shapes[j])
     ratio += _log_noise(i, -by, state.residuals, starts, sums, data.entries, widths, absolute, data.halves)
     _add(i, -by, state, data)

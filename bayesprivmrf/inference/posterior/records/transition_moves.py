@@ -114,6 +114,7 @@ def _exchange(size, old, new, steps, state, data, shared, rng):
         while counts[windows[t, old[0]]] == 0 or counts[windows[t, old[1]]] == 0:  # rounding of the sum
             t -= 1
         steps[k] = t
+        # both records take the other's transition; the reverse move has other numbers of pairs
         for i in range(2):
             ratio += _step(windows[t, old[i]], -1, state, data)
             ratio += _step(windows[t, new[i]], 1, state, data)

@@ -310,6 +310,7 @@ class NoiseData(NamedTuple):
 def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, absolute, settings):
     """Return the log density of the noisy counts, and the force: its smoothed derivative by the latent numbers."""
     value, by_latent = settings[2], np.zeros_like(latent)
+    # each measured number: its latent value, its kernel, and the force on its cells
     for i in range(noisy.size):
         count = 0.0
         for k in range(starts[i], starts[i + 1]):

@@ -62,6 +62,7 @@ def stretch(
         )
     relative = np.exp(shares @ changes)
     precision = information + relative
+    # x, by the map of `Whitening`, and log N
     moved = mode * (information + 1.0) / precision + place / np.sqrt(precision)
     moved = basis @ moved if basis.shape[1] == moved.size else basis[:, 0] * moved
     log_density, log_total = -0.5 * np.sum(np.log(precision)), total[0]
@@ -133,6 +134,7 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, data
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
     mu, _, state = _marginals(coordinates, *data)
+    # latent numbers: counts, N, θ' and log τ
     size = cells.size
     latent = np.empty(size + 1 + coordinates.size + log_scale.size)
     for k in range(size):

@@ -157,6 +157,7 @@ def row_counts(weights, total, shapes, row_starts, source_starts, sources):
             whole += weights[i]
             mass += shapes[i]
         margin = _margin(row, total, counts, source_starts, sources)
+        # n = M* a + √V (r - a)
         mean, spread = _bent(margin, mass)[0], _spread(margin, mass)[0]
         for i in range(start, stop):
             share = shapes[i] / mass
@@ -182,11 +183,13 @@ def row_counts_pullback(counts, by_counts, weights, total, shapes, row_starts, s
         margin = _margin(row, total, counts, source_starts, sources)
         spread, spread_by_margin, spread_by_mass = _spread(margin, mass)
         mean, mean_by_margin, mean_by_mass = _bent(margin, mass)
+        # through M* and √V to the margin and the mass
         by_margin = even * mean_by_margin + (drawn - even) * spread_by_margin
         by_mass = even * mean_by_mass + (drawn - even) * spread_by_mass
         for i in range(start, stop):
             by_weights[i] = spread * (flow[i] - drawn) / whole
             by_shapes[i] = by_mass + (mean - spread) * (flow[i] - even) / mass
+        # the margin is N for a root, otherwise a sum of the parent's cells
         if source_starts[row] == source_starts[row + 1]:
             by_total += by_margin
         for k in range(source_starts[row], source_starts[row + 1]):

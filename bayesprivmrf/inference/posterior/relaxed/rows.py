@@ -198,6 +198,7 @@ def _softened_at(log_value):
 
     The cubic has an error of 1e-5, and the step reduces it to about its third power.
     """
+    # cubic Hermite interpolation between two nodes
     place = (log_value - _FIRST_NODE) / _STEP
     if not 0.0 <= place < _NODES - 1:
         return _newton(log_value)
@@ -206,6 +207,7 @@ def _softened_at(log_value):
     rest = 1.0 - t
     u = rest * rest * ((1.0 + 2.0 * t) * _INVERSE[k, 0] + t * _INVERSE[k, 1])
     u += t * t * ((1.0 + 2.0 * rest) * _INVERSE[k + 1, 0] - rest * _INVERSE[k + 1, 1])
+    # one step of Halley's method
     _, log_soft, slope, _, normal_slope = softened(u)
     step = (log_value - log_soft) / slope
     return u + step / (1.0 + 0.5 * step * (normal_slope - slope))
@@ -274,6 +276,7 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, center):
         start, stop = row_starts[row], row_starts[row + 1]
         mass, whole, log_centre = 0.0, 0.0, math.log(center[row])
         for i in range(start, stop):
+            # weight of the cell, and its terms of the density
             soft, log_soft, soft_slope, log_normal, normal_slope = softened(u[i])
             weights[i] = scale[i] * soft
             slopes[i] = weights[i] * soft_slope
@@ -286,6 +289,7 @@ def row_weights(u, shapes, row_starts, scale, log_scale, freedom, center):
         kappa, log_kappa = freedom[row] + mass, math.log(freedom[row] + mass)
         of_mass, psi_of_mass = log_gamma(mass)
         of_kappa, psi_of_kappa = log_gamma(kappa)
+        # density of G / G_0, and its derivative
         if freedom[row] <= _PLAIN_FREEDOM:
             log_density += freedom[row] * math.log(whole) - kappa * (whole - 1.0) + of_mass
             log_density += kappa * (log_kappa - 1.0) - of_kappa
