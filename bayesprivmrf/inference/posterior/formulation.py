@@ -262,7 +262,7 @@ class Clock:
 
     @property
     def is_over(self) -> bool:
-        """Return True if the limit has passed."""
+        """True if the limit has passed."""
         return self.seconds > self.limit
 
 

@@ -60,9 +60,9 @@ class LatentCounts:
         any graph: normal zero-sum effects with learned scales, and relaxed counts. ``"exact"`` moves whole records
         and relaxes nothing. It has the hyper-Dirichlet prior for decomposable models without `levels` or smooth
         scores, and the log-linear prior otherwise. Only ``"exact"`` supports chains with shared transitions, and
-        counts that are exact or known within bounds. ``"auto"`` chooses the one of ``"exact"`` and
-        ``"hyper-dirichlet"`` with the lower forecast of work for decomposable models, and otherwise the first
-        suitable one of ``"log-linear"`` and ``"exact"``.
+        counts that are exact or known within bounds. ``"auto"`` chooses, for models with the hyper-Dirichlet prior,
+        the one of ``"exact"`` and ``"hyper-dirichlet"`` with the lower forecast of work; for other models it chooses
+        the first suitable one of ``"log-linear"`` and ``"exact"``.
     concentration
         Prior count α > 0 per cell of the Dirichlet rows; 1 is uniform on the simplex of each row. With None (default)
         the prior counts are learned for each table.
