@@ -311,9 +311,7 @@ def test_draws_give_exact_totals_of_larger_areas_back_and_keep_bounds():
 
 def test_what_remains_refused_says_what_to_do():
     plain = released(TINY, PEOPLE, [TABLE], Laplace(1.0))
-    with pytest.raises(
-        ModelError, match=r"no effects that levels of areas or scores .* could scale; use .*'exact'"
-    ):
+    with pytest.raises(ModelError, match=r"no effects for levels of areas or scores .*; use .*'exact'"):
         LatentCounts(formulation="hyper-dirichlet").fit(plain)
     with pytest.raises(ArgumentError, match="`concentration` belongs to the hyper-Dirichlet prior"):
         LatentCounts(formulation="exact", concentration=1.0).fit(plain)
