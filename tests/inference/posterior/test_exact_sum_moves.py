@@ -155,7 +155,7 @@ def test_records_of_a_chain_of_shared_transitions_too():
 
     near(formulation, [4], size=16_000, potentials=conditionals(chain))
     window = release(chain, 4, noisy=[pooled], law=Laplace(1.5), exact=[q.table(first, middle)])
-    with pytest.raises(ModelError, match="of the states of one time"):
+    with pytest.raises(ModelError, match="tables of single times"):
         LatentCounts().fit(window, rng=1)
 
 
@@ -179,7 +179,7 @@ def test_every_draw_gives_the_exact_answers_back():
     assert (people["lower"] == people["upper"]).all()
     shares = posterior.interval(["a", "b"])
     assert (shares["lower"] < shares["upper"]).all()
-    with pytest.raises(ModelError, match="a model of PyMC relaxes the counts"):
+    with pytest.raises(ModelError, match="PyMC relaxes the counts"):
         _ = posterior.pymc_model
 
 
@@ -213,7 +213,7 @@ def test_intervals_hold_at_their_level_beside_exact_margins():
 def test_relaxed_counts_and_what_moves_may_not_link_are_refused_with_a_remedy():
     made = release(TREE, 20, noisy=[TABLE], law=Laplace(1.0), exact=[q.table("a")])
     for formulation in ("hyper-dirichlet", "log-linear"):
-        with pytest.raises(ArgumentError, match="whole records alone"):
+        with pytest.raises(ArgumentError, match="formulation='exact'"):
             LatentCounts(formulation=formulation).fit(made)
     with pytest.raises(ArgumentError, match=r"draws whole records.*except `cores` and `progress_bar`\."):
         LatentCounts().fit(made, sampler="pymc")
@@ -222,7 +222,7 @@ def test_relaxed_counts_and_what_moves_may_not_link_are_refused_with_a_remedy():
     with pytest.raises(ModelError, match=r"form a tree.*NoiseAwareMAP"):
         LatentCounts().fit(made, rng=1)
     everything = release(TREE, 20, noisy=[], law=Laplace(1.0), exact=[q.table("a", "b"), TABLE])
-    with pytest.raises(ArgumentError, match="nothing has any"):
+    with pytest.raises(ArgumentError, match="no measurement in this release has noise"):
         LatentCounts().fit(everything)
 
 
@@ -257,5 +257,5 @@ def test_sums_that_neighbours_bound_across_what_they_share_are_refused():
         Measurement(q.weighted("a", "b", "y", matrix=np.eye(1, 12)), np.array([value]), law),
         Measurement(q.table("a", "b", "y"), np.arange(12.0), DiscreteLaplace(3.0)),
     ]
-    with pytest.raises(ModelError, match="bound each other across parts"):
+    with pytest.raises(ModelError, match="restrict each other across"):
         LatentCounts().fit(NoisyStatistics.from_measurements(model, given), rng=1)

@@ -11,8 +11,8 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.records.bounds import Bounded, CrossingError, NestedSums
-from bayesprivmrf.inference.posterior.records.held import HeldSums
-from bayesprivmrf.inference.posterior.records.tape import bag_evidence, bag_forest
+from bayesprivmrf.inference.posterior.records.effects import bag_evidence, bag_forest
+from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -38,7 +38,7 @@ def held_by(model, exact=(), bounded=(), *, truth, total=None):
     made = NoisyStatistics.from_measurements(model, given, total=total)
     bagged = bag_evidence(gather(made, takes_bounds=True))
     known = bagged.total_standard_error == 0
-    return HeldSums(evidence=bagged, forest=bag_forest(bagged), total=round(bagged.total) if known else None)
+    return ExactSums(evidence=bagged, forest=bag_forest(bagged), total=round(bagged.total) if known else None)
 
 
 def data_sets(model, totals):
@@ -242,7 +242,7 @@ def test_bounds_without_a_table_are_refused():
     made = NoisyStatistics.from_measurements(PATH, given, total=3)
     bagged = bag_evidence(gather(made, takes_bounds=True))
     with pytest.raises(ModelError, match="contradict each other"):
-        _ = HeldSums(evidence=bagged, forest=bag_forest(bagged), total=3).extent
+        _ = ExactSums(evidence=bagged, forest=bag_forest(bagged), total=3).extent
 
 
 def test_tables_of_nested_bounds_are_found_wherever_there_is_one():
