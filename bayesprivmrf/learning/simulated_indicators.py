@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _FEWEST, _MOST = 6, 20  # variables: two a group, and 2^p probabilities in memory
-# groups of variables that depend on each other more than on the rest
-_GROUPS = 3
 _WITHIN, _BETWEEN, _TRIPLE = (0.2, 0.9), 0.1, -0.12  # nats
-_SHARES = (0.1, 0.6)  # of records with 1, by which fields are chosen
 _SWEEPS, _TOLERANCE = 100, 1e-6  # nats
 
 
@@ -71,14 +68,16 @@ def simulated_indicators(
 
     size, p = whole_number("size", size), whole_number("variables", variables, _FEWEST, _MOST)
     random = generator(rng)
-    groups = np.array_split(np.arange(p), _GROUPS)
+    # three groups of variables, dependent within and nearly independent between
+    groups = np.array_split(np.arange(p), 3)
     coefficients = _couplings(groups, random)
     states = (np.arange(2**p)[:, None] >> np.arange(p)) & 1
     spins = (2 * states - 1).astype(np.int8)
     energy = np.zeros(2**p)
     for members, value in coefficients.items():
         energy += value * spins[:, members].prod(axis=1)
-    fields, probability = _fields(energy, spins, random.uniform(*_SHARES, p))
+    # the probability of state 1 is uniform on 0.1 to 0.6
+    fields, probability = _fields(energy, spins, random.uniform(0.1, 0.6, p))
     counts = random.multinomial(size, probability)
     rows = np.repeat(np.arange(2**p), counts)
     frame = pd.DataFrame(states[rows].astype(np.int8), columns=pd.Index([f"q{i}" for i in range(p)]))

@@ -27,7 +27,6 @@ from bayesprivmrf.noise.source import NoiseSource
 
 CLAMP = 290.0  # scales; below the -300 at which a choice would clamp again
 _UNIT = 2.0**44  # steps of a score in one scale
-_ENUMERATED = 1 << 22  # signed atoms whose scores are held at once
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -139,7 +138,8 @@ def _atom_scores(
     for width in np.unique(widths):
         table = sign_table(int(width)).astype(np.int64)
         positions = np.flatnonzero(widths == width)
-        count = max(_ENUMERATED >> int(width), 1)
+        # score at most 2^22 signed atoms at a time
+        count = max((1 << 22) >> int(width), 1)
         for start in range(0, positions.size, count):
             part = positions[start : start + count]
             columns = starts[groups[part], None] + np.arange(width)

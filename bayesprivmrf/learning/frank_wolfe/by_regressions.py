@@ -38,10 +38,6 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 
-# of the draws that a fit of couplings would make: errors of draws are half of those of sampling
-_DRAWN = 0.25
-_TAIL = 1e-3  # chance that all margins agree and one seems not to
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedFields:
@@ -128,12 +124,14 @@ def fit_fields(
     measured_means = np.concatenate([targets.single[v] for v in free])
     spread = np.concatenate([targets.single_variances()[v] for v in free])
     noise = np.concatenate([np.full(cards[v] - 1, targets.single_noise[v]) for v in free])
-    worth = _DRAWN * float(np.median(1 / (noise / spread + 1 / targets.total)))
+    # a quarter of the draws of a fit of couplings: Monte Carlo errors are half the sampling errors
+    worth = 0.25 * float(np.median(1 / (noise / spread + 1 / targets.total)))
     seed = zlib.crc32(measured.one_way.tobytes())  # so that the same release gives the same fields
     fit = fit_means(effects, wanted, ridges, worth, seed, start=start, fixed=couplings)
     assert fit.means is not None
     gap = fit.means - measured_means
-    largest = float(np.sqrt(2 * np.log(2 * effects.size / _TAIL)))  # no normal number of so many is beyond
+    # a normal variable exceeds this limit in any of the margins with probability 0.001
+    largest = float(np.sqrt(2 * np.log(2 * effects.size / 1e-3)))
     is_close = np.abs(gap) <= largest * np.sqrt(noise + spread / targets.total)
     agrees = fit.status != Status.NOT_TRUSTED and bool(is_close.all())
     tables = effects.tables(fit.coordinates)
@@ -209,7 +207,7 @@ class ByRegressions(SavedMap, ABC):
         """Return the model as the regressions have it; the arguments are those of `learn`."""
 
     @abstractmethod
-    def _couplings(self, regressed: Any) -> Fixed:
+    def couplings_of(self, regressed: Any) -> Fixed:
         """Return all of it but the fields, as potentials."""
 
     @abstractmethod
@@ -259,7 +257,7 @@ class ByRegressions(SavedMap, ABC):
         fitted = None
         try:
             if interrupted_by() is None:
-                fitted = fit_fields(measured, plan, total, self._couplings(regressed))
+                fitted = fit_fields(measured, plan, total, self.couplings_of(regressed))
         except BaseException as error:
             remember(error)  # the fields of the regressions are kept
         return FrankWolfeFit(parts=self._parts(regressed, fitted), measured=measured, fields=fitted)

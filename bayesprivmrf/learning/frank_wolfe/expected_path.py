@@ -172,8 +172,6 @@ def _errors(
 _POINTS, _PASSES = 257, 4
 _REACH = 8.0  # deviations about the mean, and of the prior about 0, at which a search for quantiles begins
 _TAIL = 1e-7  # probability left out at each end of the range of integration, far below that of any limit
-_LEAST_INFORMATION = 1e-6  # of the prior's
-_LEAST_SHARE = 1e-100  # of records, in a cell: no division by 0
 
 
 def curved_limits(
@@ -200,16 +198,17 @@ def curved_limits(
         Coverage, in (0, 1).
     """
     tail = (1 - prob) / 2
-    information = np.maximum(1 / deviation**2 - 1 / prior**2, _LEAST_INFORMATION / prior**2)
+    # at least a millionth of the prior's information, because the limits divide by it
+    information = np.maximum(1 / deviation**2 - 1 / prior**2, 1e-6 / prior**2)
     pull = 1 / (information * deviation**2)
     both, slope = share_of_both(mean, *shares)
-    told = both + 4 * slope * mean * (pull - 1)
+    corrected = both + 4 * slope * mean * (pull - 1)
     variance = 16 * slope**2 / information
 
     def log_density(a: FloatArray) -> FloatArray:
         c, h = share_of_both(a, shares[0][:, None], shares[1][:, None])
         v = variance[:, None] * (by_choices[:, None] + (1 - by_choices[:, None]) * h / slope[:, None])
-        return -((told[:, None] - c) ** 2 / v + np.log(v) + (a / prior) ** 2) / 2
+        return -((corrected[:, None] - c) ** 2 / v + np.log(v) + (a / prior) ** 2) / 2
 
     low = np.minimum(mean - _REACH * deviation, -_REACH * prior)
     high = np.maximum(mean + _REACH * deviation, _REACH * prior)
@@ -253,4 +252,5 @@ def share_of_both(a: FloatArray, q: FloatArray, r: FloatArray) -> tuple[FloatArr
     root = np.sqrt(np.maximum(sums**2 - 4 * q * r * odds * (odds - 1), 0.0))
     c = 2 * q * r * odds / (sums + root)
     cells = np.stack(np.broadcast_arrays(c, q - c, r - c, 1 - q - r + c))
-    return c + more, 1 / (1 / np.maximum(cells, _LEAST_SHARE)).sum(axis=0)
+    # cells of probability 0 must not divide by 0
+    return c + more, 1 / (1 / np.maximum(cells, 1e-100)).sum(axis=0)

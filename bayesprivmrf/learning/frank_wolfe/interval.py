@@ -28,13 +28,13 @@ and a coupling that is not there is hardly ever chosen at all. So there are at l
 many by the default for this budget and these records. Variables have two states and are measured by themselves, and
 there are at most `MOST_VARIABLES`, for the maps about the model are of the size of all pairs. And Newton's method
 must settle, and explain the released couplings, which it may not where the width was much too small. Elsewhere there
-is no such interval, and the calibrated one takes its place. docs/frank_wolfe.md has measured coverage.
+is no such interval, and the calibrated one takes its place. docs/explanation/frank-wolfe.md has measured coverage.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -46,26 +46,47 @@ from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs
+    from bayesprivmrf.inference.effects_fit.sampled import Fixed
     from bayesprivmrf.learning.models.pairwise import LearnedIsing
+    from bayesprivmrf.privacy import DiscreteGaussian
 
 FEWEST_STEPS, MOST_VARIABLES = 50, 50
 
 _DRAWS, _ROWS = 60_000, 8_000  # records drawn; different ones up to which all of them are used
-_ROUNDS = 6  # corrections of the couplings at which the path is linearized; arbitrary
 _REPLICATES = 8  # releases that tell what the path leaves out of the mean
 _PRIOR = 0.5  # nats
-_LARGEST_STEP = 0.5  # nats, of a coupling in one round
 _CLOSE, _UNSETTLED = 0.1, 0.5  # root mean square of a round's steps, in the couplings' deviations
-_FARTHEST = (
-    5.0  # of a released coupling from its mean, in its deviations: beyond, there are no linearised limits
-)
-_JITTER = 1e-12  # added to variances, far below any of them, so that a singular matrix can be solved
 _HALF = 0.5  # records
 
 
+class PairMap(Protocol):
+    """A map by logistic regressions: the part of `PairwiseByPairs` that its intervals need."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]: ...
+    @property
+    def eligible(self) -> np.ndarray: ...
+    @property
+    def is_ising(self) -> bool: ...
+    @property
+    def singles(self) -> DiscreteGaussian | None: ...
+    @property
+    def radius(self) -> float: ...
+
+    def steps_for(self, total: float | None) -> int:
+        """Return the number of steps for a number of records."""
+
+    def multiple(self, steps: int) -> float:
+        """Return the scale of the choices' noise relative to the largest residual."""
+
+    def couplings_of(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
+        """Return the potentials of pairs."""
+
+
 def limits(
-    learned: LearnedIsing, fitted: PairwiseByPairs, prob: float, total: float, generator: np.random.Generator
+    learned: LearnedIsing, fitted: PairMap, prob: float, total: float, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
 
@@ -84,17 +105,18 @@ def limits(
     generator
         Generator of the records drawn from the model.
     """
-    if not settles(learned, fitted, total):
+    if not has_linear_errors(learned, fitted, total):
         return None
     whole = _Linearised(learned, fitted, total, generator)
     whole.find()
-    if whole.apart > _UNSETTLED or whole.missed > _FARTHEST:
+    # no linearized limits where a coupling is five standard deviations from its expected value
+    if whole.apart > _UNSETTLED or whole.missed > 5.0:
         return None
     whole.simulate()
     return whole.limits(prob)
 
 
-def settles(learned: LearnedIsing, fitted: PairwiseByPairs, total: float) -> bool:
+def has_linear_errors(learned: LearnedIsing, fitted: PairMap, total: float) -> bool:
     """Return True if a release is of the kind, and of the signal, for which the walk is known to first order."""
     if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
         return False
@@ -108,7 +130,7 @@ class _Linearised:
     """A release, the model whose releases are on average like it, and the linear maps about it."""
 
     def __init__(
-        self, learned: LearnedIsing, fitted: PairwiseByPairs, total: float, generator: np.random.Generator
+        self, learned: LearnedIsing, fitted: PairMap, total: float, generator: np.random.Generator
     ) -> None:
         assert learned.statistics is not None
         assert fitted.singles is not None
@@ -131,7 +153,8 @@ class _Linearised:
         """Newton's method for the likeliest couplings whose releases are on average the given ones."""
         A, h = self.learned.coupling_matrix.copy(), self.learned.field_vector.copy()
         wanted = self._pairs(A)
-        for remaining in reversed(range(_ROUNDS)):
+        # at most six linearizations; arbitrary
+        for remaining in reversed(range(6)):
             self.linearise(A, h)
             gap = wanted - self._pairs(self._both(self.path.mean[:, :-1]))
             step = self.covariance @ (self.weighed @ gap - self._pairs(A) / _PRIOR**2)
@@ -139,7 +162,8 @@ class _Linearised:
             self.apart = float(np.sqrt(np.mean(step**2 / self.covariance.diagonal())))
             if self.apart < _CLOSE or not remaining:
                 break
-            step *= min(1.0, _LARGEST_STEP / max(float(np.abs(step).max(initial=0.0)), 1e-12))
+            # no coupling moves by more than half a nat in one round
+            step *= min(1.0, 0.5 / max(float(np.abs(step).max(initial=0.0)), 1e-12))
             A[self.rows, self.columns] += step
             A[self.columns, self.rows] += step
             h = self.fields(A, h + self.follows @ step)
@@ -168,7 +192,8 @@ class _Linearised:
         self.by_field = self._by_field(self.path)
         self.response = self._by_couplings(self.path) + self.by_field @ self.follows
         self.error = self._error(centred, share)
-        self.weighed = np.linalg.solve(self.error + _JITTER * np.eye(len(self.error)), self.response).T
+        # the tiny diagonal makes a singular matrix solvable
+        self.weighed = np.linalg.solve(self.error + 1e-12 * np.eye(len(self.error)), self.response).T
         precision = self.weighed @ self.response + np.eye(len(self.error)) / _PRIOR**2
         self.covariance = np.linalg.inv((precision + precision.T) / 2)
 
@@ -233,7 +258,9 @@ class _Linearised:
         W = np.asarray(np.kron(A, np.outer(spins, spins)), dtype=np.float64)
         begin = np.asarray(np.kron(start, spins), dtype=np.float64)
         total = self.learned.total or self.total
-        return fit_fields(measured, self.plan, total, self.fitted._couplings((W, begin)), begin).fields[1::2]
+        return fit_fields(measured, self.plan, total, self.fitted.couplings_of((W, begin)), begin).fields[
+            1::2
+        ]
 
     def simulate(self) -> None:
         """Find what the expected path leaves out of the mean answer, from a few releases of the regressions alone."""

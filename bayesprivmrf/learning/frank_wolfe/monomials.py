@@ -124,7 +124,7 @@ class MonomialsByRegressions(ByRegressions):
             regressed[self.sets.orders == 1] = fitted.fields[1::2]
         return (regressed,)
 
-    def _couplings(self, regressed: FloatArray) -> Fixed:
+    def couplings_of(self, regressed: FloatArray) -> Fixed:
         """Return the coefficients of two variables or more as potentials of the largest sets."""
         effects = Effects.of(self._states, self.sets.largest())
         places = [self.sets.positions[subset] for subset in effects.subsets]

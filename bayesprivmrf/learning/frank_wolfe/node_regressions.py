@@ -27,10 +27,6 @@ UNIT = 4096
 
 _BLOCK = 4000  # records, whose residuals of at most UNIT + 90 add up to less than 2^24
 
-_WORTH_THREADS = 10**7  # products in a step, a tenth of a millisecond's work for each thread to be started
-_LARGEST_SHORT = 2**15 - 1  # margin that int16 holds
-_TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Design:
@@ -142,7 +138,8 @@ class NodeRegressions(ABC):
     @property
     def shift(self) -> int:
         """Bits of a margin that are dropped before it is looked up."""
-        return max(self.total.bit_length() - _TABLE_BITS, 0)
+        # the lookup table has at most 2^14 cells
+        return max(self.total.bit_length() - 13, 0)
 
     def cells(self) -> np.ndarray:
         """Return the cells of the table as margins in radii, from about -1 to 1; with bits dropped, their middles."""
@@ -176,7 +173,8 @@ class NodeRegressions(ABC):
         """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
         blocks = range(0, len(self.margins), _BLOCK)
         work = self.margins.size * self.coefficients.shape[1]
-        workers = min(self.workers, len(blocks)) if work > _WORTH_THREADS else 1
+        # with fewer products, starting the threads takes longer than the work
+        workers = min(self.workers, len(blocks)) if work > 10**7 else 1
         if workers > 1:
             with ThreadPoolExecutor(workers) as pool:
                 parts = list(pool.map(self._sums_over, [blocks[place::workers] for place in range(workers)]))
@@ -207,7 +205,8 @@ class NodeRegressions(ABC):
     def move(self, atoms: Atoms, weight: int) -> None:
         """Give an atom a whole weight in each iterate; margins follow when sums are next asked for."""
         self.total += weight
-        if self.total > _LARGEST_SHORT and self.margins.dtype == np.int16:
+        # int16 no longer holds the margins
+        if self.total > 2**15 - 1 and self.margins.dtype == np.int16:
             self.margins = self.margins.astype(np.int32)
         self.table = self._table()
         self._groups, self._steps = atoms.groups, self.design.steps(atoms, weight)

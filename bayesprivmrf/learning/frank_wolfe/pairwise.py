@@ -32,10 +32,6 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
-# of the table of exponentials: products with `UNIT` and sums over states are exact in a double
-_LARGEST = 2.0**40
-_ROUNDING = 2.0**-20  # more than all roundings of a residual but the last one, to a whole number
-
 
 class SoftmaxRegressions(NodeRegressions):
     r"""Softmax regressions, :math:`P(y = c | f) \propto e^{\langle w_c, f \rangle}`, each :math:`w_c` in a ball.
@@ -69,7 +65,8 @@ class SoftmaxRegressions(NodeRegressions):
     def _table(self) -> np.ndarray:
         r"""Return :math:`e^{\langle w, f \rangle}` by cell of the margin, whole numbers, never falling."""
         margin = self.cells()
-        table = np.rint(_LARGEST * np.exp(self.radius * (margin - 1)))
+        # largest entry 2^40: products with `UNIT` and sums over states are exact in double precision
+        table = np.rint(2.0**40 * np.exp(self.radius * (margin - 1)))
         return np.maximum.accumulate(np.maximum(table, 1.0))
 
     @property
@@ -84,7 +81,8 @@ class SoftmaxRegressions(NodeRegressions):
         high, low = table[middle + (norms >> self.shift)], table[middle + (-norms >> self.shift)]
         others = np.add.reduceat(high, self._starts[:-1]).repeat(self._states) - high
         share = np.maximum.reduceat(others / (low + others), self._starts[:-1])
-        bounds = np.floor(UNIT * share + (self._states - 1) / 2 + _ROUNDING)
+        # 2^-20 exceeds all rounding errors of a residual before it becomes a whole number
+        bounds = np.floor(UNIT * share + (self._states - 1) / 2 + 2.0**-20)
         return bounds.astype(np.int64).repeat(self._states)
 
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
@@ -92,9 +90,6 @@ class SoftmaxRegressions(NodeRegressions):
 
         of_records, of_move = self._arguments(rows, codes)
         softmax_residuals(*of_records, self._nodes, self._starts, *of_move, float(UNIT), out)
-
-
-_STEPS_OF_SOFTMAX = 0.16  # factor of `default_steps`; measured, see docs/frank_wolfe.md
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -181,7 +176,7 @@ class PairwiseByRegressions(ByRegressions):
         )
         return self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
 
-    def _couplings(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
+    def couplings_of(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
         """Return the couplings that are not zero as potentials of their pairs."""
         W, _ = regressed
         own = [slice(*ends) for ends in zip(self.starts, self.starts[1:], strict=False)]
@@ -264,7 +259,8 @@ class PairwiseBySoftmax(PairwiseByRegressions):
     """
 
     kind = "softmax-regressions"
-    _steps_factor: ClassVar[float] = _STEPS_OF_SOFTMAX
+    # measured; see docs/explanation/frank-wolfe.md
+    _steps_factor: ClassVar[float] = 0.16
 
     @property
     def exposure(self) -> Exposure:

@@ -6,9 +6,9 @@ atoms picked so far, and the starting point 0, have one weight in the iterate. T
 .. math:: w_t = \frac{1}{t + 1} \sum_{k \le t} s_k = (1 - \mu_t)\, w_{t-1} + \mu_t s_t, \quad \mu_t = \frac{1}{t + 1},
     \qquad \bar w = \frac{\sum_t t^2 w_t}{\sum_t t^2} .
 
-So an iterate is a mean of atoms with whole weights, and margins are whole numbers over a public one. With noise this
-was better than :math:`\mu_t = 2/(t + 2)` and the last iterate, at half the steps (docs/frank_wolfe.md). The choice
-of weights is post-processing and costs nothing.
+An iterate is therefore a mean of atoms with whole weights, and margins are whole numbers over a public divisor. With
+noise this estimate needs half the steps of :math:`\mu_t = 2/(t + 2)` with the last iterate, and is more accurate
+(docs/explanation/frank-wolfe.md). The choice of weights is post-processing and costs no budget.
 
 References
 ----------
@@ -40,8 +40,6 @@ from bayesprivmrf.threads import one_blas_thread
 # Whose margins fit 16 bits
 LARGEST_STEPS = 30_000
 
-_UP = 1 + 2.0**-50  # more than the rounding of a product
-
 
 def frank_wolfe(
     regressions: NodeRegressions, *, steps: int, multiple: float, source: NoiseSource, eligible: np.ndarray
@@ -72,7 +70,8 @@ def frank_wolfe(
         with one_blas_thread() as regressions.workers:
             for step in range(1, steps + 1):
                 sums = regressions.sums()
-                scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
+                # round the scale up by more than the rounding error of the product
+                scales = regressions.bounds.astype(np.float64) * (multiple * (1 + 2.0**-50))
                 regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
                 mean, taken = mean + weights[step - 1] * regressions.iterates, step
     except BaseException as error:
@@ -87,10 +86,8 @@ def step_weights(steps: int) -> FloatArray:
     return 6 * t**2 / (steps * (steps + 1) * (2 * steps + 1))
 
 
-# Factor of `default_steps` for logistic regressions; measured, see docs/frank_wolfe.md
+# Factor of `default_steps` for logistic regressions; measured, see docs/explanation/frank-wolfe.md
 STEPS_OF_LOGISTIC = 0.11
-
-_FEWEST_STEPS = 10  # even with much noise, a mean of fewer atoms is coarse; arbitrary
 
 
 def default_steps(
@@ -105,11 +102,12 @@ def default_steps(
 
     The excess loss a record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, with
     :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form. The factor was measured:
-    docs/frank_wolfe.md.
+    docs/explanation/frank-wolfe.md.
     """
     signal = radius * total / step_scale(exposure, rho, 1, adjacency)
     steps = math.ceil(factor * signal ** (2 / 3))
-    return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
+    # a mean of fewer than ten atoms is too coarse even where noise is large; arbitrary
+    return min(max(steps, 10), LARGEST_STEPS)
 
 
 def common_settings(content: Fields) -> dict[str, Any]:

@@ -31,8 +31,6 @@ from bayesprivmrf.privacy import DiscreteGaussian
 
 #: Bits of the marginals, Q = 2^17: squared lengths of gradients stay below 2^53 for fewer than 2^18 cliques.
 MARGINAL_BITS = 17
-#: Bits of a clipping factor: rounding it down loses a share of at most 2^-13 times the gradient's length.
-WEIGHT_BITS = 13
 #: Bits of the sampling rate, those of a float.
 RATE_BITS = 53
 #: Smallest clip, records: below it all gradients are clipped, and a smaller one would only change the rate.
@@ -54,7 +52,6 @@ _LOW = (1 << 32) - 1  # mask of the lower limb
 _ITERATIONS, _MORE_ITERATIONS = 50, 3
 # the curvature is computed in each of the first steps, then in one of five
 _FIRST, _REFRESHED = 50, 5
-_SAFETY = 1 - 2.0**-50  # lessens a quotient by more than its rounding error, see `GradientLattice.factors`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +82,8 @@ class GradientLattice:
     @property
     def weight(self) -> int:
         r"""The factor one, :math:`2^a`, with :math:`2^a c` in :math:`[2^{13}, 2^{14})`."""
-        return 1 << max(WEIGHT_BITS + 1 - math.frexp(self.clip)[1], 0)
+        # 2^a c is at least 2^13: rounding a factor down loses at most a share of 2^-13 of the gradient
+        return 1 << max(14 - math.frexp(self.clip)[1], 0)
 
     @property
     def steps(self) -> int:
@@ -111,7 +109,8 @@ class GradientLattice:
         one = 1 << MARGINAL_BITS
         squares = self.tables * one * one - 2 * one * rounded[cells].sum(axis=1) + int(rounded @ rounded)
         lengths = np.sqrt(np.maximum(squares, 1).astype(np.float64))
-        return np.minimum(np.floor(self.sensitivity / lengths * _SAFETY), self.weight).astype(np.int64)
+        # reduce the quotient by more than its rounding error
+        return np.minimum(np.floor(self.sensitivity / lengths * (1 - 2.0**-50)), self.weight).astype(np.int64)
 
     def total(self, cells: np.ndarray, counts: IntArray, rounded: IntArray) -> IntArray:
         """Return the sum of clipped gradients, lattice steps, shape (size,).

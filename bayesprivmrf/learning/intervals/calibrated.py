@@ -42,17 +42,11 @@ if TYPE_CHECKING:
 
 # rounds of the search, and the shares of the replicates that each round, the unmoved and the moved models take
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
-# Fewest replicates in a round of the search; arbitrary, enough for a mean answer.
-_FEWEST = 8
 # Least share of a step that a map is taken to answer with, because a search divides by it. Where a map answers with
 # less, the limits are marked, because they may be too narrow.
 _LEAST_SLOPE = 0.2
-# Quantile of the map's own errors beyond which a parameter counts as found: one in fifty errors does.
-_QUANTILE_OF_ERRORS = 0.98
 # probes in a bin of the mean answer and of its quantiles: quantiles at 5 % need some dozens
 _BIN_OF_MEAN, _BIN = 10, 40
-# Share of distinct rows below which equal rows are merged: rows that stand for several take longer each.
-_DISTINCT_SHARE = 0.3
 
 
 class Coordinates(NamedTuple):
@@ -154,7 +148,7 @@ def limits(
 
     middle = still.mean(axis=0)
     low, high = np.zeros(estimate.size), np.zeros(estimate.size)
-    is_deaf = np.zeros(estimate.size, dtype=bool)
+    is_unresponsive = np.zeros(estimate.size, dtype=bool)
     levels = (1 - prob) / 2, (1 + prob) / 2
     for kind in np.unique(space.kinds[space.kinds >= 0]):
         own = (space.kinds == kind) & (centre != 0)
@@ -162,7 +156,7 @@ def limits(
             # not 0: answers follow a step by the share `slope`; the rest is error, other parameters' included
             steps = theta[:, own] - centre[own]
             share = _slope(steps, answer[:, own] - middle[own])
-            slope, is_deaf[own] = max(share, _LEAST_SLOPE), share < _LEAST_SLOPE
+            slope, is_unresponsive[own] = max(share, _LEAST_SLOPE), share < _LEAST_SLOPE
             rest = answer[:, own] - slope * steps
             rest -= rest.mean(axis=0)
             spread = np.maximum(rest.std(axis=0, ddof=1), 1e-12)
@@ -175,14 +169,15 @@ def limits(
             # at 0: all values whose answers are so small often enough; the upper limit mirrors the lower one
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
-            is_deaf[own] = reach.is_deaf & (np.abs(estimate[own]) > -reach.y[0])
-    return low, high, is_deaf
+            is_unresponsive[own] = reach.is_unresponsive & (np.abs(estimate[own]) > -reach.y[0])
+    return low, high, is_unresponsive
 
 
 def _counts(replicates: int) -> tuple[int, int, int]:
     """Releases in a round of the search, at its end, and about it."""
     in_a_round, unmoved, moved = (math.ceil(share * replicates) for share in (_ROUND, _STILL, _MOVED))
-    return max(in_a_round, _FEWEST), max(unmoved, 2), max(moved, 2)
+    # at least eight replicates in a round, enough for a mean; arbitrary
+    return max(in_a_round, 8), max(unmoved, 2), max(moved, 2)
 
 
 @contextmanager
@@ -192,9 +187,9 @@ def _bar(count: int) -> Iterator[Callable[[], None]]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    told = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     is_hidden = not (console.is_terminal or console.is_jupyter)
-    with Progress(*told, console=console, transient=True, disable=is_hidden) as progress:
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         task = progress.add_task("", total=count)
         yield lambda: progress.advance(task)
 
@@ -222,7 +217,8 @@ def _centre(
         for kind in np.unique(space.kinds[space.kinds >= 0]):
             own = np.flatnonzero(space.kinds == kind)
             if last is None:  # the first round decides what stands out of the map's own errors
-                reach = np.quantile(np.abs(answers[:, own] - mean[own]), _QUANTILE_OF_ERRORS)
+                # a parameter counts as found if only one error in fifty is larger
+                reach = np.quantile(np.abs(answers[:, own] - mean[own]), 0.98)
                 beyond = np.abs(estimate[own]) > reach  # which keeps all parameters of its group
                 kept[own] = np.isin(space.groups[own], space.groups[own][beyond])
             else:
@@ -295,7 +291,7 @@ class _Reach:
         return (self.y[-1] - self.y[0]) / (self.x[-1] - self.x[0])
 
     @property
-    def is_deaf(self) -> bool:
+    def is_unresponsive(self) -> bool:
         """True if the answers to the probes follow them by less than `_LEAST_SLOPE`."""
         return self.x.size > 1 and self._slope < _LEAST_SLOPE
 
@@ -366,6 +362,7 @@ def _merged(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
     if rows.dtype == np.uint8:
         keys = rows.view([("", f"V{rows.shape[1]}")]).ravel()
         _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-        if len(first) < _DISTINCT_SHARE * len(rows):
+        # merging pays only if few rows are distinct, because a weighted row takes longer
+        if len(first) < 0.3 * len(rows):
             return rows[first], counts.astype(np.int64)
     return rows, np.ones(len(rows), dtype=np.int64)

@@ -17,7 +17,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.asked import Whose
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.models.advice import NO_COUNTS, told_status
+from bayesprivmrf.learning.models.advice import NO_COUNTS, status_with_advice
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
@@ -65,7 +65,7 @@ class LearnedNetwork(Released, LearnedParameters):
         The statistics that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
         measured tables or sums.
     unsupported
-        For each variable the positions of its states whose released count is within noise of 0 (`Told`); ``None``
+        For each variable the positions of its states whose released count is within noise of 0 (`Signal`); ``None``
         where no released number counts states.
     """
 
@@ -139,8 +139,8 @@ class LearnedNetwork(Released, LearnedParameters):
         }
         if weight == "dependence":
             # of the information of each pair, the correlation of a normal pair that has it
-            told = {pair: self._dependence.information(*pair) for pair in weights}
-            weights = {pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in told.items()}
+            information = {pair: self._dependence.information(*pair) for pair in weights}
+            weights = {pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in information.items()}
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
@@ -249,7 +249,7 @@ class LearnedNetwork(Released, LearnedParameters):
         return self._unjudged().judged(self.statistics)
 
     def _unjudged(self) -> LearnedSolution:
-        told = told_status(self._stated_status, self.details)
+        stated = status_with_advice(self._stated_status, self.details)
         return LearnedSolution(
             specification=self.specification,
             potentials=self.potentials,
@@ -257,7 +257,7 @@ class LearnedNetwork(Released, LearnedParameters):
             status=self._stated_status,
             stats={name: value for name, value in self.details.items() if name != "status"},
             is_simulated=self.provenance.simulated,
-            problems=() if told == self._stated_status.value else (f"The fit is {told}.",),
+            problems=() if stated == self._stated_status.value else (f"The fit is {stated}.",),
         )
 
     @property
@@ -380,7 +380,7 @@ class LearnedNetwork(Released, LearnedParameters):
         if self.total is not None:
             found.append(("records", f"about {self.total:,.0f}"))
         if "status" in self.details:
-            found.append(("status", told_status(self.status, self.details)))
+            found.append(("status", status_with_advice(self.status, self.details)))
         if self.unsupported is None:
             found.append(("support", NO_COUNTS))
         elif lacking := self._listed(self.unsupported_states):

@@ -16,7 +16,7 @@ was kept where its coupling is not zero; these pairs are the cliques of `specifi
   learns from them, with noise of the same laws from a seeded generator. It shows a bar with the time that is left, at
   a terminal or in a notebook.
 
-docs/learning.md has measured coverage.
+docs/how-to/learn-a-model.md has measured coverage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_fram
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.intervals import calibrated
 from bayesprivmrf.learning.intervals.calibrated import Coordinates, size_of
-from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -52,11 +51,6 @@ _NOT_LINEAR = (
     "`method` must not be 'linearised' for this release, whose errors are not known to first order: it was made by "
     "neither SelectMeasure nor Frank-Wolfe with two states, single variables measured and enough steps; leave it out."
 )
-
-# Share of the declared width from which it may hold a variable's parameters. On chains of 5 and 12 variables (1,000
-# to 20,000 records, rho 0.2 and 2), at least half of the variables were at 0.76 of the width or more where it was the
-# true one or less. All were at 0.67 or less where it was twice the true one.
-_HELD = 0.85
 
 
 class LearningMap(Protocol):
@@ -147,10 +141,12 @@ class LearnedParameters(ABC):
         """Return the entries that belong to some of the variables, given as a mask of shape (p,)."""
         return np.zeros(self.vector().size, dtype=bool)
 
-    def _held(self) -> np.ndarray:
-        """Return the entries of variables whose size comes near the declared bound, which would hide a larger one."""
-        bound = self.map.bound if isinstance(self.map, SavedMap) else None
-        return self._belong_to(self._widths() >= _HELD * (np.inf if bound is None else bound))
+    def _near_bound(self) -> np.ndarray:
+        """Return the entries of variables whose width is near the declared bound, which would hide a larger width."""
+        bound = getattr(self.map, "bound", None)
+        # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
+        # it was at most the true width, and all below 0.67 where it was twice the true width
+        return self._belong_to(self._widths() >= 0.85 * (np.inf if bound is None else bound))
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the entries that no released number determines, and the other entries that move with them.
@@ -183,53 +179,55 @@ class LearnedParameters(ABC):
         total: float | None = None,
         given: None = None,
     ) -> pd.DataFrame:
-        """Return intervals for all couplings or fields, linearised or by simulation; they spend no budget.
+        """Return intervals for all couplings or all fields; they cost no privacy budget.
 
-        The module explains the two methods, and docs/learning.md says how often they hold the truth. After
-        `SelectMeasure` nothing is released anew: records are drawn from the model for the covariance of a record's
-        effects, and for the score that a pair had to reach. So limits move a little from call to call where `rng` is
-        ``None``, most of all those of pairs that were left out.
+        docs/how-to/learn-a-model.md explains the two methods and reports their coverage. Both draw records from the
+        learned model, so limits vary a little between calls unless `rng` is a seed. After `SelectMeasure` the limits
+        of pairs that were left out vary most.
 
         Parameters
         ----------
         prob
             Coverage of each interval, in (0, 1).
         rng
-            Seed or generator; ``None`` for a fresh one in each call.
+            Seed or generator; ``None`` for a new random one in each call.
         replicates
-            How often records are simulated and learned from; ``"calibrated"`` takes a fifth more, ``"linearised"``
-            eight after Frank-Wolfe and none after `SelectMeasure`, whatever is given.
+            Number of simulated releases, at least 2, for ``"calibrated"``, which adds a fifth for its search.
+            ``"linearised"`` ignores it: it simulates eight releases after Frank-Wolfe and none after `SelectMeasure`.
         of
-            The parameters that the intervals are for.
+            ``"couplings"`` or ``"fields"``.
         method
-            ``"linearised"`` by default where errors are known to first order: for `SelectMeasure`, and for
-            Frank-Wolfe with two states a variable, single variables measured, and at least 50 steps. ``"calibrated"``
-            elsewhere.
+            ``"linearised"`` uses a first-order approximation of the learner's errors, ``"calibrated"`` a bootstrap.
+            The default is ``"linearised"`` where it exists: after `SelectMeasure` with a degree, and after
+            Frank-Wolfe on variables with two states, if single variables were measured and at least 50 steps taken.
         total
-            Number of records to simulate, where the release knows none; by default that of the release.
+            Number of records to simulate; by default that of the release.
+        given
+            Must be ``None``: couplings have no conditional intervals.
 
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower`` and ``upper``, nats, ``status`` and ``note``; one row per coupling (pair
-            of variables, and of states where they have more than two) or field. Limits hold for each row by itself,
-            not simultaneously. They are infinite where a coupling could be of any size. The note names the form of
-            the interval, and the status is no better than that of the model. A linearised interval corrects the
-            shrinkage by the prior, which the estimate retains, so the estimate need not be its center.
+            Columns ``estimate``, ``lower`` and ``upper``, nats, ``status`` and ``note``. There is one row for each
+            field or coupling: a pair of variables, and a pair of their states unless all variables have two. Limits
+            hold for each row separately, not simultaneously. They are infinite, and the status is ``prior`` or
+            ``doubtful``, where the released numbers do not bound a parameter. The note of a finite interval names
+            its method, and the status is no better than that of the model. A linearised interval corrects the
+            shrinkage that the prior causes. The estimate does not, so it need not be the center.
 
         Raises
         ------
         ArgumentError
             An argument is out of range.
         ModelError
-            The release does not know its map, or no number of records; or it is a model of tables, as
-            ``SelectMeasure(rho)`` learns by rounds, which has intervals of marginals by `interval`.
+            The release has no learning map or no number of records. Models of tables, as ``SelectMeasure(rho)``
+            learns them in rounds, have intervals of marginals by `interval` instead.
         """
         prob = coverage(prob)
         replicates = whole_number("replicates", replicates, 2)
         one_of("of", of, ("couplings", "fields"))
         if method is not None:
-            one_of("method", method, ("linearised", "calibrated"), remedy="None takes the better one")
+            one_of("method", method, ("linearised", "calibrated"), remedy="None chooses the better one")
         size, random = size_of(self, total), generator(rng)
         index, places = self.labels(of), self.places(of)
         limits = None if method == "calibrated" else self._linearised(prob, size, random)
@@ -237,22 +235,30 @@ class LearnedParameters(ABC):
             raise ArgumentError(_NOT_LINEAR)
         taken = "linearised" if limits is not None else "calibrated"
         if limits is not None:
-            (low, high), is_deaf = limits, np.zeros(self.vector().size, dtype=bool)
+            (low, high), is_unresponsive = limits, np.zeros(self.vector().size, dtype=bool)
         else:
-            low, high, is_deaf = calibrated.limits(self, prob, replicates, random, size)
+            low, high, is_unresponsive = calibrated.limits(self, prob, replicates, random, size)
         is_absent, moves = self.by_support()
         is_absent &= low < high  # entries declared to be 0 stay 0
+        is_unbounded = (np.isinf(low) | np.isinf(high)) & ~is_absent
         marks = [
-            Mark(RowStatus.OK, f"{taken} limits"),
+            Mark(RowStatus.OK, f"{taken} limits", ~(is_unbounded | is_absent)[places]),
+            Mark(
+                RowStatus.DOUBTFUL,
+                "no finite limit: the released numbers do not bound it",
+                is_unbounded[places],
+            ),
             Mark(RowStatus.PRIOR, "of a state that may have no record", is_absent[places]),
             Mark(RowStatus.PRIOR, "moves with effects of a state that may have no record", moves[places]),
             Mark(
                 RowStatus.DOUBTFUL,
                 "the learner hardly answers to its size, so limits may be too narrow",
-                is_deaf[places],
+                is_unresponsive[places],
             ),
             Mark(
-                RowStatus.MODEL, "held by the declared width, which shrinks larger ones", self._held()[places]
+                RowStatus.MODEL,
+                "held by the declared width, which shrinks larger ones",
+                self._near_bound()[places],
             ),
         ]
         if self.unsupported is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.learning.models.advice import told_merging
+from bayesprivmrf.learning.models.advice import merging_text
 from bayesprivmrf.learning.models.base import LearnedNetwork, Weight
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
@@ -109,7 +109,7 @@ class LearnedPotentials(LearnedNetwork):
     def _facts(self) -> list[tuple[str, str]]:
         found = super()._facts()
         if merged := self.merged_states:
-            found.insert(-1, ("merged", told_merging(merged)))
+            found.insert(-1, ("merged", merging_text(merged)))
         return found
 
     @property

@@ -51,8 +51,6 @@ from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, IntArray, parent
 from bayesprivmrf.release import NoisyStatistics
 
-_MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
-_JUDGED = 1 << 24  # bytes of a model up to which it is compared with its measurements, within a second
 _LIBRARY = str(Path(__file__).parents[2])  # the folder of the package, whose lines a warning skips
 
 
@@ -72,8 +70,8 @@ class LearnedSolution(Solution):
     contradictions: tuple[str, ...] = ()
 
     _remedy_without_interval: ClassVar[str] = (
-        "a learned model's `interval([...])` has those of tables where its cliques were measured, as after "
-        "SelectMeasure(rho), and `couplings_interval()` those of couplings"
+        "ask the release: `learned.interval(['a', 'b'])` has intervals of tables if every clique was measured, and "
+        "`learned.couplings_interval()` has intervals of couplings"
     )
 
     @property
@@ -114,7 +112,8 @@ class LearnedSolution(Solution):
         try:
             evidence = gather(statistics, needs_kernel=False)
             model = self.specification
-            marginal_engine(model.cardinalities, model.scopes, memory_limit=_JUDGED)
+            # compare a model with its measurements only if it takes at most 16 MiB: a second of work
+            marginal_engine(model.cardinalities, model.scopes, memory_limit=1 << 24)
             tables = [np.ravel(self._table_of(scope)) for scope in evidence.specification.scopes]
         except (ModelError, ModelTooLargeError):  # measurements that no estimator reads
             return self
@@ -145,7 +144,8 @@ class LearnedSolution(Solution):
         model = self.specification
         cards, scopes, flat = model.cardinalities, model.scopes, self.potentials.flat
         try:
-            return sample(cards, scopes, flat, size, generator, memory_limit=_MEMORY), True
+            # exact draws if the conditional tables take at most 64 MiB
+            return sample(cards, scopes, flat, size, generator, memory_limit=1 << 26), True
         except ModelTooLargeError:
             draws = gibbs_draws(cards, scopes, flat, size, generator)
             return draws.codes, draws.mixing.trusted
@@ -171,8 +171,6 @@ def warn_of_chains() -> None:
 
 # joint states up to which means are exact, and records where there are more; arbitrary, a second of work
 _MOST_CONFIGURATIONS, _DRAWS = 1 << 12, 1_000
-_SEED = 19570901  # arbitrary, and fixed: equal models have equal records and numbers
-_BLOCK = 1 << 21  # numbers held at once, 16 MiB
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -206,7 +204,8 @@ class Dependence:
     ) -> Dependence:
         """Return all records with their probabilities, or equally many of each that `draw` gives."""
         if math.prod(cardinalities) > _MOST_CONFIGURATIONS:
-            codes = np.asarray(draw(_DRAWS, np.random.default_rng(_SEED)), dtype=np.int64)
+            # an arbitrary, fixed seed: equal models have equal records
+            codes = np.asarray(draw(_DRAWS, np.random.default_rng(19570901)), dtype=np.int64)
             weights = np.full(len(codes), 1 / len(codes))
         else:
             codes = np.indices(cardinalities).reshape(len(cardinalities), -1).T
@@ -239,7 +238,8 @@ class Dependence:
         """Yield weights of records, and the tables of two variables given the rest of each, shape (r, K, K)."""
         homes = [c for c, scope in enumerate(self.scopes) if first in scope or second in scope]
         shape = [self._states(v) for v in (first, second)]
-        step = max(_BLOCK // math.prod(shape), 1)
+        # 16 MiB of doubles at a time
+        step = max((1 << 21) // math.prod(shape), 1)
         for start in range(0, len(self.codes), step):
             codes, weights = self.codes[start : start + step], self.weights[start : start + step]
             logs = np.zeros((len(codes), *shape))

@@ -41,14 +41,8 @@ from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
-# Least squared deviation of a ridge's prior, in error variances
-_FLOOR = 0.01
-
 # Coefficients up to which covariances are factorized: their matrix then has 20 MB
 _DENSE = 1600
-
-# Most steps of the quasi-Newton search; those that settle take about 70 (wide models in benchmarks/parities.py)
-_ITERATIONS = 1000
 
 # Size of a coefficient, nats, at which a search has diverged: odds of e^600 are no estimate
 _DIVERGED = 300.0
@@ -161,7 +155,8 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
         if len(sets.levels[k]):
             chance = error * (1 + math.sqrt(2 / len(sets.levels[k])))
             signal = float(np.mean(means[level] ** 2)) - chance
-            ridges[level] = error / max(signal, _FLOOR * error)
+            # the squared prior deviation is at least a hundredth of the error variance
+            ridges[level] = error / max(signal, 0.01 * error)
     return ridges
 
 
@@ -243,6 +238,7 @@ def _by_gradients(
 ) -> tuple[FloatArray, FloatArray, int]:
     """Return coefficients, gradient there and rounds of a quasi-Newton search, held to 300 nats."""
     farthest = np.full(wanted.size, _DIVERGED)
+    # most searches take about 70 steps (wide models in benchmarks/parities.py)
     found = ridge_mode(
         moments.means,
         wanted,
@@ -250,13 +246,10 @@ def _by_gradients(
         np.zeros(wanted.size),
         bounds=(-farthest, farthest),
         gradient_tolerance=tolerance,
-        iterations=_ITERATIONS,
+        iterations=1000,
         memory=30,
     )
     return found.point, found.gradient, found.iterations
-
-
-_UPDATES = 200  # of a round, in passes over all measured parities
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,7 +303,8 @@ class MultiplicativeWeights:
                 noisy = int(source.add(sums[chosen : chosen + 1], self.measurement)[0])
                 signs.append(_signs(int(masks[chosen]), monomials.variables))
                 targets.append(min(max(noisy / total, -1.0), 1.0))
-                passes = max(1, min(self.passes, _UPDATES // len(signs)))
+                # one round makes at most 200 updates, counted over all measured parities
+                passes = max(1, min(self.passes, 200 // len(signs)))
                 weights = _mended(weights, signs, targets, passes)
                 means = walsh_hadamard(weights)[masks]
         except BaseException as error:

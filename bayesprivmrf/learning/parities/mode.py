@@ -70,17 +70,8 @@ _FALSE_DISCOVERY_RATE, _BEYOND_CHANCE = 0.1, 2.0
 # Most rounds of each order but the last, and of the last
 _STAGE, _ROUNDS = 12, 100
 
-# Rounds in which covariances are drawn: with weights of ever new draws no search would settle
-_WEIGHED = 12
-
 # Rounds that weigh the priors anew; later rounds solve the equation of fixed priors
 _PRIORS = 20
-
-# Relative change of a squared scale at which it has settled
-_SETTLED = 0.02
-
-# Step at which the search has ended, nats
-_MOVED = 1e-5
 
 # Largest step, nats; least share of a step that is halved where steps alternate, and growth of the share
 _LARGEST_STEP, _SHORTEST, _LONGER = 0.5, 0.1, 1.3
@@ -159,7 +150,8 @@ class _Search:
         weighed, curvature, damped, settled = None, None, 1.0, False
         last, entered = np.zeros(size), slice(size - fresh.size, size)
         for place in range(limit):
-            is_weighed = moments.is_exact or place < _WEIGHED
+            # covariances are redrawn in 12 rounds only, because the search cannot converge while they change
+            is_weighed = moments.is_exact or place < 12
             if is_weighed or weighed is None or curvature is None:
                 found, covariance = moments.expanded(self.h)
                 weighed = Weighed.by(covariance, noises, self.total)
@@ -185,7 +177,8 @@ class _Search:
             self.h[np.isin(orders, self.silent)] = 0.0
             last = step
             self.rounds += 1
-            if moved < _MOVED and (settled or place >= _PRIORS or not is_weighed):
+            # convergence: no coordinate moved by 1e-5 nats
+            if moved < 1e-5 and (settled or place >= _PRIORS or not is_weighed):
                 return True
         return False
 
@@ -211,15 +204,16 @@ class _Search:
 
     def _weigh(self, left: FloatArray, orders: IntArray) -> bool:
         """Weigh the priors' scales anew, given the diagonal of C, and return whether they stayed what they were."""
-        told, found = 1 - left * self.precisions, self.precisions * self.h**2
+        informed, found = 1 - left * self.precisions, self.precisions * self.h**2
         is_settled = True
         for k, variance in enumerate(self.priors, start=1):
             if k in self.silent:
                 continue
             own = orders == k
-            scaled = variance * float(found[own].sum()) / max(float(told[own].sum()), 1e-9)
+            scaled = variance * float(found[own].sum()) / max(float(informed[own].sum()), 1e-9)
             scaled = min(max(scaled, _LEAST * self.error), self._largest(k))
-            is_settled &= abs(math.log(scaled / variance)) < _SETTLED
+            # a squared scale has converged when it changes by less than 2 %
+            is_settled &= abs(math.log(scaled / variance)) < 0.02
             self.priors[k - 1] = scaled
         return is_settled
 

@@ -15,7 +15,7 @@ from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.monomials import (
     LearnedMonomials,
     by_monomial,
@@ -183,7 +183,7 @@ class ReleasedParities(Released):
             total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
-        told, stopped = self._told(), {}
+        signal, stopped = self._signal(), {}
         if INTERRUPTED_BY in self.details:
             stopped["status"] = str(Status.STOPPED_EARLY.value)
         paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
@@ -196,8 +196,8 @@ class ReleasedParities(Released):
             total=self.total,
             total_noise=paid,
             map=None if self.law is None else fitting,
-            details={**self.details, **details, **stopped, **told.details},
-            unsupported=told.unsupported,
+            details={**self.details, **details, **stopped, **signal.details},
+            unsupported=signal.unsupported,
         )
         if order < self.sets.order:  # sums of more variables are no parameters of the model
             return learned
@@ -206,15 +206,15 @@ class ReleasedParities(Released):
             warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=2)
         return replace(learned, details={**judged.stats, "status": judged.status.value})
 
-    def _told(self) -> Told:
+    def _signal(self) -> Signal:
         """Return what the noisy numbers tell of records: by sums of single variables, where their noise has a law."""
         variance = self.total_law.variance
         if self.law is None:
-            return Told.by(self.total, math.sqrt(variance), (), ())
+            return Signal.of(self.total, math.sqrt(variance), (), ())
         spins = self.sums[1 : 1 + len(self.domain.variables)].astype(float)
         counts = [np.array([self.total - s, self.total + s]) / 2 for s in spins]
         deviation = math.sqrt(self.law.variance + variance) / 2
-        return Told.by(self.total, math.sqrt(variance), counts, [deviation] * len(counts))
+        return Signal.of(self.total, math.sqrt(variance), counts, [deviation] * len(counts))
 
     def _facts(self) -> list[tuple[str, str]]:
         noise = "no law in closed form" if self.law is None else f"sd {self.standard_deviation:.3g} a value"

@@ -21,9 +21,6 @@ from bayesprivmrf.privacy import NoiseLaw
 # Numbers in the products of a block of records: 16 MB in single precision
 _BLOCK = 1 << 22
 
-# Largest whole number up to which single precision is exact
-_EXACT_IN_SINGLE = 2**24
-
 
 def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> IntArray:
     r"""Return :math:`S_I = \sum_m c_m \chi_I(x^m)` for each monomial, exact.
@@ -137,7 +134,8 @@ def _blocks(
     rows = max(_BLOCK // max(width, monomials.variables), 1)
     for start in range(0, len(spins), rows):
         weights = counts[start : start + rows]
-        kind = np.float32 if int(weights.sum()) <= _EXACT_IN_SINGLE else np.float64
+        # single precision is exact for whole numbers up to 2^24
+        kind = np.float32 if int(weights.sum()) <= 2**24 else np.float64
         block = np.ascontiguousarray(spins[start : start + rows].T, dtype=kind)
         yield parity_rows(block, monomials, monomials.order - 1), block, weights
 

@@ -61,9 +61,6 @@ PRIOR_DEVIATIONS = (10.0, 0.5, 0.15)
 # Deviations of noise from the optimum at which a search has converged; see the module
 CONVERGED = 0.25
 
-# Records: the least deviation that the noise of a mean counts as
-_LEAST_NOISE = 0.5
-
 # Gradient by scaled coordinates that is of rounding
 _TOLERANCE = 1e-9
 
@@ -72,9 +69,6 @@ _MEMORY, _MOST_KEPT = 1_000_000, 160
 
 # Least count of a group, records
 _HALF = 0.5
-
-# Least variance of an effect in one record: ridges divide by it
-_LEAST_SPREAD = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -233,7 +227,8 @@ def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray
     total
         Number of records.
     """
-    noise = np.sqrt(np.maximum(variances, (_LEAST_NOISE / total) ** 2))
+    # the noise of a mean counts as at least half a record
+    noise = np.sqrt(np.maximum(variances, (0.5 / total) ** 2))
     kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
     squares = np.bincount(kinds, weights=(moved / noise) ** 2)
     return math.sqrt((squares / np.maximum(np.bincount(kinds), 1)).max(initial=0.0))
@@ -295,10 +290,10 @@ def pooled_means(
             sums = np.tensordot(sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0))
         free = [v for v in each.scope if cards[v] > 1]
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
-            told = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
-            held = slice(place[subset], place[subset] + told.size)
+            pooled = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
+            held = slice(place[subset], place[subset] + pooled.size)
             variance = _noise_variance(cards, each, subset)
-            weighted[held] += told / variance
+            weighted[held] += pooled / variance
             precision[held] += 1 / variance
     return weighted / (precision * total), 1 / (precision * total**2)
 
@@ -309,7 +304,8 @@ def _spreads(effects: Effects, engine: ExactMoments, beta: FloatArray) -> FloatA
     for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True):
         mean, second = effect_moments(effects.cardinalities, subset, table)
         found.append((second - mean**2).ravel())
-    return np.maximum(np.concatenate(found), _LEAST_SPREAD)
+    # ridges divide by this variance
+    return np.maximum(np.concatenate(found), 1e-7)
 
 
 def effect_moments(
@@ -355,8 +351,8 @@ def unfinished(
     for each in measured if last is None else ():
         if len(each.scope) == 1 and each.scope in effects.subsets:
             start = effects.offsets[effects.subsets.index(each.scope)]
-            told = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
-            beta[start : start + told.size] = told
+            starting = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
+            beta[start : start + starting.size] = starting
     return RoundFit(
         effects=effects,
         coordinates=beta,

@@ -76,17 +76,11 @@ from bayesprivmrf.threads import one_blas_thread
 # Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)
 RENEWALS = 3
 
-# Fixed-point iterations of the scales in each update
-_SCALE_STEPS = 6
-
 # The most steps of a search, and the gradient at which it ends, in posterior standard deviations
 _ITERATIONS, _GRADIENT = 100, 1e-2
 
 # Rows of a factor of J C J that are mapped to the cells of a table at once
 _TOGETHER = 64
-
-# Variance of the rounding of a count, records squared
-_LEAST_VARIANCE = 1 / 12
 
 
 class _Prior(EffectsPrior):
@@ -140,14 +134,14 @@ class Expansion:
     ----------
     fit
         The model, whose coordinates are the point.
-    told, variances
+    means, variances
         Pooled noisy means of the effects, and their noise variances, shape (d,).
     log_scales
         log τ of each effect before the renewal; ``None`` for those of the search.
     """
 
     fit: RoundFit
-    told: FloatArray
+    means: FloatArray
     variances: FloatArray
     log_scales: FloatArray | None = None
 
@@ -159,12 +153,13 @@ class Expansion:
     @cached_property
     def weights(self) -> FloatArray:
         """Information of each pooled mean, shape (d,)."""
-        return 1 / np.maximum(self.variances, _LEAST_VARIANCE / self.fit.total**2)
+        # rounding a count has variance 1/12
+        return 1 / np.maximum(self.variances, (1 / 12) / self.fit.total**2)
 
     @cached_property
     def missed(self) -> FloatArray:
         """Pooled means minus those of the model, t - μ, shape (d,)."""
-        return self.told - self._linearized[0]
+        return self.means - self._linearized[0]
 
     @cached_property
     def derivative(self) -> FloatArray:
@@ -181,9 +176,8 @@ class Expansion:
         information[:-1, :-1] = self._information
         slope = np.append(-self.derivative @ (self.weights * self.missed), 0.0)
         before = self.prior.first if self.log_scales is None else self.log_scales
-        return learned_scales(
-            self.prior, before, information, np.append(beta, 0.0), slope, steps=_SCALE_STEPS
-        )
+        # six fixed-point iterations of the scales in each update
+        return learned_scales(self.prior, before, information, np.append(beta, 0.0), slope, steps=6)
 
     @cached_property
     def curvature(self) -> DenseCurvature:
@@ -222,7 +216,7 @@ class Expansion:
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
             beta = fit.coordinates + self.curvature.step(whitened)
             means, product = fit.engine.linearized(beta)
-            missed = self.told - means
+            missed = self.means - means
             slope = precision * beta - product(self.weights * missed)
             value = 0.5 * (self.weights @ missed**2 + precision @ beta**2)
             return float(value), self.curvature.gradient(slope)
@@ -270,10 +264,10 @@ def with_learned_scales(
     if not has_ended or not has_scales(fit.effects):
         return fit
     number, error = number_of_records(measured) if total is None else (total, 0.0)
-    told, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
+    pooled, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
     found, scales = fit, None
     for _ in range(RENEWALS):
-        expansion = Expansion(fit=found, told=told, variances=variances, log_scales=scales)
+        expansion = Expansion(fit=found, means=pooled, variances=variances, log_scales=scales)
         found, scales = expansion.improved()
         if found.status is Status.DIVERGED:
             return fit

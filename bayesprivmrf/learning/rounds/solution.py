@@ -56,9 +56,6 @@ if TYPE_CHECKING:
 # The detail by which a release is one of rounds: how many tables each of them measured
 TABLES_BY_ROUND = "tables_by_round"
 
-# Least count of a group of merged states, records, by which the share of a state is divided
-_LEAST_RECORDS = 0.5
-
 # Most merged states that a row's note names
 _NAMED = 4
 
@@ -321,7 +318,8 @@ class RoundsSolution(LearnedSolution):
         group, shares = self._merging.groups[variable], self._merging.shares[variable]
         if not self._merging.is_merged(variable):
             return shares, shares, shares
-        whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], _LEAST_RECORDS)
+        # the share of a state is divided by the count of its group, at least half a record
+        whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], 0.5)
         counts, deviations = self._alone
         reach = z * deviations[variable]
         lower = np.minimum(shares, np.maximum(counts[variable] - reach, 0.0) / whole)

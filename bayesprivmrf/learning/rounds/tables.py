@@ -56,9 +56,6 @@ RARE = 3.0
 # Groups of a variable: beyond them the rarest states are one, however many records they have
 MOST_GROUPS = 512
 
-# Least count of a state, records, when a group is shared out
-_LEAST = 0.5
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRule:
@@ -178,7 +175,8 @@ class Merging:
         """Return the same groups, with shares by noisy counts of each variable's states, records."""
         shares = []
         for y, group in zip(noisy, self.groups, strict=True):
-            positive = np.maximum(y, _LEAST)
+            # a state counts as at least half a record when its group is divided
+            positive = np.maximum(y, 0.5)
             shares.append(positive / np.bincount(group, weights=positive)[group])
         return Merging(groups=self.groups, shares=tuple(shares))
 

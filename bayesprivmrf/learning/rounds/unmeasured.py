@@ -49,10 +49,6 @@ _ONE_SIDED, _ERROR = 1.2816, 1.6449
 _TAIL = 0.05
 
 
-# Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention
-_SMALL = 0.05
-
-
 def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: FloatArray) -> list[Mark]:
     """Return marks for variables that no measured table contains together.
 
@@ -71,7 +67,8 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
     if bound is None:
         return [Mark(RowStatus.NOT_TRUSTED, f"not measured together: {' × '.join(variables)}")]
     note, is_within = f"not measured; total variation at most {bound:.2g}", reach >= bound
-    worse = RowStatus.DOUBTFUL if bound <= _SMALL else RowStatus.NOT_TRUSTED
+    # a convention: doubtful up to a total variation of 0.05, not trusted beyond
+    worse = RowStatus.DOUBTFUL if bound <= 0.05 else RowStatus.NOT_TRUSTED
     return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]
 
 

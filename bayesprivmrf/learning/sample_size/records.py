@@ -151,7 +151,7 @@ def records_needed(
 ) -> pd.DataFrame:
     r"""Return how many records it takes to learn a Markov random field, by lower bounds and by measurement.
 
-    Reads no data. docs/lower_bounds.md derives the lower bounds.
+    Reads no data. docs/explanation/lower-bounds.md derives the lower bounds.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, clo
 from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.models.advice import FALLEN_BACK, Told
+from bayesprivmrf.learning.models.advice import FALLBACK, Signal
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.select_measure.fall_back import fall_back
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
@@ -52,7 +52,7 @@ class FittedCouplings:
         The noisy numbers.
     fit
         How the estimate was found.
-    told
+    signal
         Whether the noisy numbers tell of records at all.
     """
 
@@ -61,7 +61,7 @@ class FittedCouplings:
     total: float
     measured: Measured
     fit: PairFit
-    told: Told
+    signal: Signal
 
 
 def fit_couplings(
@@ -82,7 +82,7 @@ def fit_couplings(
         Whether a model of independent variables replaces a fit that was interrupted.
     """
     targets = PairTargets.of(measured, plan, total, total_variance)
-    generator, told = np.random.default_rng(_seed(measured)), targets.told()
+    generator, signal = np.random.default_rng(_seed(measured)), targets.signal()
     fit = fit_targets(
         targets, generator, np.zeros(len(targets.pairs), dtype=bool) if is_interrupted else None
     )
@@ -90,10 +90,10 @@ def fit_couplings(
         fit = replace(
             fit,
             status=str(Status.STOPPED_EARLY.value),
-            details={**fit.details, FALLEN_BACK: "single variables alone"},
+            details={**fit.details, FALLBACK: "single variables alone"},
         )
     # of noise alone no model is to be trusted
-    if fit.status == Status.NOT_TRUSTED and not told.is_noise_alone:
+    if fit.status == Status.NOT_TRUSTED and not signal.is_noise_alone:
         fit = fall_back(targets, fit, lambda part: fit_targets(targets, generator, part), generator)
     coupling, fields = pair_arrays(fit.effects, fit.coordinates)
     return FittedCouplings(
@@ -102,7 +102,7 @@ def fit_couplings(
         total=targets.total,
         measured=measured,
         fit=fit,
-        told=told,
+        signal=signal,
     )
 
 
@@ -161,5 +161,5 @@ def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]
         "two_way_noise": plan.two_way.scale,
         **fitted.fit.details,
         **stopped_details(),
-        **fitted.told.details,
+        **fitted.signal.details,
     }

@@ -18,12 +18,13 @@ look at noisy numbers alone.
        K_i\bigr) \tilde q_{is} .
 
    The mean of a single variable has :math:`v_i a_{is}`. What the margins' noise adds to a pair is left out: it is
-   small, for a margin is shared out over the states of the other variable. The fit is that of
+   small, because a margin is divided among the states of the other variable. The fit is that of
    `bayesprivmrf.inference.effects_fit.fit`, with half its prior deviation: noise makes some cells of groups
    negative as well, and the search ends sooner, with couplings a third as large and tables as good
-   (docs/select_measure.md). The potentials of a group are those of its states, which share it by their noisy counts.
-2. **Fewer pairs**: the half of those that stood out which stand out most, then half of these, and so on. A pair's
-   rank is its covariances' mean square in units of noise and sampling: 1 where there is nothing but these.
+   (docs/explanation/select-measure.md). The states of a group share its potentials, and divide its probability in
+   proportion to their noisy counts.
+2. **Fewer pairs**: the stronger half of the pairs that stood out, then the stronger half of these, and so on. Pairs
+   are ranked by the mean square of their covariances relative to noise and sampling, which is 1 under independence.
 3. **Single variables alone.**
 
 The status is then ``"stopped early"``, as where rounds fall back, and the details say which model it is. If none may
@@ -45,7 +46,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, fit_means
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.models.advice import FALLEN_BACK
+from bayesprivmrf.learning.models.advice import FALLBACK
 from bayesprivmrf.learning.rounds import Merging
 from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
@@ -54,12 +55,6 @@ from bayesprivmrf.model.tables import FloatArray
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
     from bayesprivmrf.learning.select_measure.targets import PairTargets
-
-# Most steps of a search: a model that stands in for one that failed may take longer
-_ITERATIONS = 3000
-
-# Prior deviation of merged states, nats; see the module
-_PRIOR = PRIOR_DEVIATION / 2
 
 # Least variance of a contrast in one record: of a state that nobody has it would be 0
 _LEAST_SPREAD = 1e-9
@@ -83,8 +78,8 @@ def fall_back(targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.
     """
     for said, fit in _smaller(targets, failed, fit_of, generator):
         if fit.status != Status.NOT_TRUSTED:
-            told = {**fit.details, FALLEN_BACK: said}
-            return replace(fit, status=str(Status.STOPPED_EARLY.value), details=told)
+            details = {**fit.details, FALLBACK: said}
+            return replace(fit, status=str(Status.STOPPED_EARLY.value), details=details)
     return failed
 
 
@@ -119,7 +114,7 @@ def require_own_fit(learned: LearnedPairs) -> None:
     ModelError
         It does; the remedy is in the message.
     """
-    if (said := learned.details.get(FALLEN_BACK)) is not None:
+    if (said := learned.details.get(FALLBACK)) is not None:
         raise ModelError(
             f"`couplings_interval` needs a model of all chosen pairs, got a smaller one, because the fit fell back "
             f"({said}); take `learned.interval(variables)` for tables, or learn by SelectMeasure(rho)."
@@ -200,14 +195,16 @@ class MergedTargets:
                 spread = np.multiply.outer(self._spreads[i], self._spreads[j])
                 noise = targets.pair_noise * np.multiply.outer(self.noise[i], self.noise[j])
             means.append(mean.ravel())
-            ridges.append((noise / spread + 1 / targets.total).ravel() / _PRIOR**2)
+            # merged states have half the prior deviation; see the module
+            ridges.append((noise / spread + 1 / targets.total).ravel() / (PRIOR_DEVIATION / 2) ** 2)
+        # more steps than usual, because this model replaces one whose search failed
         found = fit_means(
             effects,
             np.concatenate(means),
             np.concatenate(ridges),
             targets.total,
             generator,
-            iterations=_ITERATIONS,
+            iterations=3000,
         )
         tables = split_tables(cards, effects.scopes, effects.potentials(found.coordinates))
         flat = np.concatenate([table.ravel() for table in self.merging.expanded(effects.scopes, tables)])

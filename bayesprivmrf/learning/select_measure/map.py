@@ -94,18 +94,6 @@ if TYPE_CHECKING:
 # Records drawn from the released model: at least as many, and so many more for each coordinate
 _DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
 
-# Entries of the matrix of effects that is multiplied at once: 16 MB in single precision
-_CHUNK = 1 << 22
-
-# Nodes of the integral over sampling, from -4 to 4 standard deviations
-_NODES = 41
-
-# Halvings of an interval of length 1 that holds a limit: an error of 1e-9
-_HALVINGS = 30
-
-# Share of the largest eigenvalue below which rounding decides an eigenvalue
-_ROUNDING = 1e-12
-
 type Limits = tuple[FloatArray, FloatArray]
 
 
@@ -260,7 +248,8 @@ class _Model:
     def _moments(self) -> tuple[FloatArray, FloatArray]:
         phi, size = features_of(self.effects), self.effects.size
         sums, squares = np.zeros(size), np.zeros((size, size))
-        rows = max(_CHUNK // max(size, 1), 1)
+        # multiply at most 16 MiB of single-precision effects at a time
+        rows = max((1 << 22) // max(size, 1), 1)
         for start in range(0, len(self.codes), rows):
             part = phi(self.codes[start : start + rows])
             sums += part.sum(axis=0, dtype=np.float64)
@@ -296,7 +285,8 @@ class _Model:
             prior = 1 / PRIOR_DEVIATION**2
             inverse = (directions / (np.maximum(information, 0.0) + prior)) @ directions.T
             pull, error = prior * inverse, inverse @ weighed
-            known = np.maximum(information, information.max(initial=1.0) * _ROUNDING)
+            # an eigenvalue this much smaller than the largest one is rounding error
+            known = np.maximum(information, information.max(initial=1.0) * 1e-12)
             free = directions / np.sqrt(known)
         else:
             penalty = np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total) / PRIOR_DEVIATION**2
@@ -357,7 +347,8 @@ def _largest(
     """Return the largest C that leaves a pair out with a probability of at least `tail`, by halving."""
     from scipy.special import ndtr
 
-    z = np.linspace(-4.0, 4.0, _NODES)
+    # nodes of the integral over sampling, from -4 to 4 standard deviations
+    z = np.linspace(-4.0, 4.0, 41)
     weights = np.exp(-(z**2) / 2)
     weights /= weights.sum()
     spread, deviation = np.sqrt(noise)[:, None], np.sqrt(sampling)[:, None]
@@ -369,7 +360,8 @@ def _largest(
         return 1 - (chosen * out) @ weights
 
     low, high = np.zeros(threshold.size), np.ones(threshold.size)  # a covariance of indicators is at most 1/4
-    for _ in range(_HALVINGS):
+    # 30 halvings of [0, 1]: an error of 1e-9
+    for _ in range(30):
         middle = (low + high) / 2
         is_in = left_out(middle) >= tail
         low, high = np.where(is_in, middle, low), np.where(is_in, high, middle)

@@ -23,7 +23,7 @@ others fall, so the range of the changes is :math:`2M` (:math:`4M`): `score_rang
 :math:`T_{ij} = D^2 |S_{ij}|`, and u is :math:`|S_{ij}|` in steps of 1/M. Nothing depends on the number of records.
 
 **The choice.** The m best of all candidates in one ranking, not k for each variable: m choices instead of 2 m find
-each edge of a graph with m edges (docs/select_measure.md has the measurements).
+each edge of a graph with m edges (docs/explanation/select-measure.md has the measurements).
 
 **The measurements.** Under add-or-remove-one a record has one cell of each table, or an entry of size one in each
 sum: L2 sensitivity 1 each, :math:`\sqrt m` for m. Under replace-one a table moves by :math:`\sqrt 2`; of the sums of
@@ -55,12 +55,6 @@ from bayesprivmrf.release.codec import Fields
 
 # M: a score's steps for one record
 STEPS = 1024
-
-# largest denominator of the grid of scores; a finer grid changes no choice, and keeps the integers small
-_LARGEST_DENOMINATOR = 1 << 14
-
-# indicators expanded at a time; also the rows over which float32 sums of ones stay exact
-_CHUNK_CELLS = 1 << 24
 
 type Form = Literal["moments", "tables"]
 
@@ -253,7 +247,8 @@ def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int])
     is_plain = bool((counts == 1).all())
     kind = np.float32 if is_plain else np.float64
     joint = np.zeros((width, width), dtype=np.int64)
-    rows = max(_CHUNK_CELLS // max(width, 1), 1)
+    # at most 2^24 indicators at a time, so that float32 sums of ones are exact
+    rows = max((1 << 24) // max(width, 1), 1)
     single = np.zeros(int(cards.sum()), dtype=np.int64)
     first = np.cumsum([0, *cards])[:-1]
     for start in range(0, len(codes), rows):
@@ -297,7 +292,8 @@ def _denominator(cardinalities: Sequence[int]) -> int:
     Up to 2^14, so that scores of 2^32 records, at most 4 D^2 for each, stay within 64 bits; memory refuses a pair of
     so many states long before it runs out of shares.
     """
-    return max(1024, min(1 << (4 * max(cardinalities, default=1) - 1).bit_length(), _LARGEST_DENOMINATOR))
+    # a grid finer than 2^-14 changes no choice
+    return max(1024, min(1 << (4 * max(cardinalities, default=1) - 1).bit_length(), 1 << 14))
 
 
 def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:

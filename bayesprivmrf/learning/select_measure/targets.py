@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
 from bayesprivmrf.model.effects import contrasts
@@ -150,9 +150,9 @@ class PairTargets:
             pair_noise=noise_two / total**2,
         )
 
-    def told(self) -> Told:
+    def signal(self) -> Signal:
         """Return what the noisy numbers tell of records: by counts of states, each variable's by itself."""
-        return Told.by(self.total, float(np.sqrt(self.total_variance)), *self.counts())
+        return Signal.of(self.total, float(np.sqrt(self.total_variance)), *self.counts())
 
     def counts(self) -> tuple[list[FloatArray], list[float]]:
         """Return noisy counts of each variable's states, records, and the deviation of their noise, by variable."""

@@ -19,9 +19,6 @@ from bayesprivmrf.release.file import CLIQUES_VERSION
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# Edges of a graph that are printed.
-_SHOWN = 10
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReleasedGraph(Released):
@@ -53,6 +50,7 @@ class ReleasedGraph(Released):
     provenance: Provenance
     details: Mapping[str, Any] = field(default_factory=dict)
     order: int = 2
+    is_threshold_chosen: bool = False
 
     kind = "released-graph"
     _without_tables = "it is a graph, whose `network` declares tables for a second release"
@@ -85,7 +83,7 @@ class ReleasedGraph(Released):
         threshold = self.details.get("threshold")
         if threshold is None:
             return "ask for structure='graph', which has no ties"
-        if threshold == "gap" or self.provenance.settings.get("threshold") == "gap":
+        if self.is_threshold_chosen:
             return "a `threshold` far from all scores, by public knowledge"
         return f"another `threshold` than {threshold:g}, or threshold='gap', which looks for a clear one"
 
@@ -141,8 +139,9 @@ class ReleasedGraph(Released):
             return f"none: {why}{self._how_far()}"
         if not self.pairs:
             return "no edges"
-        shown = ", ".join(f"{a} - {b}" for a, b in self.edges[:_SHOWN])
-        return shown if len(self.edges) <= _SHOWN else f"{shown}, and {len(self.edges) - _SHOWN} more edges"
+        # print ten edges at most
+        shown, hidden = ", ".join(f"{a} - {b}" for a, b in self.edges[:10]), len(self.edges) - 10
+        return f"{shown}, and {hidden} more edges" if hidden > 0 else shown
 
     def _how_far(self) -> str:
         if "noisy_distance" not in self.details:
@@ -172,4 +171,9 @@ class ReleasedGraph(Released):
             read = [positions(pair, size) for pair in content.items("pairs")]
             pairs = tuple((i, j) for i, j in read)
         order = content.whole("order", 3, 4) if "order" in content else 2
-        return cls(domain=domain, pairs=pairs, details=content.mapping("details"), order=order, **stamp)
+        # files say so among the settings of the mechanism
+        is_chosen = stamp["provenance"].settings.get("threshold") == "gap"
+        details = content.mapping("details")
+        return cls(
+            domain=domain, pairs=pairs, details=details, order=order, is_threshold_chosen=is_chosen, **stamp
+        )

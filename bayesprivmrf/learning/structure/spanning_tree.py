@@ -74,7 +74,10 @@ def release_threshold(law: DiscreteLaplace, delta: float) -> int:
 
 
 def largest_distance(law: DiscreteLaplace, threshold: int) -> int:
-    """Return a distance beyond which an answer stays in with probability below 1/2000, so that none need be told."""
+    """Return a distance beyond which an answer is withheld with probability below 1/2000.
+
+    Larger distances need not be computed.
+    """
     return threshold + 1 + math.ceil(law.scale * math.log(1000))
 
 
