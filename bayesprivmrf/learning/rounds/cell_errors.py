@@ -36,8 +36,9 @@ what is given back in its slice of every variable, and at most by
 .. math:: S(x) = \min_v \sum_{y \ne x,\, y_v = x_v} m(y) .
 
 Nothing in the release says how much of it is given back. With a share that is uniform between none and all, its mean
-square is :math:`S(x)^2 / 3`, which is added to the variance above the estimate. So the joint cells of questions that
-are skipped together are covered (docs/benchmarks.md, "Nearly deterministic columns").
+square is :math:`S(x)^2 / 3`, which is added to the variance above the estimate. The
+coverage of joint cells of questions that are skipped together is measured by
+`benchmarks/learning_rounds_determined.py`.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ class CellErrors:
     last_variance: float
 
     def of(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, FloatArray, list[Scope]]:
-        """Return each cell's variance, its variance without a prior, and the effects that were not measured.
+        """Return the variance of each cell, its variance without a prior, and the unmeasured effects.
 
         Parameters
         ----------
@@ -178,7 +179,7 @@ class CellErrors:
 
     @property
     def fixed_scales(self) -> tuple[str, ...]:
-        """A sentence that says so where the model is too large for scales of its effects to be learned; else none."""
+        """Assumption, one sentence, of a model too large to learn scales of its effects; empty for other models."""
         model = self.model.specification
         size = Effects.of(model.cardinalities, model.scopes).size
         if size <= DENSE_LIMIT:
@@ -190,14 +191,14 @@ class CellErrors:
 
     @cached_property
     def _pooled(self) -> tuple[Effects, FloatArray, FloatArray]:
-        """The effects of the model, their pooled noisy means, and the noise variances of these."""
+        """Effects of the model, their pooled noisy means, and the noise variances of the means."""
         model = self.model.specification
         effects = Effects.of(model.cardinalities, model.scopes)
         return effects, *pooled_means(effects, self.tables, self.total)
 
     @cached_property
     def _expansion(self) -> Expansion | None:
-        """The objective of the last fit around the model; ``None`` where no scales were learned."""
+        """Quadratic approximation of the last fit's objective at the model; ``None`` if no scales were learned."""
         effects, means, variances = self._pooled
         if not has_scales(effects):
             return None
@@ -213,7 +214,7 @@ class CellErrors:
 
 
 def given_back(held: FloatArray) -> FloatArray:
-    """Return the mean square of what a cell may gain from cells that may be empty; see the module.
+    """Return the mean square of the probability that a cell may gain from possibly empty cells; see the module.
 
     Parameters
     ----------

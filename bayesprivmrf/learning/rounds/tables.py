@@ -91,7 +91,7 @@ FREE = MergeRule()
 
 @dataclass(frozen=True, kw_only=True)
 class Merging:
-    """Which states are one in the fit.
+    """Groups of states that the fit merges, and the share of each state in its group.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ class Merging:
         tables: Sequence[MeasuredTable],
         rules: Sequence[MergeRule] | None = None,
     ) -> Merging:
-        """Return the merging by tables in the order in which they were measured.
+        """Return the merging given all tables, in the order of their measurement.
 
         Which states are one is decided by what was measured of single variables before the first table of several,
         which is of merged states; their shares by all that was.
@@ -151,7 +151,7 @@ class Merging:
         measurements: Sequence[Measurement],
         groups: Sequence[Sequence[int]] | None = None,
     ) -> Merging:
-        """Return the merging that a release has, whatever the rule was when it was made.
+        """Return the merging of a release, which does not depend on the rule that made it.
 
         Newer releases contain the groups. In an older release, each table of several variables tells which states
         are merged in it, and the groups of a variable in no such table are computed again.
@@ -172,7 +172,7 @@ class Merging:
         return cls(groups=tuple(made), shares=()).shared(single_counts(domain.cardinalities, tables)[0])
 
     def shared(self, noisy: Sequence[FloatArray]) -> Merging:
-        """Return the same groups, with shares by noisy counts of each variable's states, records."""
+        """Return the same groups with shares from noisy counts of each variable's states, records."""
         shares = []
         for y, group in zip(noisy, self.groups, strict=True):
             # a state counts as at least half a record when its group is divided
@@ -186,16 +186,16 @@ class Merging:
         return tuple(int(group.max()) + 1 for group in self.groups)
 
     def is_merged(self, variable: int) -> bool:
-        """Whether some states of a variable are one."""
+        """Return True if a variable has merged states."""
         return self.cardinalities[variable] < len(self.groups[variable])
 
     def parts(self, variable: int) -> list[list[int]]:
-        """Return the positions of the states of each group that has several."""
+        """Return the positions of the states of each merged group."""
         group = self.groups[variable]
         return [np.flatnonzero(group == g).tolist() for g in np.flatnonzero(np.bincount(group) > 1)]
 
     def codes(self, codes: np.ndarray) -> np.ndarray:
-        """Return records' groups for records' states, unsigned of shape (rows, p), each column in one piece."""
+        """Return the groups of the records' states, unsigned of shape (rows, p), contiguous by column."""
         found = np.empty(
             codes.shape, dtype=np.min_scalar_type(max(self.cardinalities, default=1) - 1), order="F"
         )
@@ -217,7 +217,7 @@ class Merging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyTable:
-    """A noisy table of merged states.
+    """Noisy table of merged states.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class NoisyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """A table as it was released.
+    """Noisy table as released.
 
     Parameters
     ----------
@@ -254,7 +254,7 @@ class MeasuredTable:
 
     @classmethod
     def of(cls, measurement: Measurement, domain: Domain) -> MeasuredTable:
-        """Return the inverse of `measurement`."""
+        """Return the table of a measurement; the inverse of `measurement`."""
         query = measurement.query
         assert isinstance(query, TableQuery)
         scope = tuple(domain.index(variable) for variable in query.scope)
@@ -286,7 +286,7 @@ class MeasuredTable:
 def single_counts(
     declared: Sequence[int], tables: Sequence[MeasuredTable]
 ) -> tuple[list[FloatArray], list[float]]:
-    """Return the counts of each variable's states by tables of it alone, and the deviation of their noise.
+    """Return the counts of each variable's states in tables of that variable, and the deviation of their noise.
 
     Several tables of a variable are averaged by precision. One without any, which has one state, counts one, exactly.
     """
@@ -303,7 +303,7 @@ def single_counts(
 
 
 def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Label]]:
-    """Return the states of each group by its label; that of a group of several names how many."""
+    """Return the states of each group by label; the label of a merged group has the number of its states."""
     found = {}
     for number in range(int(group.max()) + 1):
         held = [state for state, g in zip(states, group.tolist(), strict=True) if g == number]
@@ -315,7 +315,7 @@ def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Labe
 
 
 def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> IntArray:
-    """Return the group of each state, numbered by first states, by the rule of the module.
+    """Return the group of each state by the module's rule, numbered in the order of first states.
 
     Parameters
     ----------
@@ -346,7 +346,7 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
 
 
 def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[int]]:
-    """Return groups of rare states; from the smallest state on, each group is filled until its count is known."""
+    """Return groups of rare states, each filled from the smallest state on until its count is known."""
     groups: list[list[int]] = []
     count, forced = 0.0, noisy.size - MOST_GROUPS + 1  # this many form one group, whatever their counts
     for state in np.flatnonzero(is_rare)[np.argsort(noisy[is_rare], kind="stable")].tolist():
@@ -359,7 +359,7 @@ def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[i
 
 
 def _runs(is_free: np.ndarray, is_rare: np.ndarray) -> list[list[int]]:
-    """Return the runs of rare states that are neighbors among the ordered ones."""
+    """Return the runs of neighboring rare states among ordered states."""
     runs: list[list[int]] = [[]]
     for state in np.flatnonzero(is_free).tolist():
         if is_rare[state]:
@@ -370,7 +370,7 @@ def _runs(is_free: np.ndarray, is_rare: np.ndarray) -> list[list[int]]:
 
 
 def _neighbors(noisy: FloatArray, run: list[int], least: float) -> list[list[int]]:
-    """Return groups of neighbors in a run: the smallest one that is not known joins its smaller neighbor."""
+    """Return groups of neighbors in a run; the smallest group that is not known joins its smaller neighbor."""
     groups, counts = [[state] for state in run], noisy[run].tolist()
     while len(groups) > 1:
         short = [g for g, own in enumerate(groups) if counts[g] < least * math.sqrt(len(own))]

@@ -74,7 +74,7 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
 
 @dataclass(slots=True)
 class Unmeasured:
-    """Bounds on the misfits of pairs, in records, each with the model's table of the round that gave it.
+    """Bounds on the misfits of unmeasured pairs, records, with the model's table in the round of each bound.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Unmeasured:
     def by_count(
         self, fit: RoundFit, scopes: Sequence[Scope], allowances: FloatArray, largest: float, deviation: float
     ) -> None:
-        """Keep the bounds of a round in which no table was chosen.
+        """Store the bounds of a round in which no table was chosen.
 
         Parameters
         ----------
@@ -110,7 +110,7 @@ class Unmeasured:
         measured: MeasuredTable,
         scale: float,
     ) -> None:
-        """Keep the bounds that a choice gives for the candidates that were left.
+        """Store the bounds that a choice implies for the remaining candidates.
 
         Parameters
         ----------
@@ -138,7 +138,7 @@ class Unmeasured:
             self.found[scopes[place]] = max(float(misfits[place]), 0.0), table
 
     def at_most(self, fit: RoundFit, groups: Sequence[IntArray], error: float) -> list[list[float]]:
-        """Return the pairs that no table of the last model holds: two positions, and the bound, rounded up.
+        """Return the pairs outside all tables of the last model: two positions and the bound, rounded up.
 
         Parameters
         ----------

@@ -1,12 +1,12 @@
-r"""What stands in for a fit of chosen pairs that failed: a smaller model of the same noisy numbers, and what is said.
+r"""Smaller models that replace a failed fit of chosen pairs, from the same noisy numbers.
 
-A search that does not end leaves numbers that are no estimate, and may be further from the records than independent
-columns are. So three smaller models are tried in turn, and the first one whose fit may be trusted is released. All
-look at noisy numbers alone.
+The numbers of a search that does not converge are no estimate, and may be further from the records than independent
+variables. Three smaller models are therefore tried in turn, and the first one with a trusted fit is released. All use
+noisy numbers only.
 
-1. **Rare states merged**, where tables are measured. Most of the cells of a large table are next to empty: noise
-   makes them negative, no model has such means, and along these directions the likelihood is flat. The states of a
-   variable whose noisy counts are below three deviations are merged by the declared rules, as in rounds
+1. **Rare states merged**, if tables are measured. Most cells of a large table are nearly empty. Noise makes them
+   negative, no model has such means, and the likelihood is flat in these directions. The states of a variable whose
+   noisy counts are below three standard deviations are merged by the declared rules, as in rounds
    (`bayesprivmrf.learning.rounds.tables`): only neighbors of an order, and never the state for missing values.
    With :math:`M_i` the map from states to groups, :math:`g_i = M_i 1` the groups' sizes and :math:`\tilde Q_i` the
    contrasts of groups, a pair's table :math:`y_{ij}`, rebuilt from its means, has the mean effect :math:`\tilde
@@ -27,11 +27,10 @@ look at noisy numbers alone.
    are ranked by the mean square of their covariances relative to noise and sampling, which is 1 under independence.
 3. **Single variables alone.**
 
-The status is then ``"stopped early"``, as where rounds fall back, and the details say which model it is. If none may
-be trusted the first fit stays, and so does its status. What was derived of the errors of couplings is of the fit of
-all pairs that stand out, so that a model that stands in for it has no intervals of couplings. The calibrated ones, if
-asked for, are of no use where states were merged: couplings on which hardly a record depends do not answer to steps.
-Intervals of tables are had from the measurements.
+The status is then ``"stopped early"``, and the details name the model. If no fit is trusted, the first one is
+released with its status. The errors of couplings are derived for the fit of all pairs that stand out, so a smaller
+model has no linearized intervals of couplings. Calibrated intervals are of no use if states were merged, because
+couplings that hardly a record depends on do not respond to steps. The measurements give intervals of tables.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
     from bayesprivmrf.learning.select_measure.targets import PairTargets
 
-# Least variance of a contrast in one record: of a state that nobody has it would be 0
+# Smallest variance of a contrast in one record; that of an empty state would be 0
 _LEAST_SPREAD = 1e-9
 
 type Fit = Callable[[np.ndarray], PairFit]
 
 
 def fall_back(targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.random.Generator) -> PairFit:
-    """Return the first smaller model whose fit may be trusted, else the fit that failed.
+    """Return the first smaller model with a trusted fit, or the failed fit if there is none.
 
     Parameters
     ----------
@@ -86,7 +85,7 @@ def fall_back(targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.
 def _smaller(
     targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.random.Generator
 ) -> Iterator[tuple[str, PairFit]]:
-    """Fit one smaller model after the other."""
+    """Yield fits of smaller and smaller models."""
     standing = targets.standing_out()
     merged = MergedTargets.of(targets)
     if merged.is_smaller and standing.any():
@@ -107,12 +106,12 @@ def _smaller(
 
 
 def require_own_fit(learned: LearnedPairs) -> None:
-    """Refuse limits of couplings where a smaller model stands in for a fit that failed.
+    """Raise an error if a smaller model replaces a failed fit, because its couplings have no limits.
 
     Raises
     ------
     ModelError
-        It does; the remedy is in the message.
+        A smaller model replaces the fit; the message has the remedy.
     """
     if (said := learned.details.get(FALLBACK)) is not None:
         raise ModelError(
@@ -123,14 +122,14 @@ def require_own_fit(learned: LearnedPairs) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class MergedTargets:
-    """The noisy means of a model of merged states; see the module.
+    """Noisy means of a model of merged states; see the module.
 
     Parameters
     ----------
     targets
-        Those of declared states.
+        Noisy means of declared states.
     merging
-        Which of these are one.
+        Groups of states that are merged.
     """
 
     targets: PairTargets
@@ -148,17 +147,17 @@ class MergedTargets:
 
     @property
     def fewer(self) -> int:
-        """How many states fewer the model has."""
+        """Number of states that merging removes."""
         return sum(self.targets.cardinalities) - sum(self.cards)
 
     @property
     def is_smaller(self) -> bool:
-        """Whether merging leaves fewer coordinates: of two rare states there is no table left to fit."""
+        """True if merging leaves fewer coordinates and a table to fit."""
         return self.fewer > 0 and max(self.targets.cardinalities) > 2
 
     @cached_property
     def noise(self) -> list[FloatArray]:
-        """The a of each variable's contrasts."""
+        """Noise factor a of each variable's contrasts."""
         found = []
         for states, group, groups in zip(
             self.targets.cardinalities, self.merging.groups, self.cards, strict=True
@@ -169,7 +168,7 @@ class MergedTargets:
 
     @cached_property
     def _spreads(self) -> list[FloatArray]:
-        """The variance of each variable's contrasts in one record."""
+        """Return the variance of each variable's contrasts in one record."""
         found = []
         for share, group, groups in zip(self.targets.shares(), self.merging.groups, self.cards, strict=True):
             merged, basis = np.bincount(group, weights=share), contrasts(groups)
@@ -177,7 +176,7 @@ class MergedTargets:
         return found
 
     def fit(self, pairs: list[tuple[int, ...]], generator: np.random.Generator) -> PairFit:
-        """Fit some pairs, and all variables; the result is of the declared states."""
+        """Fit some pairs and all variables; the result has the declared states."""
         targets, cards = self.targets, self.cards
         kept = [pair for pair in pairs if min(cards[v] for v in pair) > 1]
         alone = [(v,) for v in range(len(cards))]
@@ -215,12 +214,12 @@ class MergedTargets:
         return contrasts(self.cards[i]).T @ np.bincount(self.merging.groups[i], weights=self._margin(i))
 
     def _margin(self, i: int) -> FloatArray:
-        """A variable's noisy table, of sum one."""
+        """Return the noisy shares of a variable's states."""
         states = self.targets.cardinalities[i]
         return 1 / states + contrasts(states) @ self.targets.single[i]
 
     def pair_mean(self, i: int, j: int, t: FloatArray) -> FloatArray:
-        """Return a pair's mean effect in groups, from its mean effect t in states."""
+        """Return the mean effect of a pair of grouped variables from its mean effect t of the declared states."""
         (k, m), groups = (self.targets.cardinalities[v] for v in (i, j)), self.merging.groups
         inner = contrasts(k) @ t @ contrasts(m).T
         table = inner + self._margin(i)[:, None] / m + self._margin(j) / k - 1 / (k * m)

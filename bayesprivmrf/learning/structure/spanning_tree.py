@@ -30,7 +30,8 @@ the path between the variables of f. A neighbor moves each difference by at most
 distance is :math:`k = \lceil g / r \rceil`. It satisfies both conditions. For neighbors with the same tree, g is a
 minimum of the same differences, so the distances differ by at most 1. For neighbors with different trees, the tree of
 one is not the unique optimum of the other, where one of its differences is at most 0. That difference is at most r in
-its own data, so both distances are at most 1. Fewer than k changes of records keep every difference positive, and so the tree.
+its own data, so both distances are at most 1. Fewer than k changes of records keep every difference positive, and so
+the tree.
 
 **Whole numbers.** Scores are multiplied by n. They are then at most :math:`2 n^2`, which fits in 64 bits up to
 `LARGEST` records. A distance is at most `LARGEST` - n. From `LARGEST` records on it is 0 and there is no answer. Both
