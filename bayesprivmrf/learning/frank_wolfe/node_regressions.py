@@ -32,8 +32,8 @@ _BLOCK = 4000  # records in a block: residuals of at most UNIT + 90 then sum to 
 class Design:
     """Design matrix in groups of columns, one group for each variable.
 
-    A variable with two codes has one column of signs, -1 for code 0 and +1 for code 1, or of indicators 0 and 1. A
-    variable with k > 2 codes has k indicator columns.
+    A variable with two codes has one column of signs, -1 for code 0 and +1 for code 1. A variable with k > 2 codes
+    has k indicator columns.
 
     Parameters
     ----------
@@ -41,21 +41,10 @@ class Design:
         Unsigned codes, shape (records, groups).
     cardinalities
         Number of codes of each group, at least 1; a group with one code is a column of -1.
-    low
-        Feature of code 0 in a group of two: -1, or 0 for indicators.
     """
 
     codes: np.ndarray
     cardinalities: tuple[int, ...]
-    low: int = -1
-
-    @classmethod
-    def of_indicators(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
-        """Return the design with one indicator for each state of each variable, and a constant."""
-        states = [codes[:, j, None] == np.arange(k) for j, k in enumerate(cardinalities)]
-        ones = np.ones((len(codes), 1), dtype=bool)
-        columns = np.hstack([*states, ones]).astype(np.uint8)
-        return cls(codes=columns, cardinalities=(2,) * columns.shape[1], low=0)
 
     @classmethod
     def with_constant(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
@@ -81,8 +70,8 @@ class Design:
     def featured(self, by_code: FloatArray, totals: FloatArray) -> FloatArray:
         """Return sums of products with features, from sums of products with codes and sums of residuals."""
         is_sign = np.diff(self.starts).repeat(np.diff(self.starts)) == 1
-        low = np.where(is_sign, float(self.low), 0.0)
-        return by_code * (1 - low) + totals[:, None] * low
+        # the sign of a code c is 2 c - 1
+        return np.where(is_sign, 2 * by_code - totals[:, None], by_code)
 
     def steps(self, atoms: Atoms, weight: int) -> np.ndarray:
         """Return the change of the margin for each code of an atom's group, int32 of shape (rows, codes)."""
@@ -91,7 +80,7 @@ class Design:
         steps[:, : atoms.signs.shape[1]] = weight * atoms.signs.astype(np.int32)
         is_sign = np.diff(self.starts)[atoms.groups] == 1
         steps[is_sign, 1] = weight * atoms.signs[is_sign, 0].astype(np.int32)
-        steps[is_sign, 0] = self.low * steps[is_sign, 1]
+        steps[is_sign, 0] = -steps[is_sign, 1]
         return steps
 
 
