@@ -143,7 +143,7 @@ class SparseLogistic:
     rho
         Budget, nats.
     adjacency
-        The neighbouring relation.
+        Neighboring relation.
     steps
         T, or ``None`` for `default_steps` of the number of records.
     """

@@ -203,7 +203,7 @@ class LearnedPairwise(LearnedPairs):
         return np.split(self.field_vector, self.starts[1:-1])
 
     def standard_noise(self, generator: np.random.Generator) -> FloatArray:
-        """Return standard normal numbers of the vector's shape, centred as tables are."""
+        """Return standard normal numbers of the vector's shape, centered like the tables."""
         same = self._owner[:, None] == self._owner
         centring = np.eye(self._owner.size) - same / same.sum(axis=1)
         matrix = centring @ generator.standard_normal(same.shape) @ centring

@@ -152,7 +152,7 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
 def fit_parities(
     sets: Monomials, means: FloatArray, ridges: FloatArray, tolerance: float = 1e-7
 ) -> tuple[FloatArray, dict[str, Any]]:
-    r"""Return the coefficients that maximise :math:`h^\top \hat q - A(h) - \tfrac12 \sum_I \lambda_I h_I^2`.
+    r"""Return the coefficients that maximize :math:`h^\top \hat q - A(h) - \tfrac12 \sum_I \lambda_I h_I^2`.
 
     Parameters
     ----------

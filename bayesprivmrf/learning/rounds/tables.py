@@ -1,29 +1,28 @@
-r"""Noisy tables that the rounds let out, whose rare states are merged for the fit and given back by their shares.
+r"""Noisy tables of the rounds, and the merging of rare states.
 
-A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
-costs noise in each of its cells. Rare states of a variable are merged into groups. The groups depend only
-on the noisy tables of single variables and on the declaration (`MergeRule`), so that they are public: the records'
-codes are recoded, every later table counts groups, and a neighbor moves such a table as it moves any other.
+A state whose noisy count is below a few standard deviations of its noise adds no information to a table of several
+variables, but noise in each of its cells. Rare states of a variable are therefore merged into groups for the fit. The
+groups depend only on the noisy tables of single variables and on the declaration (`MergeRule`), so they are public.
+The records are recoded, every later table counts groups, and its sensitivity is that of any other table.
 
-A group of m states with noise of deviation σ on each count is *known* once its noisy count is :math:`r σ \sqrt m`,
-r being the deviations of `RARE`. A merge loses the difference between the people of the smaller and of the larger
-part, so the smallest parts are merged first, and a known group is merged no further. Without an order the rare
-states, from the smallest count on, fill one group after the other. Among ordered states only neighbors are merged.
-The rare states between two common ones form a run, and within a run the smallest group that is not known joins its
-smaller neighbor. A state that takes missing or undeclared values is never merged with an answer.
+A group of m states with noise of standard deviation σ on each count is *known* once its noisy count is
+:math:`r σ \sqrt m`, where r is `RARE`. A merge loses the difference between its parts, so the smallest parts are
+merged first, and a known group is merged no further. Without an order the rare states, from the smallest count on,
+fill one group after the other. Among ordered states only neighbors are merged. The rare states between two common
+ones form a run, and within a run the smallest group that is not known joins its smaller neighbor. A state that takes
+missing or undeclared values is never merged with an answer.
 
-A variable may be measured again later: its counts
-are then pooled, for shares, and where no table of several was measured before, for which states are rare
-(`Merging.by`). The fitted model :math:`q` of the groups
-:math:`c(x)` is that of the declared states by
+If a variable is measured again, its counts are pooled for the shares. They also decide which states are rare, unless
+a table of several variables was measured before (`Merging.by`). The fitted model :math:`q` of the groups :math:`c(x)`
+gives the model of the declared states,
 
 .. math:: p(x) = q(c(x)) \prod_v s_v(x_v), \qquad \sum_{x_v : c(x_v) = g} s_v(x_v) = 1,
 
-:math:`s` being the shares of the noisy counts in their groups: the states of a group differ in how many records have
-them, and in nothing else.
+where :math:`s` are the shares of the noisy counts in their groups. The states of a group differ only in their
+frequency.
 
-A table has three forms: as it was released, a `MeasuredTable`; as `bayesprivmrf.learning.rounds.fit` reads it, a
-`NoisyTable`; and as an answer to a query, in the release's `statistics`, from which a `MeasuredTable` is read again.
+A table has three forms: a `MeasuredTable` as released, a `NoisyTable` for `bayesprivmrf.learning.rounds.fit`, and the
+answer to a query in the release's `statistics`, from which a `MeasuredTable` can be read.
 """
 
 from __future__ import annotations
@@ -48,12 +47,11 @@ from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.codec import positions
 
-# Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
-#
-# Of K states that nobody has half a one may pass by chance: ten thousand would let thirteen pass three deviations.
+# Standard deviations of noise below which a count makes a state rare. Variables of 371 states and more have a larger
+# threshold, so that on average at most half an empty state exceeds it by chance.
 RARE = 3.0
 
-# Groups of a variable: beyond them the rarest states are one, however many records they have
+# Most groups of a variable; the rarest states beyond them form one group, whatever their counts
 MOST_GROUPS = 512
 
 

@@ -1,6 +1,6 @@
 r"""Lower bounds with their constants: below so many records no private learner does what is asked.
 
-All are for replace-one neighbours and independent records; d is the number of pairs, :math:`\lfloor p/2 \rfloor`.
+All are for replace-one neighbors and independent records; d is the number of pairs, :math:`\lfloor p/2 \rfloor`.
 
 **Fingerprinting** (parameters; in place of Theorem 5.1, whose constant rests on a lemma for one form of privacy).
 Pair i has coupling :math:`\operatorname{atanh} \mu_i`, so the product X of its spins has mean :math:`\mu_i`, uniform
@@ -87,7 +87,7 @@ def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
     task
         The goal must be parameters and the number of states even, otherwise the bound is 0.
     guarantee
-        Any form, for replace-one neighbours.
+        Any form, for replace-one neighbors.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, succe
     task
         The task: what is to be learned.
     guarantee
-        For replace-one neighbours; ``None`` for a learner without privacy. An approximate guarantee counts as none,
+        For replace-one neighbors; ``None`` for a learner without privacy. An approximate guarantee counts as none,
         because the packings say nothing of it.
     success
         The probability of success that is asked for, of each member, in (0, 1).

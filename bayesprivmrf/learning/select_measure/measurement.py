@@ -7,7 +7,7 @@ There are three steps. Each has fresh noise and uses, besides the records, only 
 3. the chosen pairs: their tables of counts, or for two states the sums of products :math:`S_{ij} = \sum x_i x_j`.
 
 **The score.** Step 1 gives every variable public shares :math:`q_i(a) = Q_i(a)/D`, whole numbers :math:`Q_i(a) \ge 1`
-of sum :math:`D`. The score is the L1 norm of the centred table of the pair,
+of sum :math:`D`. The score is the L1 norm of the centered table of the pair,
 
 .. math:: T_{ij} = \sum_{a,b} \Bigl| \sum_{r} \bigl(D\,1[x_{ri}=a] - Q_i(a)\bigr)
     \bigl(D\,1[x_{rj}=b] - Q_j(b)\bigr) \Bigr|,
