@@ -21,7 +21,7 @@ from bayesprivmrf.learning.gradient_ascent import (
     cells_of,
     drawn_noises,
 )
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Stamp
@@ -105,7 +105,7 @@ class AscentPlan(RecordPlan):
     def released(self, path: AscentPath, total: float, stamp: Stamp) -> LearnedPotentials:
         """Return the release; only what is public or already noisy is in it."""
         model, ascent = self.specification, self.ascent
-        told = Told.by(total, self.total_deviation, (), ())
+        signal = Signal.of(total, self.total_deviation, (), ())
         return LearnedPotentials(
             domain=model.domain,
             total=total,
@@ -118,7 +118,7 @@ class AscentPlan(RecordPlan):
                 **({"learning_rate": path.learning_rate} if path.steps else {}),  # none was used
                 "averaging": ascent.averaging,
                 "total_deviation": self.total_deviation,
-                **({} if path.is_bounded else stopped_details() | told.details),
+                **({} if path.is_bounded else stopped_details() | signal.details),
             },
             model=model,
             tables=model.tables(path.potentials),
