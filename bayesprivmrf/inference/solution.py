@@ -22,7 +22,7 @@ from bayesprivmrf.marginals import (
 )
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import coded_states, conditions, given_error, share_given
+from bayesprivmrf.model.conditions import Condition, Given, coded_states, conditions, given_error, share_given
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.pgmpy_networks import network_potentials
 from bayesprivmrf.model.tables import label_array, labelled, parent
@@ -160,7 +160,7 @@ class Solution(Card):
             return np.inf
 
     def marginal(
-        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+        self, variables: Variable | Sequence[Variable], *, given: Given | None = None
     ) -> xr.DataArray:
         """Probabilities of the joint states of any variables, in one clique or not.
 
@@ -169,7 +169,8 @@ class Solution(Card):
         variables
             One or more declared variables, each once.
         given
-            States of other variables, ``{variable: state}``: the probabilities are conditional on them.
+            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``:
+            the probabilities are conditional on them. A set means that the variable is in one of these states.
 
         Returns
         -------
@@ -188,9 +189,7 @@ class Solution(Card):
         table = self._marginal_table(query, conditions(model.domain, given, query))
         return marked(labelled(model.domain, names, table, "probability"), self.is_simulated)
 
-    def probability(
-        self, states: Mapping[Variable, Label], *, given: Mapping[Variable, Label] | None = None
-    ) -> float:
+    def probability(self, states: Mapping[Variable, Label], *, given: Given | None = None) -> float:
         """Probability that some variables, as many as one likes, take the states named.
 
         Parameters
@@ -198,7 +197,7 @@ class Solution(Card):
         states
             ``{variable: state}``.
         given
-            States of other variables, on which the probability is conditional.
+            States of other variables, on which the probability is conditional, as `marginal` takes them.
 
         Raises
         ------
@@ -215,7 +214,7 @@ class Solution(Card):
         whole = self._log_weight(condition) if condition else self.log_partition
         if whole == -np.inf:
             raise given_error(model.domain, condition)
-        return min(1.0, float(np.exp(self._log_weight(event | condition) - whole)))
+        return min(1.0, float(np.exp(self._log_weight({**event, **condition}) - whole)))
 
     if not TYPE_CHECKING:  # a method of the solutions that have intervals; `hasattr` tells which
 
@@ -227,7 +226,7 @@ class Solution(Card):
                 f"{self._remedy_without_interval}."
             )
 
-    def _log_weight(self, states: Mapping[int, int]) -> float:
+    def _log_weight(self, states: Mapping[int, int | tuple[int, ...]]) -> float:
         """Log of the weight of all joint states with some variables in the states named; minus infinity if none."""
         model = self.specification
         potentials = clamped(model.cardinalities, model.scopes, self.potentials.flat, states)
@@ -236,7 +235,7 @@ class Solution(Card):
         except ImpossibleError:
             return -np.inf
 
-    def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> np.ndarray:
+    def _marginal_table(self, query: Sequence[int], given: Condition) -> np.ndarray:
         """Marginal of variable positions, axes as asked; from a clique's table where one holds them all."""
         model, is_exact = self.specification, self.inference == "exact"
         is_held = parent(model.scopes, [*query, *given]) is not None

@@ -70,7 +70,12 @@ def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
     assert found.marginals.flat == pytest.approx(plain.marginals.flat)
     for query in (["old", "job"], ["job"], ["sick", "job", "old"]):
         assert found.marginal(query).values == pytest.approx(plain.marginal(query).values)
-    for given in ({"job": 39}, {"job": 0, "old": 1}):
+    for given in (
+        {"job": 39},
+        {"job": 0, "old": 1},
+        {"job": {0, 1, 20, 39}},
+        {"job": list(range(2, 40)), "old": [1]},
+    ):
         assert found.marginal("sick", given=given).values == pytest.approx(
             plain.marginal("sick", given=given).values
         )
@@ -133,7 +138,7 @@ def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned):
 def test_tables_of_a_model_of_couplings_have_the_intervals_of_what_was_measured():
     pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
     fitted = bpm.NoiseAwareMAP().fit(pairs.statistics)
-    for asked in ({}, {"of": "records"}, {"given": {0: 2}}):
+    for asked in ({}, {"of": "records"}, {"given": {0: 2}}, {"given": {0: {1, 2}}}):
         found = pairs.interval(["b", "a"], 0.8, **asked)
         pd.testing.assert_frame_equal(found, fitted.interval(["b", "a"], 0.8, **asked))
     assert list(found.columns) == ["estimate", "lower", "upper", "status", "note"]

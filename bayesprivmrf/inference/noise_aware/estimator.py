@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -40,8 +40,8 @@ from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.cliques import minimum_norm_potentials
-from bayesprivmrf.model.conditions import given_error
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.conditions import Given, given_error
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
@@ -76,7 +76,7 @@ class NoiseAwareSolution(Solution):
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> pd.DataFrame:
         """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
 
@@ -93,8 +93,9 @@ class NoiseAwareSolution(Solution):
             (`bayesprivmrf.inference.noise_aware.records`). Not given states of other variables, nor of a model with
             ties, linear scores or waves.
         given
-            States of other variables, ``{variable: state}``: the probabilities are conditional on them. Not under
-            loopy inference, which has no such derivative, nor for a query.
+            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
+            probabilities are conditional on them. A set means that the variable is in one of these states. Neither
+            loopy inference nor a query takes any.
 
         Returns
         -------

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,7 @@ from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_second
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
+from bayesprivmrf.model.conditions import Condition
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
@@ -54,9 +55,7 @@ _FORMED, _PRODUCTS = 4000, 50
 _LOG_TOTAL = 1e-6
 
 
-def standard_errors(
-    mode: Mode, query: Sequence[int], given: Mapping[int, int]
-) -> tuple[FloatArray, FloatArray]:
+def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple[FloatArray, FloatArray]:
     """Probabilities of the joint states of some variables, and the standard error of each one's log-odds.
 
     Parameters
@@ -105,7 +104,7 @@ class AnswersPerRecord:
     log_partition: float = 0.0
 
 
-def answers_of_cells(mode: Mode, query: Sequence[int], given: Mapping[int, int]) -> AnswersPerRecord:
+def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> AnswersPerRecord:
     """Probabilities of the joint states of some variables, given states of others, in C order."""
     means, model = mode.means, mode.means.evidence.specification
     engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -18,8 +18,8 @@ from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, del
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError
-from bayesprivmrf.model.conditions import given_error
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.conditions import Given, given_error
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
 
@@ -52,7 +52,7 @@ class TransitionSolution(Solution):
         prob: float = 0.9,
         *,
         of: Literal["population"] = "population",
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> pd.DataFrame:
         """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
 

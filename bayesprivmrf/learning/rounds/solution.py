@@ -46,6 +46,7 @@ from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, marks_of_unmeasured
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.conditions import Condition
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
@@ -241,9 +242,19 @@ class RoundsSolution(LearnedSolution):
             (self._errors.of_entry(clique, own, self._merging.groups) for clique in cliques), default=math.inf
         )
 
-    def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
-        groups = {v: int(self._merging.groups[v][state]) for v, state in given.items()}
-        return self._expanded(query, self._merged._marginal_table(query, groups))
+    def _marginal_table(self, query: Sequence[int], given: Condition) -> FloatArray:
+        groups, shares = self._merging.groups, self._merging.shares
+        own = {v: groups[v][list(codes)] for v, codes in given.items()}
+        # within one group all states depend on other variables alike; several groups weigh by the shares given
+        several = [v for v in given if len(set(own[v])) > 1]
+        one = {v: (int(own[v][0]),) for v in given if v not in several}
+        table = self._merged._marginal_table([*query, *several], one)
+        for v in reversed(several):
+            codes = list(given[v])
+            table = table @ np.bincount(own[v], weights=shares[v][codes], minlength=table.shape[-1])
+        if several:
+            table = table / table.sum()
+        return self._expanded(query, table)
 
     def _expanded(self, scope: Sequence[int], table: FloatArray) -> FloatArray:
         """Return a table of declared states from that of their groups."""

@@ -9,7 +9,7 @@ S(C) being what C shares with its parent in the junction forest; elsewhere from 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -23,7 +23,7 @@ from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, marginal_of
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.conditions import given_error, share_given
+from bayesprivmrf.model.conditions import Condition, given_error, share_given
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
 
@@ -141,7 +141,7 @@ class Draws:
         model, flat = self.model, getattr(self.finished, kind)
         return None if parent(model.scopes, query) is None else model.project(flat, query)
 
-    def joint(self, query: Sequence[int], most: int, given: Mapping[int, int] | None = None) -> FloatArray:
+    def joint(self, query: Sequence[int], most: int, given: Condition | None = None) -> FloatArray:
         """Draws of the joint marginal of any variables; thinned where it takes inference in each draw.
 
         Parameters
@@ -175,7 +175,7 @@ class Draws:
             raise given_error(model.domain, given, "draws of this posterior") from None
         return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
 
-    def records(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
+    def records(self, query: Sequence[int], given: Condition) -> FloatArray:
         """Draws of how many records were in each joint state, or of its share among those with the states given."""
         model = self.model
         table = self.table([*query, *given], "counts")

@@ -32,7 +32,7 @@ from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import conditions
+from bayesprivmrf.model.conditions import Given, conditions
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import labelled
 from bayesprivmrf.queries import Query
@@ -146,11 +146,12 @@ class Posterior(Card):
         return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))
 
     def marginal(
-        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+        self, variables: Variable | Sequence[Variable], *, given: Given | None = None
     ) -> xr.DataArray:
         """Posterior mean of the joint marginal of any variables, or of the conditional given states of others.
 
         Where no clique holds all of them it takes inference in each draw, and is the mean over about 1000 of them.
+        `given` maps other variables to a state or a set of states, as `interval` takes them.
 
         Raises
         ------
@@ -168,7 +169,7 @@ class Posterior(Card):
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> pd.DataFrame:
         """Return credible intervals of a joint marginal, of a conditional, or of a query's answers.
 
@@ -187,7 +188,8 @@ class Posterior(Card):
             variables that share a clique. For a query: its answers on the records, or what one record of the
             population adds to them on average.
         given
-            States of other variables, ``{variable: state}``. For the population, the probability of each joint
+            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``. A
+            set means that the variable is in one of these states. For the population, the probability of each joint
             state is conditional on them. For the records, it is the share among the records that had those states.
             A query takes none.
 
@@ -225,7 +227,7 @@ class Posterior(Card):
         states: Mapping[Variable, Label],
         prob: float = 0.9,
         *,
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> Quantity:
         """Draws and interval of the probability that some variables take the states named.
 
@@ -238,7 +240,7 @@ class Posterior(Card):
         prob
             Posterior probability of the interval.
         given
-            States of other variables, on which the probability is conditional.
+            States of other variables, on which the probability is conditional, as `interval` takes them.
 
         Returns
         -------

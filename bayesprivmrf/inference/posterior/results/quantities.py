@@ -39,7 +39,7 @@ from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixin
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
-from bayesprivmrf.model.conditions import coded_states, conditions
+from bayesprivmrf.model.conditions import Given, coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 
@@ -188,9 +188,7 @@ class PosteriorIntervals:
         is_whole = is_of_records and not asked.given
         return self._framed(drawn, asked.index, asked.prob, asked.marks, asked.ends, is_whole=is_whole)
 
-    def of_event(
-        self, states: Mapping[Variable, Label], prob: float, given: Mapping[Variable, Label] | None
-    ) -> Quantity:
+    def of_event(self, states: Mapping[Variable, Label], prob: float, given: Given | None) -> Quantity:
         """Return the probability that some variables take the states named: see `Posterior.probability`."""
         import xarray as xr
 
