@@ -344,4 +344,5 @@ class CGM(EMSettings):
             inference=self.inference,
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
+            _evidence=evidence,
         )

@@ -200,11 +200,10 @@ def _no_tables(given: object) -> ArgumentError:
     """Say what to fit in place of something that holds no noisy tables itself."""
     remedy = "load_release(path) reads one from a file"
     # other kinds may hold the numbers that they were made of
-    if hasattr(given, "statistics"):
-        without = getattr(given, "_without_tables", Released._without_tables)
+    if isinstance(given, Released):
         remedy = (
-            f"it holds no noisy tables (its `statistics` is None): {without}"
-            if getattr(given, "statistics", None) is None
+            f"it holds no noisy tables (its `statistics` is None): {given._without_tables}"
+            if given.statistics is None
             else "give it what was measured, `.statistics`"
         )
     return ArgumentError(

@@ -240,6 +240,7 @@ class NaiveMLE:
             inference=self.inference,
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
+            _evidence=evidence,
         )
 
 

@@ -78,6 +78,7 @@ class Solution(Card):
     problems: tuple[str, ...] = ()
     of_records: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+    _evidence: Evidence | None = None  # the measurements of the fit, where it keeps them
 
     _remedy_without_interval: ClassVar[str] = (
         "fit the same release by NoiseAwareMAP() for quick intervals, or by LatentCounts() for those of the posterior"
@@ -90,11 +91,6 @@ class Solution(Card):
     def _engine(self) -> MarginalEngine:
         model = self.specification
         return marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
-
-    @property
-    def _evidence(self) -> Evidence | None:
-        """Evidence of the fit: the measurements, where the fit keeps them."""
-        return None
 
     def _framed(
         self, asked: Asked, estimates: Any, lower: Any, upper: Any, marks: Sequence[Mark] = ()

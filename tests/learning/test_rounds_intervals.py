@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 import bayesprivmrf as bpm
 from bayesprivmrf.cli.learned import trusted_tables
-from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
+from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError, NoiseWarning
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.mechanisms import DPSGD, SelectMeasure
@@ -102,6 +102,14 @@ def test_intervals_about_a_fit_that_did_not_end_say_so(learned, status, said):
     assert (replace(learned.solution, status=status).interval(["b", 0])["status"] == said).all()
 
 
+def test_an_interruption_is_named_in_place_of_a_failure(learned):
+    stopped = replace(learned.solution, status=Status.STOPPED_EARLY)
+    assert stopped.interval(["b", 0])["note"].str.startswith("simulated; the last fit failed").all()
+    stopped = replace(stopped, stats={**stopped.stats, "interrupted_by": "KeyboardInterrupt"})
+    note = stopped.interval(["b", 0])["note"]
+    assert note.str.startswith("simulated; a KeyboardInterrupt interrupted the release").all()
+
+
 def test_intervals_of_a_loaded_release_are_the_same(learned, tmp_path):
     learned.save(tmp_path / "learned.release")
     again = bpm.load_release(tmp_path / "learned.release").solution.interval([0, "a"])
@@ -143,6 +151,10 @@ def test_tables_of_a_model_of_couplings_have_the_intervals_of_what_was_measured(
         pd.testing.assert_frame_equal(found, fitted.interval(["b", "a"], 0.8, **asked))
     assert list(found.columns) == ["estimate", "lower", "upper", "status", "note"]
     assert pairs.interval(0)["estimate"].sum() == pytest.approx(1)  # a variable may be named by a number
+    with pytest.raises(
+        NoIntervalError, match=r"ask the learned model itself: its `interval\(\[...\]\)` has those"
+    ):
+        pairs.solution.interval(["a"])
 
 
 def test_the_old_call_for_couplings_names_the_new_one(learned):

@@ -9,6 +9,7 @@ effects of all its subsets are. Any other answer rests on what the model declare
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, combinations
@@ -16,11 +17,12 @@ from itertools import chain, combinations
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.independences import declared_independences
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
 # Largest number of independent pairs that the assumptions of a model list; beyond it they state the number
@@ -74,6 +76,27 @@ def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:
     if _is_measured(evidence, variables):
         return []
     return _marks(evidence.specification, [variables])
+
+
+def point_marks(evidence: Evidence | None, variables: Sequence[int], probabilities: FloatArray) -> list[Mark]:
+    """Return marks for the rows of a point estimate, which has no interval.
+
+    A probability is doubtful where its expected number of records is below two standard deviations of the noise of
+    the most accurate measured table that contains the variables.
+    """
+    if evidence is None:
+        return [POINT]
+    cells, marks = np.size(probabilities), [POINT, *variable_marks(evidence, variables)]
+    measured = zip(evidence.measured_scopes, evidence.shapes, evidence.noise, strict=True)
+    # a margin of a table adds up the noise of its cells
+    noise = [
+        law.variance * math.prod(shape) / cells
+        for scope, shape, law in measured
+        if scope is not None and set(variables) <= set(scope)
+    ]
+    records = evidence.total * np.ravel(probabilities)
+    is_hidden = (records > 0) & (records < 2 * math.sqrt(min(noise, default=0.0)))
+    return [*marks, Mark(RowStatus.DOUBTFUL, "the noise is as large as the count", is_hidden)]
 
 
 def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:

@@ -66,10 +66,6 @@ class NoiseAwareSolution(Solution):
 
     mode: Mode = field(kw_only=True)
 
-    @property
-    def _evidence(self) -> Evidence:
-        return self.mode.means.evidence
-
     def interval(
         self,
         variables: Variable | Sequence[Variable] | Query,
@@ -113,7 +109,7 @@ class NoiseAwareSolution(Solution):
         probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
         ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
         """
-        asked = asked_of(self._evidence, variables, prob, of, given)
+        asked = asked_of(self.mode.means.evidence, variables, prob, of, given)
         if of == "records":
             return self._interval_of_records(asked)
         if asked.bound is not None:
@@ -185,7 +181,8 @@ class NoiseAwareMAP:
     Parameters
     ----------
     scale
-        Prior standard deviation τ of every effect coordinate, nats. ``None`` learns one for each order.
+        Prior standard deviation τ of every effect coordinate, nats. ``None`` learns one for each effect, or one for
+        each order in a model of more than 1,500 coordinates.
     inference
         ``"exact"`` or ``"loopy"`` marginals.
     rounds
@@ -243,9 +240,10 @@ class NoiseAwareMAP:
         Returns
         -------
         NoiseAwareSolution
-            `stats` holds rounds, evaluations, seconds, the total used, the scale of each order and how it was
-            found; and ``margin_tail``, the p-value of the numbers told more than once that agree least. A chain
-            with shared transitions has no scales, and its result is a `TransitionSolution`.
+            `stats` holds rounds, evaluations, seconds, the total used, and for each order the geometric mean of its
+            effects' scales; and ``margin_tail``, the p-value of the worst disagreement among numbers that were
+            measured more than once. A chain with shared transitions has no scales, and its result is a
+            `TransitionSolution`.
 
         Warns
         -----
@@ -289,6 +287,7 @@ class NoiseAwareMAP:
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
             mode=mode,
+            _evidence=evidence,
         )
 
     def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
@@ -332,6 +331,6 @@ class NoiseAwareMAP:
             },
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
-            evidence=evidence,
+            _evidence=evidence,
             mode=mode,
         )

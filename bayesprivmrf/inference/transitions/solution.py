@@ -35,16 +35,10 @@ class TransitionSolution(Solution):
     ----------
     mode
         The estimate in unconstrained coordinates, with its covariance.
-    evidence
-        The measurements that it was fitted to.
     """
 
-    evidence: Evidence = field(kw_only=True)
     mode: TransitionMode = field(kw_only=True)
-
-    @property
-    def _evidence(self) -> Evidence:
-        return self.evidence
+    _evidence: Evidence = field(kw_only=True)
 
     def interval(
         self,
@@ -67,7 +61,7 @@ class TransitionSolution(Solution):
             "intervals of='records', for the tables of the people themselves, are those of "
             "LatentCounts().fit(release)",
         )
-        asked = asked_of(self.evidence, variables, prob, of, given)
+        asked = asked_of(self._evidence, variables, prob, of, given)
         model, flat = self.specification, self.potentials.flat
         if asked.bound is not None:
             engine = marginal_engine(model.cardinalities, model.scopes)

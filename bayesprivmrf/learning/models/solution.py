@@ -72,8 +72,8 @@ class LearnedSolution(Solution):
     contradictions: tuple[str, ...] = ()
 
     _remedy_without_interval: ClassVar[str] = (
-        "a learned model's `interval([...])` has those of tables where its cliques were measured, as after "
-        "SelectMeasure(rho), and `couplings_interval()` those of couplings"
+        "ask the learned model itself: its `interval([...])` has those of tables where its cliques were measured, "
+        "as after SelectMeasure, and `couplings_interval()` those of couplings"
     )
 
     @property

@@ -40,6 +40,7 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.cell_errors import CellErrors, given_back
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
@@ -182,7 +183,9 @@ class RoundsSolution(LearnedSolution):
             marks += marks_of_unmeasured(apart, self._bounds.get(each), np.transpose(reach, axes))
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not use
-            marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
+            name = self.stats.get(INTERRUPTED_BY)
+            what = "the last fit failed" if name is None else f"a {name} interrupted the release"
+            marks.append(Mark(RowStatus.NOT_TRUSTED, what))
         middle, least, most = (np.transpose(each, axes) for each in (estimate, *limits))
         if of == "records":
             middle, least, most = (self.total * each for each in (middle, least, most))

@@ -123,12 +123,12 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
             shapes[0] == shapes[1], "function", "give one shape in every draw", f"{shapes[0]} and {shapes[1]}"
         )
     kept = draws.thinned(most)
-    undefined = sum(bool(np.isnan(value).any()) for value in values)
+    undefined = sum(not np.isfinite(value).all() for value in values)
     require(
         not undefined,
         "function",
-        "give numbers in every draw",
-        f"NaN in {undefined} of {len(values)}, as 0 / 0 does",
+        "give finite numbers in every draw",
+        f"NaN or infinity in {undefined} of {len(values)}, as 0 / 0 or 1 / 0 does",
         "let it return a value for this case",
     )
     array = np.array(values).reshape(draws.shape[0], len(kept), *values[0].shape)
