@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "holdout_log_likelihood", "kl_divergence", "solution_of"]
 
-# Draws over which the predictive probability of a posterior is averaged, about
-MIXTURE = 500
-
 
 def kl_divergence(
     truth: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork,
@@ -124,7 +121,8 @@ def holdout_log_likelihood(
             action="ignore", category=DeclarationWarning
         ):  # given by the first reading
             records = read_records(model.domain, data, **redirects, count=count)
-        scores = log_predictive(judged._draws, records.codes.astype(np.int64), MIXTURE)
+        # the predictive probability is a mean over about 500 draws
+        scores = log_predictive(judged._draws, records.codes.astype(np.int64), 500)
         return float(np.average(scores, weights=records.counts))
     return _expectation(judged.potentials.flat, counts.flat / counts.records) - _exact_log_partition(judged)
 

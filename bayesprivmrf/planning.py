@@ -35,8 +35,6 @@ __all__ = [
     "records_needed",
 ]
 
-# The noise of an even cell that `noise_preview` asks for: one tenth of what the cell holds
-RELATIVE_NOISE = 0.1
 
 # Nats: noise that hides a coupling of this size, which multiplies odds by 3.3, hides nearly all there is
 LARGEST_HIDDEN = 0.3
@@ -166,12 +164,13 @@ def noise_preview(
     cells = possible_cells(specification)
     deviations = np.array([law.standard_deviation for law in noise], dtype=float)
     cliques = pd.Series(list(specification.cliques), dtype=object)
+    # the noise is to be at most a tenth of the count of an even cell
     frame = pd.DataFrame(
         {
             "clique": cliques,
             "cells": cells,
             "noise_sd": deviations,
-            "records_needed": np.ceil(cells * deviations / RELATIVE_NOISE),
+            "records_needed": np.ceil(cells * deviations / 0.1),
         }
     )
     if total is not None:

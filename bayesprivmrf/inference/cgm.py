@@ -30,12 +30,6 @@ from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
-# The path has ended when as many steps again would move no count by more than this share of its way so far
-_SETTLED = 1e-3
-
-# Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by
-_SLACK = 0.1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EMSettings:
@@ -97,7 +91,9 @@ class EMPath:
         self.basis = shared_basis(evidence.specification)
         # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
         self.acceleration = settings.acceleration if self.basis is None else 1.0
-        self.slack = _SLACK if self.acceleration > 1 else 0.0
+        # an E-step in blocks may miss a count by a tenth of the noise or of the mean residual, whichever is
+        # larger
+        self.slack = 0.1 if self.acceleration > 1 else 0.0
         self.measure = Discrepancy.of(evidence, self.engine)
         noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
         self.smallest = min(noisy, default=0.0)
@@ -156,7 +152,8 @@ class EMPath:
     def _has_settled(self, before: Point, ahead: float) -> bool:
         moved = np.abs(self.point.marginals - before.marginals).max(initial=0.0)
         way = np.abs(self.point.marginals - self.start.marginals).max(initial=0.0)
-        return bool(moved * self.point.taken / ahead <= _SETTLED * way)
+        # the path has ended when as many steps again would move no count by a thousandth of its way so far
+        return bool(moved * self.point.taken / ahead <= 1e-3 * way)
 
     def _advance(self, ahead: float) -> EStep:
         """One E-step worth `ahead` EM steps from where the path is."""

@@ -51,9 +51,6 @@ from bayesprivmrf.model.tables import FloatArray
 # An E-step is solved to this share of the smallest noise standard deviation, in records a cell
 _TOLERANCE = 0.01
 
-# searches, each from where the last one stopped; arbitrary
-_RESTARTS = 3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EStep:
@@ -127,7 +124,8 @@ def dual_e_step(
     begin = np.zeros(int(free.sum())) if start is None else np.clip(start[free], -reach, reach)
     evaluations, status = 1, Status.ITERATION_LIMIT
     # numbers that say the same leave flat directions, in which the search may stall
-    for _ in range(_RESTARTS):
+    # each search continues from where the last one stopped; three are arbitrary
+    for _ in range(3):
         optimum = minimize(
             objective,
             begin,

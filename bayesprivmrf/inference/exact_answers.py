@@ -39,7 +39,6 @@ from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 
@@ -51,8 +50,6 @@ _ITERATIONS = 2000
 # Largest error of a probability in tables without noise: some rounding errors of a sum over the cells
 _GIVEN_BACK = 1e-13
 
-# Largest number of Newton steps for the last digits; two or three suffice after L-BFGS
-_NEWTON_STEPS = 8
 # Constraints up to which the last digits are found by Newton's method
 _NEWTON_ROWS = 400
 
@@ -75,7 +72,7 @@ def _lies_in_model(evidence: Evidence) -> bool:
     assert evidence.exact is not None
     coordinates = coordinates_of(evidence.specification)
     rows = evidence.exact[0].toarray().astype(float)
-    return isinstance(coordinates, Effects) or max(map(coordinates.missed, rows)) < _TOLERANCE
+    return max(map(coordinates.missed, rows)) < _TOLERANCE
 
 
 def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray) -> tuple[FloatArray, bool]:
@@ -172,7 +169,8 @@ def _newton(engine: MarginalEngine, potentials: FloatArray, target: FloatArray, 
     from scipy.sparse.linalg import LinearOperator, cg
 
     least = np.inf
-    for _ in range(_NEWTON_STEPS):
+    # Newton steps for the last digits; two or three suffice after L-BFGS
+    for _ in range(8):
         _, marginals, product = engine.linearize(potentials)
         gap = np.where(held, target - marginals, 0.0)
         missed = float(np.abs(gap).max(initial=0.0))

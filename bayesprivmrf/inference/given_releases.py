@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.noise.base import CONTRADICTION, check_kernel
 from bayesprivmrf.queries import BoundQuery
-from bayesprivmrf.release import NoisyStatistics, PersonRows, Released
+from bayesprivmrf.release import NoisyStatistics, PersonRows
 
 
 def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
@@ -196,13 +197,13 @@ def checked_releases(
     return given
 
 
-def _no_tables(given: object) -> ArgumentError:
+def _no_tables(given: Any) -> ArgumentError:
     """Say what to fit in place of something that holds no noisy tables itself."""
     remedy = "load_release(path) reads one from a file"
     # other kinds may hold the numbers that they were made of
-    if isinstance(given, Released):
+    if (without := getattr(given, "_without_tables", None)) is not None:
         remedy = (
-            f"it holds no noisy tables (its `statistics` is None): {given._without_tables}"
+            f"it holds no noisy tables (its `statistics` is None): {without}"
             if given.statistics is None
             else "give it what was measured, `.statistics`"
         )

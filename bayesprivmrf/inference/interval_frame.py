@@ -40,8 +40,6 @@ class Status(enum.StrEnum):
 
 # Note of a row without remarks
 MEASURED = "measured in this release"
-# Most words of a note, by the contract of interval frames
-_MOST_WORDS = 20
 
 
 class RowStatus(enum.StrEnum):
@@ -59,8 +57,6 @@ class RowStatus(enum.StrEnum):
     """A check of the fit or of this row failed."""
 
 
-# Statuses from best to worst
-_ORDER = tuple(RowStatus)
 # row status and note of each fit status that lowers the rows; the rest change nothing
 _OF_FITS = {
     Status.ITERATION_LIMIT: (RowStatus.DOUBTFUL, "the fit reached its iteration limit"),
@@ -149,10 +145,11 @@ def point_status(status: Status) -> Status:
 def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -> tuple[str, str]:
     """Return the worst status of a row, and its notes in at most 20 words, the worst first."""
     given = [Mark(*_OF_FITS[status])] if status in _OF_FITS else []
-    ordered = sorted([*given, *marks], key=lambda mark: -_ORDER.index(mark.status))
+    ordered = sorted([*given, *marks], key=lambda mark: -list(RowStatus).index(mark.status))
     worst = ordered[0].status if ordered else RowStatus.OK
     notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
-    room = _MOST_WORDS - is_simulated
+    # at most 20 words, by the contract of interval frames
+    room = 20 - is_simulated
     text = _shortened(notes, room)
     return worst.value, f"simulated; {text}" if is_simulated else text
 

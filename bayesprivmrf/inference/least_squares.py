@@ -27,17 +27,9 @@ from bayesprivmrf.model.tables import FloatArray
 # Effects up to which the normal equations are formed
 DENSE_LIMIT = 1500
 
-# Information about a direction, as a share of the largest, below which it counts as undetermined
-_RANK = 1e-11
 
 # Singular value of the constraints, as a share of the largest, below which they say nothing new
 _HELD = 1e-9
-
-# Deviation of an answer, as a share of the largest, up to which its noise is nothing beside that of the others
-_AS_EXACT = 1e-7
-
-# Draws of the noise by which variances are estimated where the equations are not formed
-_PROBES = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -98,7 +90,8 @@ def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: Fl
     left = wanted[~is_exact] / noise - whole @ first
     design = whole @ free
     values, vectors = np.linalg.eigh(design.T @ design)
-    is_told = values > _RANK * values.max(initial=0.0)
+    # with less information, relative to the largest, a direction counts as undetermined
+    is_told = values > 1e-11 * values.max(initial=0.0)
     inverse_root = free @ (vectors[:, is_told] / np.sqrt(values[is_told]))
     beta = first + inverse_root @ (inverse_root.T @ (whole.T @ left))
     unseen = (free @ vectors[:, ~is_told]).T @ basis
@@ -132,7 +125,8 @@ def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatAr
     tables = effects.margins(np.eye(effects.size))
     if evidence.total_standard_error > 0:
         tables = np.vstack([tables, even])
-    is_noisy = deviations > _AS_EXACT * deviations.max(initial=0.0)
+    # an answer with a smaller share of the largest deviation counts as exact
+    is_noisy = deviations > 1e-7 * deviations.max(initial=0.0)
     noise = deviations[is_noisy]
     wanted = answers - evidence.total * (rows @ even)
     first, free = _solutions(rows[~is_noisy] @ tables.T, wanted[~is_noisy])
@@ -196,7 +190,8 @@ def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: Flo
         return effects.margins(freed(lsqr(design, answers, atol=1e-10, btol=1e-10)[0]))
 
     rng = np.random.default_rng(0)
-    probes = [np.square(solved(rng.standard_normal(len(wanted)))) for _ in range(_PROBES)]
+    # where the equations are not formed, variances are estimated from 30 draws of the noise
+    probes = [np.square(solved(rng.standard_normal(len(wanted)))) for _ in range(30)]
     beta = freed(rng.standard_normal(effects.size))
     missed = np.abs(solved(design @ beta) - effects.margins(beta))
     return LeastSquares(

@@ -44,14 +44,9 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-# Largest number of draws that are sorted at once
-_AT_ONCE = 1 << 22
-
 # Rounding error of a whole number of records
 _WHOLE = 1e-6
 
-# Distance beyond the half-width, relative to it, over which a limit leaves an end; arbitrary, for continuity
-_ONE_SIDED = 0.25
 
 type Ends = tuple[FloatArray | float, FloatArray | float]
 """Smallest and largest possible answer; infinite where there is none, or where it is not known."""
@@ -76,7 +71,8 @@ def limits_of_draws(
     shape = draws.shape[2:]
     flat = draws.reshape(-1, int(np.prod(shape)))
     least, most = (np.broadcast_to(end, shape).ravel() for end in ends)
-    found, step = np.empty((2, flat.shape[1])), max(_AT_ONCE // len(flat), 1)
+    # at most four million draws are sorted at once
+    found, step = np.empty((2, flat.shape[1])), max((1 << 22) // len(flat), 1)
     for start in range(0, flat.shape[1], step):
         part = slice(start, start + step)
         found[:, part] = _limits(np.sort(flat[:, part], axis=0), 1 - prob, least[part], most[part], is_whole)
@@ -160,7 +156,8 @@ def cut_limits(
 def excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
     """Return the degree to which an end is excluded, from 0 to 1, given its distance and a half-width."""
     beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
-    return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)
+    # a limit leaves the end over a quarter of the half-width; arbitrary, for continuity
+    return np.clip((beyond - 1) / 0.25, 0.0, 1.0)
 
 
 def whole_limits(

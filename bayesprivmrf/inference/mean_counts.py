@@ -16,9 +16,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
-# Part of a measured number, in zero-sum coordinates, that statistics may leave out by rounding
-_TOLD = 1e-9
-
 # Coordinates whose potentials are formed at once, to spare a product of each and the memory of all
 _TOGETHER = 64
 
@@ -119,7 +116,7 @@ class MeanCounts:
         So it is where potentials are free: the tables of the cliques are the statistics. With ties the statistics
         are sums of tables, and a table of one step tells more; with scores of ordered states they are sums of scores.
         """
-        if isinstance(self.effects, Effects) or self.effects.size == self.effects.full.size:
+        if self.effects.size == self.effects.full.size:
             return True
         rows = self.evidence.possible_rows()
         if rows is None:
@@ -130,7 +127,8 @@ class MeanCounts:
                 f"{_MOST_ROWS:,}; measure sums over the tied scopes (queries.pooled), or fit each wave apart."
             )
         missed = (self.effects.missed(row) for row in rows.toarray().astype(float))
-        return max(missed, default=0.0) < _TOLD
+        # a smaller part of a measured number, in zero-sum coordinates, is a rounding error
+        return max(missed, default=0.0) < 1e-9
 
     def _unexplained(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
         r"""Covariance of one record's measured numbers a given its statistics t.

@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference.evidence import Evidence
     from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 
-# Probability that a network's factors may miss a marginal by
-_NETWORK_ERROR = 1e-9
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Solution(Card):
@@ -141,7 +138,8 @@ class Solution(Card):
         network = self.specification.to_pgmpy(self.potentials, log_partition=self.log_partition)
         written = network_potentials(self.specification, network).flat
         vanished = np.isneginf(written) & np.isfinite(self.potentials.flat)
-        if vanished.any() and not self._distance_from(written) <= _NETWORK_ERROR:
+        # the factors may miss a marginal by a probability of at most 1e-9
+        if vanished.any() and not self._distance_from(written) <= 1e-9:
             raise ModelError(
                 "the potentials are too large for a network of factors: their exponentials vanish, and with "
                 "them the distribution; ask `marginal` and `sample`, or fit with a larger ridge."

@@ -105,6 +105,15 @@ class Effects:
         """Number of coordinates d: the free parameters of the model."""
         return self.offsets[-1]
 
+    @property
+    def full(self) -> Effects:
+        """Coordinates of the model without ties: these."""
+        return self
+
+    def missed(self, potentials: FloatArray) -> float:
+        """Return 0: every potential of the cliques is one of the model without ties."""
+        return 0.0
+
     def potentials(self, beta: FloatArray) -> FloatArray:
         """Return the potentials of all cliques, each effect in the first clique that holds it.
 

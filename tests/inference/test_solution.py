@@ -13,7 +13,6 @@ from inference.conftest import (
 from notebook import html_of
 from scipy.stats import chi2
 
-from bayesprivmrf.cli.fit import marginal_table
 from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError
 from bayesprivmrf.inference import CGM, NaiveMLE, NoiseAwareMAP, Solution, Status, uniform_solution
 from bayesprivmrf.model.tables import axis_names
@@ -188,16 +187,3 @@ def test_an_estimate_without_intervals_says_who_has_them():
         ):
             solution.interval(["a"])
     assert hasattr(NoiseAwareMAP().fit(release), "interval")
-
-
-def test_rows_of_a_point_estimate_are_doubtful_where_the_noise_is_as_large_as_the_count():
-    model = specification({"a": [0, 1], "b": [0, 1], "c": [0, 1]}, [("a", "b"), ("b", "c")])
-    counts = np.array([500.0, 400.0, 3.0, 97.0, 453.0, 50.0, 447.0, 50.0])
-    release = noisy_release(model, counts, Laplace(10.0), np.random.default_rng(3))
-    for estimator in (NaiveMLE(), CGM()):
-        solution = estimator.fit(release)
-        table = marginal_table(solution, ["a", "b"], None)
-        assert table["status"].tolist() == ["ok", "ok", "doubtful", "ok"]
-        assert table["note"].iloc[2].startswith("the noise is as large as the count; a point estimate")
-        assert (marginal_table(solution, ["a"], None)["status"] == "ok").all()
-        assert (marginal_table(solution, ["a", "c"], None)["status"] == "model").all()

@@ -25,10 +25,6 @@ from bayesprivmrf.model.independences import declared_independences
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
-# Largest number of independent pairs that the assumptions of a model list; beyond it they state the number
-_MOST_PAIRS = 10
-# Largest number of effects and of measured numbers for which the rank of the measurements is computed
-_DENSE = 1500
 # Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
 
@@ -50,7 +46,8 @@ def model_assumptions(
     everything = range(len(model.cardinalities))
     together = {pair for scope in model.scopes for pair in combinations(sorted(scope), 2)}
     apart = len(everything) * (len(everything) - 1) // 2 - len(together)
-    if apart <= _MOST_PAIRS:
+    # a longer list is replaced by the number of pairs
+    if apart <= 10:
         independences = [f"{origin}: {one}." for one in declared_independences(model, everything)]
     else:
         independences = [
@@ -157,7 +154,8 @@ def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
     """Return the sets of variables whose effects are determined by queries other than whole tables."""
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
-    if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > _DENSE:
+    # the rank of larger measurements is not computed
+    if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > 1500:
         return frozenset()
     uniform = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
     rows = evidence.gathered(effects.margins(np.eye(effects.size)).T)

@@ -41,6 +41,11 @@ class DenseCurvature:
     information: FloatArray
     prior: FloatArray
 
+    @property
+    def formed(self) -> DenseCurvature:
+        """The curvature itself, whose matrix is formed."""
+        return self
+
     @cached_property
     def _factor(self) -> FloatArray:
         """L, in C order: its transpose lies as LAPACK wants it."""
@@ -120,6 +125,11 @@ class SampledCurvature:
     linearized: Linearized
     weights: FloatArray
     prior: FloatArray
+
+    @property
+    def formed(self) -> None:
+        """None, because no matrix is formed."""
+        return None
 
     @cached_property
     def diagonal(self) -> FloatArray:

@@ -51,9 +51,6 @@ LARGEST_ERROR = 0.15
 # Coordinates up to which a precision is formed for many cells, and products with J that a system takes else
 _FORMED, _PRODUCTS = 4000, 50
 
-# Prior precision of log N where the tables alone tell it
-_LOG_TOTAL = 1e-6
-
 
 def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple[FloatArray, FloatArray]:
     """Probabilities of the joint states of some variables, and the standard error of each one's log-odds.
@@ -213,24 +210,16 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
     weights = noise_weights(mode)
     padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
-    is_small = isinstance(mode.curvature, DenseCurvature)
-    size = mode.means.effects.size
-    is_formed = is_small or (size <= _FORMED and size < _PRODUCTS * len(rows))
-    if is_formed:
-        jacobian = mode.means.jacobian(linearized)
-        if not is_free:
-            jacobian[-1] = 0.0
-        curvature = DenseCurvature(information=weighted_square(jacobian, weights), prior=prior)
-    else:
+    is_small, size = mode.curvature.formed is not None, mode.means.effects.size
+    if not is_small and (size > _FORMED or size >= _PRODUCTS * len(rows)):
         linearized = linearized if is_free else with_total_held(linearized)
-        curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-    variances = (
-        curvature.mean_variances(padded.T)
-        if isinstance(curvature, DenseCurvature)
-        else _by_solving(mode, curvature, padded)
-    )
+        sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
+        return np.maximum(_by_solving(mode, sampled, padded), 0.0)
+    information = weighted_square(_free_jacobian(mode, linearized), weights)
+    curvature = DenseCurvature(information=information, prior=prior)
+    variances = curvature.mean_variances(padded.T)
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
-    if is_small and isinstance(curvature, DenseCurvature) and is_exact.any():
+    if is_small and is_exact.any():
         variances -= _explained(curvature, mode.means.jacobian(linearized)[:, is_exact], padded)
     return np.maximum(variances, 0.0)
 
@@ -283,7 +272,8 @@ def noise_weights(mode: Mode) -> FloatArray:
 
 def _precision(mode: Mode) -> FloatArray:
     is_free = mode.means.evidence.total_standard_error > 0
-    return np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
+    # a nearly flat prior of log N where only the tables determine it
+    return np.append(mode.prior.precision(mode.log_scales), 1e-6 if is_free else 1.0)
 
 
 def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
@@ -319,7 +309,7 @@ def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> Floa
     For models whose matrices are not formed, that of one record over N: of a model without constraints, never below.
     For a probability that is p(1 - p), over the share of the people who have the states given.
     """
-    if not isinstance(mode.curvature, DenseCurvature):
+    if mode.curvature.formed is None:
         return single / float(np.exp(mode.log_total))
     return _sampling_curvature(mode).mean_variances(rows.T)
 

@@ -31,15 +31,6 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
-# Variance of a count's fraction, records squared: keeps a cell without records from being certain
-_ROUNDING = 1 / 12
-
-# Points of the Gauss-Hermite rule for expectations over what is not known of a mean
-_NODES = 6
-
-# Noise scale over sampling error below which the noise is replaced by normal noise of its variance
-_NEARLY_NORMAL = 1e-4
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class NoiseLikelihood:
@@ -78,7 +69,8 @@ class NoiseLikelihood:
 
     def sampling_variance(self, mean: FloatArray, total: float) -> FloatArray:
         """Variance of a count of mean m among N records, m (1 - m/N) with a floor, records squared."""
-        return self.share * (np.maximum(mean * (1 - mean / total), 0.0) + _ROUNDING)
+        # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
+        return self.share * (np.maximum(mean * (1 - mean / total), 0.0) + 1 / 12)
 
     def loss(self, mean: FloatArray, variance: FloatArray) -> tuple[float, FloatArray]:
         """Negative log-density of all cells, nats, and its derivative by each mean.
@@ -150,7 +142,8 @@ class NoiseLikelihood:
 
     def _split(self, variance: FloatArray) -> tuple[np.ndarray, FloatArray]:
         """Which cells need the convolution, and the variance of the sum for those that do not."""
-        is_laplace = self.is_laplace & (self.scale > _NEARLY_NORMAL * np.sqrt(variance))
+        # noise that is negligible beside the sampling error is replaced by normal noise of its variance
+        is_laplace = self.is_laplace & (self.scale > 1e-4 * np.sqrt(variance))
         return is_laplace, variance + self.scale**2 * np.where(self.is_laplace, 2.0, 1.0)
 
     def _terms(self, residual: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -169,7 +162,8 @@ class NoiseLikelihood:
 
 @cache
 def _rule() -> tuple[FloatArray, FloatArray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    # six-point Gauss-Hermite rule for the expectation over an uncertain mean
+    nodes, weights = np.polynomial.hermite_e.hermegauss(6)
     return nodes, weights / weights.sum()
 
 

@@ -57,31 +57,15 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
-# Each search ends at this gradient, by coordinates scaled to posterior standard deviations
-_GRADIENT = 1e-2
 
-
-# Renewals after which widths and scales move by ever smaller shares: a swing between two states ends between
-_UNDAMPED = 3
-
-# Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal
-_WIDE = 1.0
 
 # Renewals after which a search without any evidence for its scales is given up
 _FIRST_ROUNDS = 4
 
-# Nats above the uniform distribution's evidence from which the expansion's evidence is trusted
-_ENOUGH_EVIDENCE = 20.0
 
 # the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
 # and the fall in nats after which wider scales are left out
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
-# pairs of opposite normal draws by which the bound on the evidence is estimated; arbitrary
-_PAIRS = 6
-# factors on the prior's precision among which the best bound is taken; arbitrary
-_INFLATIONS = (1.0, 2.0, 4.0)
-# nats below the best bound at which the scan over the scales stops: far below what its noise can be
-_WORSE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -149,9 +133,8 @@ class Mode:
         """
         linearized = self.means.at(self.point)
         weights = 1 / np.maximum(self.likelihood.scale**2, 1 / 12)
-        if isinstance(self.curvature, DenseCurvature):
-            jacobian = self.means.jacobian(linearized)
-            return weighted_square(jacobian, weights)
+        if self.curvature.formed is not None:
+            return weighted_square(self.means.jacobian(linearized), weights)
         prior = self.curvature.prior
         sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
         return np.maximum(sampled.diagonal - prior, 0.0)
@@ -195,7 +178,8 @@ class Search:
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.evidence.total)
         warn_if_slow(self.objective)
-        given = _WIDE if self.settings.scale is None else self.settings.scale
+        # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
+        given = 1.0 if self.settings.scale is None else self.settings.scale
         scales = np.full(self.prior.count, np.log(given))
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
@@ -267,7 +251,7 @@ class Search:
                     return found
             last, before, held = last + 1, log_scales, expansion
             since = last - _FIRST_ROUNDS + 1 if is_on_trial and last > _FIRST_ROUNDS else last
-            share = 1 / max(since - _UNDAMPED + 1, 1)  # shrinking shares end a cycle between point and widths
+            share = 1 / max(since - 3 + 1, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
@@ -282,11 +266,11 @@ class Search:
     ) -> Mode:
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
         log_evidence = float("nan")
-        if isinstance(curvature, DenseCurvature):
+        if (dense := curvature.formed) is not None:
             value = self.objective.penalised(point, log_scales, variance, width)[0]
             prior = self.objective.prior_precision(log_scales)
-            half = 0.5 * (len(point) - float(prior @ curvature.variances))
-            log_evidence = half - value - 0.5 * curvature.log_determinant + 0.5 * float(np.log(prior).sum())
+            half = 0.5 * (len(point) - float(prior @ dense.variances))
+            log_evidence = half - value - 0.5 * dense.log_determinant + 0.5 * float(np.log(prior).sum())
         return Mode(
             means=self.means,
             likelihood=self.objective.likelihood,
@@ -312,7 +296,8 @@ class Search:
             return value, curvature.gradient(gradient)
 
         steps = _STEPS if self.objective.is_dense else _STEPS_BY_PRODUCTS
-        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=_GRADIENT, iterations=steps)
+        # the gradient is by coordinates that are scaled to posterior standard deviations
+        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=1e-2, iterations=steps)
         moved = float(np.sqrt(np.mean(optimum.point**2)))
         return point + curvature.step(optimum.point), moved, optimum.status
 
@@ -323,14 +308,14 @@ class Search:
 
         The effective number of coordinates is taken off, about what the search gains by fitting noise.
         """
-        assert isinstance(mode.curvature, DenseCurvature)
         prior = self.objective.prior_precision(mode.log_scales)
         effective = len(prior) - float(prior @ mode.curvature.variances)
         uniform = mode.point.copy()
         uniform[:-1] = self._largest_entropy
         linearized = self.means.at(uniform)
         loss, _ = self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))
-        gain = (mode.log_evidence - effective + loss) / _ENOUGH_EVIDENCE
+        # the expansion's evidence is fully trusted 20 nats above that of the uniform distribution
+        gain = (mode.log_evidence - effective + loss) / 20.0
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
 
     def _scale_by_bound(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -346,7 +331,8 @@ class Search:
             point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
             points.append(point)
             values.append(self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales))
-            if values[-1] < max(values) - _WORSE:
+            # the scan over the scales stops 10 nats below the best bound, more than the noise of a bound
+            if values[-1] < max(values) - 10.0:
                 break
         found = _peak(np.log(_SCALES), np.array(values))
         return np.full(self.prior.count, found), points[int(np.argmax(values))]
@@ -357,15 +343,18 @@ class Search:
         Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
         hardly determine; the expected loss is taken over draws.
         """
-        assert isinstance(expansion.curvature, DenseCurvature)
-        half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
+        dense = expansion.curvature.formed
+        assert dense is not None  # bounds are of models whose matrices are formed
+        # the bound on the evidence is a mean over six pairs of opposite normal draws; arbitrary
+        half = np.random.default_rng(0).standard_normal((6, self.means.size))
         half[:, -1] = 0.0  # N is held
         # odd terms of the loss cancel in opposite draws; the fixed seed gives all scales the same ones
         draws = np.concatenate([half, -half]).T
         prior, beta = self.objective.prior_precision(log_scales), point[:-1]
         bounds = []
-        for inflation in _INFLATIONS:
-            curvature = DenseCurvature(information=expansion.curvature.information, prior=inflation * prior)
+        # the best bound is taken among three factors on the precision of the prior; arbitrary
+        for inflation in (1.0, 2.0, 4.0):
+            curvature = DenseCurvature(information=dense.information, prior=inflation * prior)
             losses = []
             for shift in curvature.step(draws).T:
                 linearized = self.means.at(point + shift)

@@ -62,8 +62,6 @@ SPREAD_BETWEEN_EFFECTS = 0.5
 # Coordinates up to which the information matrix is formed, and each effect has a scale of its own
 DENSE_LIMIT = 1500
 
-# Largest number of Newton steps in one update of the scales; arbitrary, as the function is convex in few variables.
-_NEWTON = 50
 # Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
 _LARGEST_STEP = 1.0
 # Smallest standard deviation between log scales; arbitrary. It keeps the prior's precision finite if the declared
@@ -194,7 +192,8 @@ class EffectsPrior:
         effective = np.clip(sizes - shrunk, 0.0, sizes)
         squares = np.bincount(self.levels, weights=beta**2, minlength=count)
         log_scales = now.copy()
-        for _ in range(_NEWTON):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
+        # Newton steps; the number is arbitrary, as the function is convex in few variables
+        for _ in range(50):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
             weighted = squares * np.exp(-2 * log_scales)
             slope = effective - weighted + self._pull(log_scales - self.expected_log_scales)
             step = self._step(2 * weighted, slope)
@@ -203,12 +202,6 @@ class EffectsPrior:
                 break
         return now + np.clip(log_scales - now, -_LARGEST_STEP, _LARGEST_STEP)
 
-
-# Times that widths and curvature are computed from each other at the first point; twice later
-_RENEWALS = 3
-
-# Share of its Fisher information that a cell's curvature has at least, wherever its kink lies
-_LEAST_WEIGHT = 0.02
 
 # Change of a log scale below which it has settled: a fifth of its own uncertainty, or less
 SETTLED_SCALE = 0.05
@@ -323,7 +316,8 @@ class Expansion:
         self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
         self.curvature: DenseCurvature | SampledCurvature
         # widths follow from the curvature, and the curvature from the widths: a few renewals make them agree
-        for _ in range(_RENEWALS if width is None else 2):
+        # widths and curvature are computed from each other three times at the first point, twice later
+        for _ in range(3 if width is None else 2):
             self._renew(log_scales)
 
     def _renew(self, log_scales: FloatArray) -> None:
@@ -334,7 +328,8 @@ class Expansion:
                 self._linearized.mean, self.variance, self.width
             )
             # an averaged Laplace loss hardly curves far from its kink; the floor keeps such cells from vanishing
-            weights = np.maximum(curvature, _LEAST_WEIGHT * weights)
+            # the curvature of a cell is at least a fiftieth of its Fisher information, wherever its kink lies
+            weights = np.maximum(curvature, 0.02 * weights)
         self.weights = weights
         prior = objective.prior_precision(log_scales)
         if self._jacobian is not None:
@@ -351,12 +346,11 @@ class Expansion:
     def learned(self, log_scales: FloatArray) -> FloatArray:
         """Log scales that the expansion's evidence supports; curvature and widths follow."""
         objective = self._objective
-        if isinstance(self.curvature, DenseCurvature):
+        if (dense := self.curvature.formed) is not None:
             _, slope = objective.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
-            information = self.curvature.information
-            following = learned_scales(objective.prior, log_scales, information, self._point, gradient)
+            following = learned_scales(objective.prior, log_scales, dense.information, self._point, gradient)
         else:
             following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
         log_scales = log_scales + self._share * (following - log_scales)

@@ -244,10 +244,6 @@ def _softmax(logits: FloatArray, mask: np.ndarray) -> FloatArray:
 type Whitening = Callable[[FloatArray], FloatArray]
 """Maps columns U, shape (numbers, columns), to :math:`L^{-1} U` of the same shape, so that U'V⁻¹W is a product."""
 
-# Smallest noise variance of an answer, records squared: that of a thousandth of a record
-_LEAST_NOISE = 1e-6
-# Smallest noise variance, as a share of the largest sampling variance: a smaller one is lost in rounding errors
-_ROUNDING = 1e-12
 # Largest number of answers across windows whose covariance is formed: 72 MB, and seconds to factor
 _MOST_FORMED = 3000
 
@@ -325,7 +321,8 @@ class NoisySums:
         Sums that are the same for every record have no sampling variance.
         """
         sampling = np.exp(log_total) * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
-        return np.maximum(self.noise, max(_LEAST_NOISE, _ROUNDING * float(sampling.max(initial=0.0))))
+        # the smallest variance is that of a thousandth of a record, or the least that rounding errors leave
+        return np.maximum(self.noise, max(1e-6, 1e-12 * float(sampling.max(initial=0.0))))
 
     def _formed(self, phi: FloatArray, log_total: float, noise: FloatArray) -> Whitening:
         from scipy.linalg import solve_triangular
