@@ -26,7 +26,7 @@ type Whose = Literal["population", "records"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
-    """A question to a fit: joint states of some variables, or the answers to a query.
+    """Checked arguments of `interval`: joint states of some variables, or the answers to a query.
 
     Parameters
     ----------

@@ -85,7 +85,7 @@ def dual_e_step(
     slack: float = 0.0,
     iterations: int = 500,
 ) -> EStep:
-    """The E-step, solved exactly through its dual.
+    """Solve the E-step exactly through its dual.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ def nonlinear_belief_propagation(
     iterations: int,
     start: FloatArray,
 ) -> EStep:
-    r"""Algorithm 1, as published: tilt, standard inference, damped update of the counts.
+    r"""Solve the E-step by Algorithm 1, as published: tilt, standard inference, damped update of the counts.
 
     .. math:: θ' = θ + ∇_n \log p(y \mid n), \quad n' = N μ(θ'), \quad n ← (1 - α) n + α n'.
 
@@ -197,7 +197,7 @@ def nonlinear_belief_propagation(
 
 
 def _score(evidence: Evidence, counts: FloatArray, is_smoothed: bool) -> FloatArray:
-    """Gradient of log p(y | n) in n, shape (size,)."""
+    """Return the gradient of log p(y | n) in n, shape (size,)."""
     residual = evidence.noisy_counts - counts
     parts = [np.zeros(0)]
     for position, law in enumerate(evidence.noise):

@@ -1,4 +1,4 @@
-"""Checks of releases before they are fitted together, and what they tell together.
+"""Checks of releases before they are fitted together, and the model that they share.
 
 The model of several releases that are fitted together: the union of their variables, cliques and zeros.
 """
@@ -92,7 +92,7 @@ def _refuse_other_states(variable: Variable, first: Domain, other: Domain) -> No
 
 
 def _warn_of_unlinked(domains: Sequence[Domain]) -> None:
-    """Say that releases which no shared variable links tell nothing of each other."""
+    """Warn about releases that no shared variable links: they contain no information about each other."""
     groups: list[set[Variable]] = []
     for domain in domains:
         own = set(domain.variables)
@@ -175,7 +175,7 @@ def _on(model: ModelSpecification, release: NoisyStatistics) -> Sequence[BoundQu
 def checked_releases(
     releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool, takes_bounds: bool
 ) -> list[NoisyStatistics]:
-    """Return the releases as a list, refusing what `gather` says."""
+    """Return the releases as a list; the errors are those of `gather`."""
     given: list[NoisyStatistics] = []
     for release in releases if isinstance(releases, list | tuple) else (releases,):
         if not isinstance(release, NoisyStatistics):
@@ -198,7 +198,7 @@ def checked_releases(
 
 
 def _no_tables(given: Any) -> ArgumentError:
-    """Say what to fit in place of something that holds no noisy tables itself."""
+    """Return the error for an argument without noisy tables, with what to fit in its place."""
     remedy = "load_release(path) reads one from a file"
     # other kinds may hold the numbers that they were made of
     if (without := getattr(given, "_without_tables", None)) is not None:
@@ -250,7 +250,7 @@ def most_rows_of_one(people: Sequence[PersonRows]) -> int:
 
 
 def unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
-    """Say, in a warning too, that guarantees of different units or neighbouring relations do not add up."""
+    """Return a note, and warn, if guarantees of different units or neighboring relations do not add up."""
     kinds = {
         f"{release.guarantee.adjacency.value} of a {release.guarantee.unit}": None
         for release in releases

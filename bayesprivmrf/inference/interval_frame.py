@@ -1,9 +1,8 @@
 """Common format of interval tables: estimate, lower, upper, and how far each row can be trusted.
 
 Every `interval` method of the library returns the result of `interval_frame`. Remarks are columns, not attributes of
-the frame, so that files and merged tables keep them.
-
-How the fit of an estimator ended.
+the frame, so that files and merged tables keep them. `Status` states how a fit ended, `RowStatus` how far a row can
+be trusted.
 """
 
 from __future__ import annotations
@@ -22,20 +21,20 @@ if TYPE_CHECKING:
 
 
 class Status(enum.StrEnum):
-    """How an estimator ended. Not converging is data, not an exception."""
+    """Status of a fit at its end; a fit that has not converged raises no exception."""
 
     CONVERGED = "converged"
     """The optimality condition holds to the stated tolerance."""
     ITERATION_LIMIT = "iteration limit"
-    """The iterations ran out first."""
+    """The fit used all its iterations before it converged."""
     STOPPED_EARLY = "stopped early"
-    """The stopping rule ended the path on purpose: the estimate is regularised by it."""
+    """The stopping rule of CGM ended the path on purpose; or another fit failed or was interrupted."""
     DIVERGED = "diverged"
-    """The objective has no finite optimum along the path taken, or became not a number."""
+    """The objective has no finite optimum along the path, or is not a number."""
     NOT_TRUSTED = "not trusted"
-    """A check of the answer failed, for example loopy belief propagation that did not settle."""
+    """A check of the result failed; for example, loopy belief propagation did not converge."""
     APPROXIMATE = "approximate"
-    """Ended well, on approximate marginals or an approximate likelihood."""
+    """The fit ended well, on approximate marginals or an approximate likelihood."""
 
 
 # Note of a row without remarks
@@ -149,19 +148,18 @@ def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -
     worst = ordered[0].status if ordered else RowStatus.OK
     notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
     # at most 20 words, by the contract of interval frames
-    room = 20 - is_simulated
-    text = _shortened(notes, room)
+    text = _shortened(notes, 20 - is_simulated)
     return worst.value, f"simulated; {text}" if is_simulated else text
 
 
-def _shortened(notes: Sequence[str], room: int) -> str:
+def _shortened(notes: Sequence[str], most: int) -> str:
     """Return as many notes as fit into a number of words, and how many more there are."""
     for kept in range(len(notes), 0, -1):
         hidden = len(notes) - kept
         text = "; ".join(notes[:kept]) + (f" and {hidden} more" if hidden else "")
-        if len(text.split()) <= room:
+        if len(text.split()) <= most:
             return text
-    return " ".join([*notes[0].split()[: room - 1], "…"])
+    return " ".join([*notes[0].split()[: most - 1], "…"])
 
 
 def joint_index(domain: Domain, variables: Sequence[Hashable]) -> pd.Index:

@@ -1,4 +1,4 @@
-r"""Tables that agree on every shared margin and fit noisy answers to queries best: generalised least squares.
+r"""Generalized least squares: tables that agree on every shared margin and fit noisy answers to queries best.
 
 Consistent tables of N records are :math:`n = n_0 + Jβ`: the uniform ones, plus zero-sum effects of each set of
 variables inside a clique, spread evenly over what each table holds besides (`Effects.margins`). So
@@ -34,7 +34,7 @@ _HELD = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeastSquares:
-    """The tables, and how far off they may be.
+    """Least-squares tables and their variances.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class LeastSquares:
 
 
 def least_squares(evidence: Evidence) -> LeastSquares:
-    """Consistent tables of the model's cliques that fit the evidence best, with N records."""
+    """Return the consistent tables of the model's cliques that fit the evidence best, with N records."""
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
     even = consistent_projection(
@@ -81,7 +81,7 @@ def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
 
 
 def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
-    """Least squares by the eigenvectors of the normal equations, in the null space of the constraints."""
+    """Solve least squares by eigenvectors of the normal equations, in the null space of the constraints."""
     basis, is_exact = effects.margins(np.eye(effects.size)), deviations == 0
     held = rows[is_exact] @ basis.T
     first, free = _solutions(held, wanted[is_exact])
@@ -104,7 +104,7 @@ def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: Fl
 
 
 def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatArray, np.ndarray] | None:
-    r"""Residuals of the noisy answers, in standard deviations of their noise, as what they are of that noise.
+    r"""Return the residuals of the noisy answers as a linear map of their noise, in standard deviations of the noise.
 
     With U an orthonormal basis of what consistent tables can answer, among those that give the answers without noise,
     and of the change with N where that is private: :math:`r = (1 - U U') D^{-1/2} (y - A n_1)`, which is
@@ -139,7 +139,7 @@ def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatAr
 
 
 def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The solution of least norm of linear equations, and a basis of the null space, shape (d, free)."""
+    """Return the least-norm solution of linear equations, and a basis of the null space, shape (d, free)."""
     size = held.shape[1]
     if len(held) > size:  # a smaller system of the same solutions
         turn, held = np.linalg.qr(held)
@@ -151,7 +151,7 @@ def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
-    """Least squares by products with the design; variances and what is undetermined by seeded draws.
+    """Solve least squares by products with the design matrix; variances are estimated from seeded draws.
 
     The null space is reached by taking off what the constraints' rows span.
     """
@@ -175,11 +175,11 @@ def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: Flo
     held = map_of(rows[is_exact], 1.0, lambda beta: beta)
 
     def met(answers: FloatArray) -> FloatArray:
-        """Effects of least norm that give some answers."""
+        """Return the effects of least norm that give some answers."""
         return lsqr(held, answers, atol=1e-12, btol=1e-12)[0] if is_exact.any() else np.zeros(effects.size)
 
     def freed(beta: FloatArray) -> FloatArray:
-        """The part of some effects that changes no answer without noise."""
+        """Return the part of some effects that changes no answer without noise."""
         return beta - met(held @ beta) if is_exact.any() else beta
 
     first = met(wanted[is_exact])

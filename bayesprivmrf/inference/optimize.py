@@ -1,4 +1,4 @@
-"""L-BFGS on the free potentials, with what it says turned into a `Status`."""
+"""Minimization by L-BFGS on free potentials, and by damped Gauss-Newton steps, with a `Status`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEMORY = 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """Where a minimisation ended."""
+    """End point of a minimization."""
 
     point: FloatArray
     value: float

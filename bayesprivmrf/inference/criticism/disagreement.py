@@ -93,7 +93,7 @@ class SharedMargin:
         return np.where(self.cells > 0, own * self.cells, np.inf)
 
     def tail(self, margins: FloatArray | None = None) -> FloatArray:
-        """P-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
+        """Return p-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
         margins = self.noisy if margins is None else margins
         tables, lead = len(self.positions), margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
         possible = self.cells[0].ravel() > 0
@@ -140,7 +140,7 @@ class SharedMargin:
         return bounds
 
     def farthest(self) -> tuple[int, int]:
-        """Positions of the two tables with the largest difference in a number, in deviations of their noise."""
+        """Return the positions of the two tables that differ most in a number, in deviations of their noise."""
 
         def apart(places: tuple[int, int]) -> float:
             one, other = places
@@ -150,7 +150,7 @@ class SharedMargin:
         return max(combinations(range(len(self.positions)), 2), key=apart)
 
     def discrepancy(self, margins: FloatArray) -> FloatArray:
-        """Squared distance of margins, shape (tables, ..., cells), from their mean, weighted by precision."""
+        """Return the precision-weighted squared distance of margins, shape (tables, ..., cells), from their mean."""
         extra = margins.ndim - self.noisy.ndim
         precision = 1 / np.expand_dims(self.variances, tuple(range(1, 1 + extra)))
         mean = (precision * margins).sum(axis=0) / np.maximum(precision.sum(axis=0), 1e-300)

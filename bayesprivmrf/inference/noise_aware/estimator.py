@@ -1,4 +1,4 @@
-"""The noise-aware estimate: a point estimate that knows how the tables were made noisy, with nothing to tune."""
+"""The noise-aware estimate: a posterior mode under the likelihood of the noisy tables, with approximate intervals."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NoiseAwareSolution(Solution):
-    """A solution that also knows roughly how far off its probabilities may be.
+    """Solution with approximate intervals.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class NoiseAwareSolution(Solution):
         of: Literal["population", "records"] = "population",
         given: Given | None = None,
     ) -> pd.DataFrame:
-        """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
+        """Return approximate intervals for the probabilities of joint states, or for a query's answers.
 
         Parameters
         ----------
@@ -79,12 +79,12 @@ class NoiseAwareSolution(Solution):
             One or more declared variables, each once; or a query (`bayesprivmrf.queries`) on tables of the cliques,
             measured or not, such as ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
         prob
-            Probability that each interval should hold, between 0 and 1.
+            Nominal coverage of each interval, between 0 and 1.
         of
-            ``"population"``: probabilities. ``"records"``: how many of the records are in each joint state, or the
-            query's answers on them, in records; the bounds are whole numbers
-            (`bayesprivmrf.inference.noise_aware.records`). Not given states of other variables, nor of a model with
-            ties, linear scores or waves.
+            ``"population"``: probabilities. ``"records"``: the number of records of this sample in each joint state,
+            or the query's answers on them; the limits are whole numbers
+            (`bayesprivmrf.inference.noise_aware.records`). It takes no `given`, and no model with ties, linear scores
+            or waves.
         given
             A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
             probabilities are conditional on them. A set means that the variable is in one of these states. Neither
@@ -96,15 +96,21 @@ class NoiseAwareSolution(Solution):
             Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row per cell in C order. A query has
             a row for each answer, by its label: the mean contribution of one record of the population. The status is
             a `RowStatus`. It is ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where the
-            normal approximation is poor. It is ``"model"`` in rows that no measurement determines; their note names
+            normal approximation is poor. It is ``"model"`` in rows that no measurement determines. Their note names
             the declared independences, ties or scores that they rest on.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown or repeated, the given states cannot occur, or `given` meets loopy inference.
+        ArgumentError
+            An argument is out of range, or `given` comes with a query or with ``of="records"``.
 
         Notes
         -----
-        Approximate: a normal approximation at the estimate, on the scale of log-odds, from what the noise leaves
-        unknown and from sampling. Measured on the benchmarks' populations, intervals at 90 % hold .88 of the
-        probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
-        ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
+        Intervals are approximate: a normal approximation at the estimate, on the scale of log-odds, of the errors
+        from noise and from sampling. `benchmarks/results/noise-aware-intervals.csv` has their coverage.
+        `LatentCounts` gives intervals from the posterior.
         """
         asked = asked_of(self.mode.means.evidence, variables, prob, of, given)
         if of == "records":
@@ -128,8 +134,8 @@ class NoiseAwareSolution(Solution):
         refuse_other_records(mode)
         if asked.given:
             raise ArgumentError(
-                "`given` must be left out with of='records': intervals here are of joint numbers of records; for "
-                "shares among the records with some states ask LatentCounts().fit(release)."
+                "`given` must be left out with of='records', because these intervals are of joint numbers; "
+                "LatentCounts().fit(release) has shares among the records with some states."
             )
         answers = (
             answers_of_cells(mode, asked.variables, {}) if bound is None else answers_of_query(mode, bound)
@@ -163,17 +169,16 @@ def _poor(errors: FloatArray) -> Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseAwareMAP:
-    r"""Estimate under the likelihood of the noisy tables and a prior that is learned.
+    r"""Posterior mode under the likelihood of the noisy tables and a learned prior.
 
-    A noisy count is :math:`y_i = N μ_i(θ) + η_i`, with the release's noise law η; θ are the potentials whose tables
-    are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
-    intervals add. The potentials have the normal prior on zero-sum effects of
-    `bayesprivmrf.inference.noise_aware.objective`, whose scale for each effect is learned from the
-    release. The estimate is the centre of a normal approximation to the posterior; `LatentCounts` samples
-    the posterior itself.
+    A noisy count is :math:`y_i = N μ_i(θ) + η_i`, where η follows the noise distribution of the release. The
+    potentials θ are those whose tables are the tables of the N people. As estimates for the population they have a
+    sampling error, which the intervals add. The prior is normal on zero-sum effects, with scales that are learned
+    from the release (`bayesprivmrf.inference.noise_aware.objective`). The estimate is the center of a normal
+    approximation to the posterior; `LatentCounts` samples the posterior itself.
 
-    N, where it is private, is the pooled estimate of the releases. (Fitting N along with the potentials puts it too
-    high: potentials that are shrunk leave the largest counts unexplained, which a larger N then makes up for.)
+    A private N is the pooled estimate of the releases. It is not fitted along with the potentials, because shrunk
+    potentials leave the largest counts unexplained, for which a larger N would compensate.
 
     Parameters
     ----------
@@ -183,10 +188,10 @@ class NoiseAwareMAP:
     inference
         ``"exact"`` or ``"loopy"`` marginals.
     rounds
-        The most renewals of uncertainties and scales.
+        Largest number of updates of uncertainties and scales, at least 2.
     tolerance
-        Converged when a renewal moves the coordinates by less than this many posterior standard deviations (root
-        mean square).
+        Largest move of the coordinates in an update of a converged fit, in posterior standard deviations (root mean
+        square).
 
     References
     ----------
@@ -208,10 +213,7 @@ class NoiseAwareMAP:
 
     def __post_init__(self) -> None:
         if self.scale is not None:
-            remedy = (
-                "a prior without variance would leave nothing to estimate (uniform_solution gives that "
-                "distribution); None learns it"
-            )
+            remedy = "a prior without variance would leave nothing to estimate; None learns the scale"
             object.__setattr__(self, "scale", positive_finite("scale", self.scale, remedy))
         require_inference(self.inference)
         whole_number("rounds", self.rounds, 2)
@@ -288,11 +290,11 @@ class NoiseAwareMAP:
         )
 
     def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
-        """The estimate of a chain with one transition matrix, by the covariance of what was measured."""
+        """Estimate a chain with one transition matrix, by the covariance of the measurements."""
         refuse_loopy_transitions(self.inference)
         if self.scale is not None:
             raise ArgumentError(
-                "`scale` is of effects on potentials, and a chain with shared transitions has none; leave it out."
+                "`scale` must be left out for a chain with shared transitions, which has no effects on potentials."
             )
         model = evidence.specification
         rows = TransitionRows(model=model)

@@ -53,7 +53,7 @@ _FORMED, _PRODUCTS = 4000, 50
 
 
 def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple[FloatArray, FloatArray]:
-    """Probabilities of the joint states of some variables, and the standard error of each one's log-odds.
+    """Return probabilities of the joint states of some variables, and the standard errors of their log-odds.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AnswersPerRecord:
-    """Answers per record at the estimate, and how they move.
+    """Answers per record at the estimate, with their derivatives.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class AnswersPerRecord:
 
 
 def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> AnswersPerRecord:
-    """Probabilities of the joint states of some variables, given states of others, in C order."""
+    """Return probabilities of the joint states of some variables, given states of others, in C order."""
     means, model = mode.means, mode.means.evidence.specification
     engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)
     start = engine.offsets[-2]
@@ -122,7 +122,7 @@ def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> Answ
 def errors_of_answers(
     mode: Mode, bound: BoundQuery
 ) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
-    """Answers of a query per record, the standard error of each on the scale of log-odds, and their ends.
+    """Return the answers of a query per record, their standard errors on the scale of log-odds, and their range.
 
     Parameters
     ----------
@@ -144,7 +144,7 @@ def errors_of_answers(
 
 
 def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
-    """Answers of a query per record."""
+    """Return the answers of a query per record."""
     means = mode.means
     _, marginals, product = means.engine.linearize(means.potentials(mode.coordinates))
     require_memory(
@@ -162,7 +162,7 @@ def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
 
 
 def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
-    """Deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
+    """Return deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
     return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
@@ -192,7 +192,7 @@ def limits_on_log_odds(
 
 
 def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None = None) -> FloatArray:
-    """Variance of each probability from what the noise leaves unknown of β and N.
+    """Return the variance of each probability from the uncertainty of β and N that the noise leaves.
 
     Parameters
     ----------
@@ -239,7 +239,7 @@ def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> Fl
 
 
 def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:
-    """Variance of each combination of coordinates that goes where answers without noise are given, B'x = 0.
+    """Return the variance of each combination of coordinates that answers without noise, B'x = 0, remove.
 
     C B (B'C B)⁺ B'C is taken off the covariance C, which it leaves as the limit of ever less noise.
     """
@@ -249,7 +249,7 @@ def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) ->
 
 
 def coordinate_covariance(mode: Mode) -> FloatArray:
-    """Covariance of the population's coordinates: what the noise and what sampling leave unknown, shape (d, d)."""
+    """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
     linearized, size = mode.means.at(mode.point), mode.means.effects.size
     if size > DENSE_LIMIT:
         raise ModelTooLargeError(
@@ -284,7 +284,7 @@ def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
 
 
 def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
-    r"""Covariance of β where the statistics of a tied model leave the measured counts a covariance R of their own.
+    r"""Return the covariance of β in a tied model, whose statistics leave the measured counts a covariance R.
 
     The loss adds up the counts one by one, each with the information w of its own law. Its minimum therefore has the
     covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
@@ -304,7 +304,7 @@ def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
 
 
 def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> FloatArray:
-    """Variance of each number of the population given the N people, by NΣ + T⁻¹.
+    """Return the variance of each number of the population given the N people, by NΣ + T⁻¹.
 
     For models whose matrices are not formed, that of one record over N: of a model without constraints, never below.
     For a probability that is p(1 - p), over the share of the people who have the states given.
@@ -315,13 +315,13 @@ def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> Floa
 
 
 def _sampling_curvature(mode: Mode) -> DenseCurvature:
-    """NΣ + T⁻¹."""
+    """Return the curvature NΣ + T⁻¹."""
     information = float(np.exp(mode.log_total)) * statistics_covariance(mode)
     return DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))
 
 
 def statistics_covariance(mode: Mode) -> FloatArray:
-    """Σ, the covariance of one record's statistics, shape (d, d)."""
+    """Return Σ, the covariance of one record's statistics, shape (d, d)."""
     means = mode.means
     effects = means.effects
     _, _, product = means.engine.linearize(means.potentials(mode.coordinates))

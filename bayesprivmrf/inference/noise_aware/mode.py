@@ -13,7 +13,8 @@ truth. The widths v are kept while β moves, then renewed, until nothing moves.
 By default p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The
 sampling of the people from the population adds no bias to them, and their likelihood is exact, tables that share
 variables and people included; adding each cell's sampling variance instead, as if cells were sampled one by one
-(`Settings.has_sampling_error`), came out further from the truth where sampling matters (docs/inference.md).
+(`Settings.has_sampling_error`), came out further from the truth where sampling matters
+(docs/explanation/estimators.md).
 
 The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
@@ -70,7 +71,7 @@ _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mode:
-    """Where `noise_aware_mode` ended.
+    """Mode that `noise_aware_mode` found.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ class Mode:
 
 
 def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mode:
-    """Most probable coordinates, scales and total; see the module.
+    """Return the most probable coordinates, scales and total; see the module.
 
     Parameters
     ----------
@@ -203,7 +204,7 @@ class Search:
         return origin if self.evidence.exact is None else self.honouring(origin)[0]
 
     def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
-        """The uniform distribution or the naive estimate, whichever has the lower objective."""
+        """Return the uniform distribution or the naive estimate, whichever has the lower objective."""
         evidence, model = self.evidence, self.evidence.specification
         if not evidence.noise:
             return uniform
@@ -244,7 +245,7 @@ class Search:
                 status = ended
             if ended is Status.DIVERGED or last == settings.rounds:
                 break
-            # a few rounds tell whether the evidence is to be trusted; only then are more of them worth their time
+            # a few rounds show whether the evidence can be trusted; only then are more of them worth their time
             if is_on_trial and last == _FIRST_ROUNDS:
                 found = self._mode(point, log_scales, expansion, status, last)
                 if self._trust(found) == 0:
@@ -287,7 +288,7 @@ class Search:
     def _optimized(
         self, point: FloatArray, log_scales: FloatArray, expansion: Expansion
     ) -> tuple[FloatArray, float, Status]:
-        """Best point with variances and widths held, how far it is in posterior deviations, and how it ended."""
+        """Return the best point for fixed variances and widths, how far it moved, and a status."""
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
 
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
@@ -304,7 +305,7 @@ class Search:
     # where the expansion's evidence says little
 
     def _trust(self, mode: Mode) -> float:
-        """Share of the expansion's evidence in the choice of scales, by how far it exceeds the uniform one's.
+        """Return the weight of the expansion's evidence in the choice of scales, from 0 to 1.
 
         The effective number of coordinates is taken off, about what the search gains by fitting noise.
         """
@@ -319,7 +320,7 @@ class Search:
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
 
     def _scale_by_bound(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log scales, all alike, at which the lower bound of the evidence and the prior are highest; a point there.
+        """Return equal log scales at which the evidence bound plus the log prior is highest, and a point there.
 
         From narrow scales to wide ones, each search from where the last one ended: the side of the uniform
         distribution, as long as there is one.
@@ -338,7 +339,7 @@ class Search:
         return np.full(self.prior.count, found), points[int(np.argmax(values))]
 
     def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: Expansion) -> float:
-        """Highest lower bound of the log evidence by normal approximations around a point, nats.
+        """Return the highest lower bound of the log evidence by normal approximations around a point, nats.
 
         Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
         hardly determine; the expected loss is taken over draws.
@@ -368,7 +369,7 @@ class Search:
 
 
 def _peak(positions: FloatArray, values: FloatArray) -> float:
-    """Position of the highest value, by the parabola through it and its neighbours."""
+    """Return the position of the highest value, by the parabola through it and its neighbors."""
     best = int(np.argmax(values))
     if not 0 < best < len(values) - 1:
         return float(positions[best])

@@ -89,12 +89,12 @@ class EffectsPrior:
 
     @property
     def _is_apart(self) -> bool:
-        """Whether effects of one order may differ in scale."""
+        """True if effects of one order may differ in scale."""
         return self.spread_between_effects > 0 and self.effects.size <= DENSE_LIMIT
 
     @cached_property
     def _scaled(self) -> tuple[tuple[tuple[int, int], ...], IntArray]:
-        """Effect (-1: all of an order) and order, or order and part, of each scale; each coordinate's scale."""
+        """Effect (-1: all of an order) and order (and part) of each scale, and the scale of each coordinate."""
         effects = self.effects
         owners = np.repeat(np.arange(len(effects.subsets)), np.diff(effects.offsets))
         kinds = np.unique(effects.kinds, return_inverse=True)[1]
@@ -109,7 +109,7 @@ class EffectsPrior:
 
     @property
     def levels(self) -> IntArray:
-        """Which scale is each coordinate's, shape (d,)."""
+        """Position of each coordinate's scale, shape (d,)."""
         return self._scaled[1]
 
     @cached_property
@@ -145,29 +145,29 @@ class EffectsPrior:
         return own * np.eye(self.count) + shared @ shared.T
 
     def precision(self, log_scales: FloatArray) -> FloatArray:
-        """1/τ² of each coordinate, shape (d,)."""
+        """Return 1/τ² of each coordinate, shape (d,)."""
         return np.exp(-2 * np.asarray(log_scales))[self.levels]
 
     def log_density(self, log_scales: FloatArray) -> float:
-        """Log-density of log τ up to a constant, nats."""
+        """Return the log-density of log τ up to a constant, nats."""
         gap = log_scales - self.expected_log_scales
         return float(-0.5 * gap @ self._pull(gap))
 
     def _pull(self, gap: FloatArray) -> FloatArray:
-        """P times a deviation of log τ."""
+        """Return P times a deviation of log τ."""
         own, shared = self._shared
         inner = np.eye(shared.shape[1]) + shared.T @ shared / own
         return (gap - shared @ np.linalg.solve(inner, shared.T @ gap) / own) / own
 
     def _step(self, diagonal: FloatArray, slope: FloatArray) -> FloatArray:
-        """Newton's step, for the curvature P and a diagonal beside it."""
+        """Return the Newton step for the curvature P plus a diagonal."""
         own, shared = self._shared
         inverse, pulled = 1 / (diagonal + 1 / own), shared / own
         inner = np.eye(shared.shape[1]) + shared.T @ pulled - pulled.T @ (inverse[:, np.newaxis] * pulled)
         return inverse * (slope + pulled @ np.linalg.solve(inner, pulled.T @ (inverse * slope)))
 
     def updated(self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray) -> FloatArray:
-        """Log scales after one step of the fixed point.
+        """Return the log scales after one step of the fixed point.
 
         Parameters
         ----------
@@ -209,7 +209,7 @@ SETTLED_SCALE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How `noise_aware_mode` goes about it.
+    """Settings of `noise_aware_mode`.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ class Settings:
 
 
 class Objective:
-    """Expected loss of the noisy counts plus the prior's, as a function of (β, log N) with N held.
+    """Expected loss of the noisy counts plus that of the prior, as a function of (β, log N) with N fixed.
 
     Parameters
     ----------
@@ -253,11 +253,11 @@ class Objective:
         self.evaluations = 0
 
     def prior_precision(self, log_scales: FloatArray) -> FloatArray:
-        """T⁻¹ of all coordinates, shape (d + 1,); the last stands for N, which is held."""
+        """Return T⁻¹ of all coordinates, shape (d + 1,); the last stands for N, which is fixed."""
         return np.append(self.prior.precision(log_scales), 1.0)
 
     def hold(self, point: FloatArray) -> None:
-        """Move the multipliers of the answers without noise by what the point misses of them.
+        """Move the multipliers of the answers without noise by their errors at the point.
 
         Such an answer e is a constraint on its mean m. Its loss, 6 (y - m)² with y = e to begin with, is the
         augmented Lagrangian's at the multiplier 12 (y - e): a step of the method of multipliers adds e - m to y, and
@@ -272,7 +272,7 @@ class Objective:
         self.likelihood = replace(self.likelihood, noisy_counts=moved)
 
     def variance(self, linearized: Linearized) -> FloatArray:
-        """Variance of each count around its mean, besides the noise, records squared."""
+        """Return the variance of each count around its mean, noise left out, records squared."""
         if self.settings.has_sampling_error:
             return self.likelihood.sampling_variance(linearized.mean, linearized.total)
         variance = np.full(len(linearized.mean), 1 / 12)
@@ -283,7 +283,7 @@ class Objective:
     def penalised(
         self, point: FloatArray, log_scales: FloatArray, variance: FloatArray, width: FloatArray
     ) -> tuple[float, FloatArray]:
-        """Objective and gradient; variances and widths held."""
+        """Return the objective and its gradient for fixed variances and widths."""
         self.evaluations += 1
         linearized = self.means.at(point)
         value, slope = self.likelihood.expected_loss(linearized.mean, variance, width)
@@ -296,7 +296,7 @@ class Objective:
 
 
 class Expansion:
-    """Curvature and widths at a point that agree with each other."""
+    """Curvature and widths at a point, consistent with each other."""
 
     def __init__(
         self,
@@ -344,7 +344,7 @@ class Expansion:
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
 
     def learned(self, log_scales: FloatArray) -> FloatArray:
-        """Log scales that the expansion's evidence supports; curvature and widths follow."""
+        """Return the log scales that the expansion's evidence supports; update the curvature and the widths."""
         objective = self._objective
         if (dense := self.curvature.formed) is not None:
             _, slope = objective.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
@@ -366,7 +366,7 @@ def learned_scales(
     slope: FloatArray,
     steps: int = 3,
 ) -> FloatArray:
-    """Log scales after some steps of the fixed point, the loss being quadratic of given slope and curvature."""
+    """Return log scales after some steps of the fixed point, for a quadratic loss of given slope and curvature."""
     shift = information @ point - slope  # of a quadratic loss the mode is C @ shift, whatever the scales
     first = log_scales
     for _ in range(steps):

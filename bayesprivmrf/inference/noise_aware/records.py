@@ -55,7 +55,7 @@ def refuse_other_records(mode: Mode) -> None:
 
 
 def records_deviations(mode: Mode, answers: AnswersPerRecord, *, is_told: bool) -> FloatArray:
-    """Standard deviation of the records' answers, in records, shape (rows,).
+    """Return the standard deviation of the answers of this sample, in records, shape (rows,).
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def records_deviations(mode: Mode, answers: AnswersPerRecord, *, is_told: bool) 
 
 
 def _untold(mode: Mode, answers: AnswersPerRecord) -> FloatArray:
-    """Variance of one record's answer that the statistics of the model leave, shape (rows,)."""
+    """Return the variance of one record's answer given the statistics of the model, shape (rows,)."""
     if mode.curvature.formed is None:
         return answers.single
     covariance = statistics_covariance(mode)

@@ -1,4 +1,4 @@
-"""Bounds of a function of a chain: what is asked, and the delta method for estimates with a covariance.
+"""Bounds of functions of a chain, and the delta method for estimates with a covariance.
 
 Each type of fit answers by its method `_chain_bounds`: a posterior by quantiles of its draws, an estimate with a
 covariance by the delta method, and any other without bounds.

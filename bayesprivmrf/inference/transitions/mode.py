@@ -39,7 +39,7 @@ _PRIOR_COUNT = 0.25
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TransitionMode:
-    """Where the estimate ended.
+    """Estimate of a chain at the end of its search.
 
     Parameters
     ----------
@@ -139,10 +139,10 @@ class _Fit:
         return damped_steps(lambda at: self._expanded(at, whiten), point, self.is_free)
 
     def covariance(self, point: FloatArray) -> FloatArray:
-        """C at the estimate."""
+        """Return C at the estimate."""
         whitened = self.whitening(point)(self.sums.jacobian(point, linear=True)[0])
         information = whitened.T @ whitened
-        # what no measurement tells is within 1 of the estimate
+        # coordinates that no measurement determines are within 1 of the estimate
         information[:-1, :-1] += np.eye(self.rows.size)
         free = np.ix_(self.is_free, self.is_free)
         covariance = np.zeros_like(information)
@@ -150,7 +150,7 @@ class _Fit:
         return covariance[:-1, :-1]
 
     def covariance_or_none_told(self, point: FloatArray) -> FloatArray:
-        """C at the estimate, or what it would be if nothing were told, where C is no numbers."""
+        """Return C at the estimate, or the identity if C is not finite."""
         try:
             with np.errstate(all="ignore"):
                 covariance = self.covariance(point)
@@ -172,7 +172,7 @@ class _Fit:
         return 0.5 * float(residual @ residual) + prior, gradient, information
 
     def _prior(self, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """The prior counts in each cell of π and P: minus their log-density, gradient, curvature."""
+        """Return minus the log-density of the prior counts of π and P, with gradient and curvature."""
         first, matrix = self.rows.probabilities(phi)
         value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
         masks = (self.rows.is_possible[0], *self.rows.is_possible[1])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TransitionSolution(Solution):
-    """A chain of one transition matrix, with how far off its probabilities may be.
+    """Solution of a chain with one transition matrix, with approximate intervals.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class TransitionSolution(Solution):
         of: Literal["population"] = "population",
         given: Given | None = None,
     ) -> pd.DataFrame:
-        """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
+        """Return approximate intervals for the probabilities of joint states, or for a query's answers.
 
         Normal, by the delta method, and cut at 0 and 1, or at the ends of one record's answer; parameters and result
         as those of a `NoiseAwareMAP` of another model. `bayesprivmrf.sequences` has those of the transition matrix.

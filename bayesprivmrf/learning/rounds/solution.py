@@ -58,9 +58,6 @@ if TYPE_CHECKING:
 # The detail by which a release is one of rounds: how many tables each of them measured
 TABLES_BY_ROUND = "tables_by_round"
 
-# Least count of a group of merged states, records, by which the share of a state is divided
-_LEAST_RECORDS = 0.5
-
 # Most merged states that a row's note names
 _NAMED = 4
 
@@ -255,9 +252,7 @@ class RoundsSolution(LearnedSolution):
         for v in reversed(several):
             codes = list(given[v])
             table = table @ np.bincount(own[v], weights=shares[v][codes], minlength=table.shape[-1])
-        if several:
-            table = table / table.sum()
-        return self._expanded(query, table)
+        return self._expanded(query, table / table.sum() if several else table)
 
     def _expanded(self, scope: Sequence[int], table: FloatArray) -> FloatArray:
         """Return a table of declared states from that of their groups."""
@@ -335,7 +330,7 @@ class RoundsSolution(LearnedSolution):
         group, shares = self._merging.groups[variable], self._merging.shares[variable]
         if not self._merging.is_merged(variable):
             return shares, shares, shares
-        whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], _LEAST_RECORDS)
+        whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], 0.5)  # records
         counts, deviations = self._alone
         reach = z * deviations[variable]
         lower = np.minimum(shares, np.maximum(counts[variable] - reach, 0.0) / whole)
