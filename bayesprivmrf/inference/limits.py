@@ -15,14 +15,14 @@ highest density at w = 1, and both tails are α together. The density is that of
 off at the end, d standard errors away: :math:`f(\text{end}) / f(U) = φ(d) / φ(u)` with
 :math:`u = Φ^{-1}(1 - α Φ(d))`.
 
-**The far tail of draws** stays α/2, so that near an end the interval has up to :math:`1 - α/2` of the posterior. With
-the far tail of highest density, intervals would cover too few small probabilities: where a cell has hardly a record
-the prior's pole at 0 draws the posterior down, and the truth lies above the far limit (docs/benchmarks.md, "Cells
-that may be empty"). The density at the end is estimated by its mean over the first half of the lower tail,
-:math:`F(q) / q` with :math:`q = Q(α/2) / 2`, where F and Q are the distribution function and the quantiles of the
-distance from the end. The density at U is estimated by its mean between the quantiles :math:`1 - 3α/2` and
-:math:`1 - α/2`. If no draw comes half as near to the end as the equal-tailed limit, tails are exactly equal. A count
-n stands for the values from n - 1/2 to n + 1/2, among which its draws are spread evenly.
+**The far tail of draws** stays α/2, so that near an end the interval has up to :math:`1 - α/2` of the posterior.
+With the far tail of highest density, intervals would cover too few small probabilities: where a cell has hardly a
+record the prior's pole at 0 draws the posterior down, and the truth lies above the far limit
+(benchmarks/results/empty-cells-posterior.csv). The density at the end is estimated by its mean over the first half
+of the lower tail, :math:`F(q) / q` with :math:`q = Q(α/2) / 2`, where F and Q are the distribution function and the
+quantiles of the distance from the end. The density at U is estimated by its mean between the quantiles
+:math:`1 - 3α/2` and :math:`1 - α/2`. If no draw comes half as near to the end as the equal-tailed limit, tails are
+exactly equal. A count n stands for the values from n - 1/2 to n + 1/2, among which its draws are spread evenly.
 
 **Coverage.** Let y be a count with symmetric, log-concave noise, and the prior flat above the end. The interval
 covers a true 0 where :math:`f(0) \ge f(U)`, which has the probability :math:`1 / (1 + α)`, 0.909 at 90 % (Zhang and

@@ -5,10 +5,8 @@ elimination and every noisy count. Their number is known beforehand, and a const
 ordinary core. No clock is read, so a forecast is given on every machine or on none. The optimizer's own work, which
 visits all the steps and gradients that it keeps, is counted as well.
 
-The number of evaluations is not known beforehand where the curvature is sampled. A table of 16,900 cells needed 505
-evaluations and 15,944 products in five rounds; three tables of 8,000 cells, with noise larger than most counts, 3,385
-and 79,200 in 22 rounds; a tract of 11,340 cells, most of them empty, 430 and 3,560 in each round (docs/benchmarks.md,
-"Blocks, by the mode"). So the forecast has two ends: what searches need at least, and what the most rounds take if
+The number of evaluations is not known beforehand where the curvature is sampled: searches took from 5 to 22 rounds.
+The forecast therefore has two ends: the least that a search needs, and the time of the largest number of rounds if
 each goes to its limits.
 """
 
