@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -126,7 +126,7 @@ class MeanCounts:
                 f"{rows.shape[0]:,} noisy numbers of a model with ties, scores or waves are more than "
                 f"{_MOST_ROWS:,}; measure sums over the tied scopes (queries.pooled), or fit each wave apart."
             )
-        missed = (self.effects.missed(row) for row in rows.toarray().astype(float))
+        missed = (cast(TiedEffects, self.effects).missed(row) for row in rows.toarray().astype(float))
         # a smaller part of a measured number, in zero-sum coordinates, is a rounding error
         return max(missed, default=0.0) < 1e-9
 
