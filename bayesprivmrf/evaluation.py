@@ -1,7 +1,7 @@
-"""How good an estimate is, against a known truth or held-out records.
+"""Evaluation of estimates against a known truth or held-out records.
 
-This is the only public module that takes records. What it computes from them carries no guarantee: an
-evaluation reads data unprotected, and its results are no release.
+This is the only public module that takes records. It reads them without protection, so its results carry no
+privacy guarantee and are not releases.
 """
 
 from __future__ import annotations
@@ -29,20 +29,17 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "holdout_log_likelihood", "kl_divergence", "solution_of"]
 
-# Draws over which the predictive probability of a posterior is averaged, about
-MIXTURE = 500
-
 
 def kl_divergence(
     truth: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork,
     estimate: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork,
 ) -> float:
-    r"""Kullback-Leibler divergence of an estimate from the truth, exact, in nats.
+    r"""Return the exact Kullback-Leibler divergence of an estimate from the truth, nats.
 
     .. math:: KL(p \Vert q) = θ_p'μ_p - A(θ_p) - (θ_q'μ_p - A(θ_q)),
 
-    with the truth's marginals :math:`μ_p` on the estimate's own cliques in the second term. Infinite where the
-    estimate excludes what the truth allows.
+    where :math:`μ_p` are the marginals of the truth, on the cliques of the estimate in the second term. The
+    divergence is infinite if the estimate excludes a state that the truth allows.
 
     Parameters
     ----------
@@ -55,7 +52,14 @@ def kl_divergence(
     ModelError
         The variables or states differ.
     ModelTooLargeError
-        Exact inference does not fit, and a loopy solution has none to offer: its own A is Bethe's.
+        Exact inference does not fit into memory.
+
+    Examples
+    --------
+    >>> from bayesprivmrf import declare, kl_divergence, uniform_solution
+    >>> uniform = uniform_solution(declare(states={"a": ["no", "yes"]}, cliques=[("a",)]))
+    >>> kl_divergence(uniform, uniform)
+    0.0
     """
     p, q = solution_of(truth), solution_of(estimate)
     scopes, potentials = _expressed_in(p.specification, q)
@@ -75,17 +79,18 @@ def holdout_log_likelihood(
     other: Any = None,
     count: Hashable | None = None,
 ) -> float:
-    r"""Mean log probability of a record, nats: :math:`\sum_C \hatμ_C'θ_C - A(θ)` on the records' tables.
+    r"""Return the mean log probability of a held-out record, nats.
 
-    A posterior is scored by its predictive, the mean over the records of :math:`\log E[p(x; θ)]`, the expectation
-    being over about 500 of its draws.
+    For a solution it is :math:`\sum_C \hatμ_C'θ_C - A(θ)`, with the tables :math:`\hatμ_C` of the records. For a
+    posterior it is the mean over the records of the log predictive probability :math:`\log E[p(x; θ)]`, where the
+    expectation is over about 500 draws.
 
     Parameters
     ----------
     estimate
         A solution, a posterior, a learned model, or a pgmpy network with factors.
     data
-        Held-out records, in any data frame that a mechanism takes. Read unprotected.
+        Held-out records, in any data frame that a mechanism accepts. They are read without protection.
     missing, other
         The declared states for missing and for undeclared values, as in the mechanisms.
     count
@@ -96,7 +101,7 @@ def holdout_log_likelihood(
     DataError
         There is no record, or a value is outside the declared states.
     ModelTooLargeError
-        The solution is a loopy one, and exact inference, which its A needs, does not fit.
+        Exact inference, which the log-partition function needs, does not fit into memory.
     """
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.reading.row_counts import Counts
@@ -124,7 +129,8 @@ def holdout_log_likelihood(
             action="ignore", category=DeclarationWarning
         ):  # given by the first reading
             records = read_records(model.domain, data, **redirects, count=count)
-        scores = log_predictive(judged._draws, records.codes.astype(np.int64), MIXTURE)
+        # the predictive probability is a mean over about 500 draws
+        scores = log_predictive(judged._draws, records.codes.astype(np.int64), 500)
         return float(np.average(scores, weights=records.counts))
     return _expectation(judged.potentials.flat, counts.flat / counts.records) - _exact_log_partition(judged)
 
@@ -138,7 +144,7 @@ def compare(
     other: Any = None,
     count: Hashable | None = None,
 ) -> pd.DataFrame:
-    """Methods side by side.
+    """Return a table that compares methods.
 
     Parameters
     ----------
@@ -147,7 +153,7 @@ def compare(
     truth
         The true distribution, if it is known.
     holdout
-        Held-out records, if there are some. They are read unprotected, so the table is no release.
+        Held-out records, if there are some. They are read without protection, so the table is not a release.
     missing, other
         The declared states for missing and for undeclared values of `holdout`, as in the mechanisms.
     count
@@ -156,9 +162,16 @@ def compare(
     Returns
     -------
     pandas.DataFrame
-        One row a method, in the order given: mean held-out log-likelihood (nats a record), Kullback-Leibler
-        divergence from the truth (nats), seconds the fit took, and how it ended. NaN where there is nothing to
-        compare with, or a model is too large for the exact score.
+        One row for each method, in the given order: mean held-out log-likelihood (nats per record),
+        Kullback-Leibler divergence from the truth (nats), seconds of the fit, and its status. A score is NaN without
+        `holdout` or `truth`, and for a model that is too large for the exact score.
+
+    Examples
+    --------
+    >>> from bayesprivmrf import compare, declare, uniform_solution
+    >>> uniform = uniform_solution(declare(states={"a": ["no", "yes"]}, cliques=[("a",)]))
+    >>> float(compare({"uniform": uniform}, truth=uniform).loc["uniform", "kl_divergence"])
+    0.0
     """
     import pandas as pd
 
@@ -192,7 +205,7 @@ def compare(
 
 
 def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork) -> Solution:
-    """The solution itself, a posterior's mean, or the distribution of a learned model or a pgmpy network."""
+    """Return the solution itself, or that of a posterior, a learned model or a pgmpy network."""
     if isinstance(network, Solution):
         return network
     own = getattr(network, "solution", None)
@@ -209,12 +222,12 @@ def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedN
 
 
 def _judged(estimate: Any) -> Solution | Posterior | None:
-    """Return what is scored: a solution or a posterior as it is, or the solution that a learned model has."""
+    """Return the object to score: a solution or a posterior itself, or the solution of a learned model."""
     return estimate if isinstance(estimate, Solution | Posterior) else getattr(estimate, "solution", None)
 
 
 def _exact_log_partition(solution: Solution) -> float:
-    """A(θ), never Bethe's approximation of it."""
+    """Return the exact A(θ), never the Bethe approximation."""
     if solution.inference == "exact":
         return solution.log_partition
     model = solution.specification
@@ -222,7 +235,7 @@ def _exact_log_partition(solution: Solution) -> float:
 
 
 def _score(score: Callable[..., float], *arguments: Any) -> float:
-    """Score, or NaN where exact inference does not fit."""
+    """Return a score, or NaN if exact inference does not fit."""
     try:
         return score(*arguments)
     except ModelTooLargeError:
@@ -230,7 +243,7 @@ def _score(score: Callable[..., float], *arguments: Any) -> float:
 
 
 def _expectation(potentials: FloatArray, marginals: FloatArray) -> float:
-    """Sum of potentials times probabilities, with -inf times 0 as 0."""
+    """Return the sum of potentials times probabilities, with -inf times 0 as 0."""
     used = marginals > 0
     return float(potentials[used] @ marginals[used])
 
@@ -238,7 +251,7 @@ def _expectation(potentials: FloatArray, marginals: FloatArray) -> float:
 def _expressed_in(
     model: ModelSpecification, solution: Solution
 ) -> tuple[tuple[tuple[int, ...], ...], FloatArray]:
-    """Scopes and potentials of a solution in another model's variable positions and state codes."""
+    """Return scopes and potentials of a solution in another model's variable positions and state codes."""
     theirs = solution.specification
     if set(theirs.domain.variables) != set(model.domain.variables):
         raise ModelError("both distributions must be over the same variables.")

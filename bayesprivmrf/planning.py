@@ -1,4 +1,4 @@
-"""What a budget buys, told before any of it is spent: public arithmetic on what is declared and on noise laws."""
+"""Forecasts of a release before its budget is spent, from the declaration and the noise distributions alone."""
 
 from __future__ import annotations
 
@@ -35,8 +35,6 @@ __all__ = [
     "records_needed",
 ]
 
-# The noise of an even cell that `noise_preview` asks for: one tenth of what the cell holds
-RELATIVE_NOISE = 0.1
 
 # Nats: noise that hides a coupling of this size, which multiplies odds by 3.3, hides nearly all there is
 LARGEST_HIDDEN = 0.3
@@ -44,7 +42,7 @@ LARGEST_HIDDEN = 0.3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outlay:
-    """One step of a release: what it costs, and its noise.
+    """Cost and noise of one step of a release.
 
     Parameters
     ----------
@@ -80,7 +78,7 @@ class Outlay:
 
 
 def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.DataFrame:
-    """Return one row a step: ``step``, ``rho`` or ``epsilon``, ``count``, ``noise_sd``.
+    """Return a table with a row for each step: ``step``, ``rho`` or ``epsilon``, ``count``, ``noise_sd``.
 
     With `total`, a public guess of the number of records, also ``relative_noise`` (noise over that number) and
     ``smallest_coupling``; NaN where a step has none. Costs in rho add up to the guarantee's. A mechanism that
@@ -102,7 +100,7 @@ def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.
 
 
 def hidden_couplings(outlays: Sequence[Outlay]) -> float:
-    """Return below what size, nats, the noise of some step hides couplings; 0 where that is not known."""
+    """Return the size, nats, below which the noise of some step hides couplings; 0 if it is not known."""
     return max((outlay.smallest_coupling or 0.0 for outlay in outlays), default=0.0)
 
 
@@ -135,7 +133,7 @@ def possible_cells(specification: ModelSpecification) -> np.ndarray:
 def noise_preview(
     specification: ModelSpecification, noise: Sequence[NoiseLaw], total: float | None = None
 ) -> pd.DataFrame:
-    r"""Return, for each table, its noise and the number of records that would rise above it.
+    r"""Return the noise of each table, and the number of records that would exceed it.
 
     An even cell of a table of K possible cells holds N / K records. Noise of standard deviation s is one tenth of
     it at :math:`N = 10 K s`.
@@ -166,12 +164,13 @@ def noise_preview(
     cells = possible_cells(specification)
     deviations = np.array([law.standard_deviation for law in noise], dtype=float)
     cliques = pd.Series(list(specification.cliques), dtype=object)
+    # the noise is to be at most a tenth of the count of an even cell
     frame = pd.DataFrame(
         {
             "clique": cliques,
             "cells": cells,
             "noise_sd": deviations,
-            "records_needed": np.ceil(cells * deviations / RELATIVE_NOISE),
+            "records_needed": np.ceil(cells * deviations / 0.1),
         }
     )
     if total is not None:
@@ -203,7 +202,7 @@ def query_preview(
     knows_total: bool,
     total: float | None = None,
 ) -> pd.DataFrame:
-    """Return, for each query, its noise, and how well its answers will be known from all queries together.
+    """Return the noise of each query, and the forecast accuracy of its answers from all queries together.
 
     Parameters
     ----------
@@ -269,7 +268,7 @@ def _forecast(
 
 
 def even_answer(query: BoundQuery, total: float) -> float:
-    """Return the mean answer where that many records lie evenly; NaN for a query with negative weights."""
+    """Return the mean answer of a query to evenly spread records; NaN for a query with negative weights."""
     if query.matrix.data.min(initial=0) < 0:
         return float("nan")
     return total * sum(float(block.sum()) / block.shape[1] for block in query.blocks) / max(len(query), 1)

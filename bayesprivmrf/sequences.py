@@ -1,24 +1,23 @@
-r"""What a chain of tied steps says: transitions, stationary law, hitting and sojourn times, lengths, with intervals.
+r"""Transitions, stationary distribution, hitting times, sojourn times and lengths of a chain, with intervals.
 
 With P the matrix of transitions between K states:
 
-- the stationary law is the π with :math:`π = π P` that sums to one;
+- the stationary distribution is the π with :math:`π = π P` that sums to one;
 - the mean number of steps until state s is first reached is :math:`h = (I - P_{-s})^{-1} 1` from the other states,
-  :math:`P_{-s}` being P without the row and the column of s;
+  where :math:`P_{-s}` is P without the row and the column of s;
 - a stay in state i lasts :math:`1 / (1 - P_{ii})` steps on average, the first one included.
 
-These are of the chain that goes on with the matrix for ever. Where steps share transitions, that matrix is the
-model's. Where they share potentials, the conditional probabilities change from step to step, and the step has to be
-named.
+These quantities are those of a chain that continues with the matrix forever. If the steps share transitions, the
+matrix is that of the model. If they share potentials, the conditional probabilities change from step to step, and the
+caller names the step.
 
-**Unequal lengths** (``markov_chain(..., end=)``). `transition_matrix` has the probability to end after each state,
-in the column of the end state, beside those to go on. An absorbing chain has no stationary law but its end, so laws
-and times are those of going on, :math:`Q_{ij} = P_{ij} / (1 - P_{i,\text{end}})`: what the chain would do
-if it never ended. `lengths` is the law of the length itself.
+**Unequal lengths** (``markov_chain(..., end=)``). The matrix has the probability to end after each state in the
+column of the end state. An absorbing chain has no stationary distribution but its end. Distributions and times are
+therefore conditional on going on, :math:`Q_{ij} = P_{ij} / (1 - P_{i,\text{end}})`, as if the chain never ended.
+`lengths` has the distribution of the length itself.
 
-Bounds of a posterior are quantiles of its draws. Those of `NoiseAwareMAP` are by the delta method: from the
-covariance of its coordinates and the quantity's derivative by them, normal on the scale of log-odds for probabilities
-and of logarithms for times.
+**Bounds.** Bounds from a posterior are quantiles of its draws. Bounds from `NoiseAwareMAP` are by the delta method:
+normal for probabilities and cut at 0 and 1, and normal on the scale of logarithms for times.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ __all__ = ["hitting_times", "lengths", "sojourn_times", "stationary_law", "trans
 def transition_matrix(
     fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None
 ) -> pd.DataFrame:
-    """Probabilities of the next state given the states before it.
+    """Return the probabilities of the next state given the states before it.
 
     Parameters
     ----------
     fit
         The result of an estimator for a chain that `markov_chain` declared.
     prob
-        Probability that each interval should hold, between 0 and 1.
+        Nominal coverage of each interval, between 0 and 1.
     step
-        The step, for shared potentials, counted from 1; step 1 leads from the first state to the second. With shared
-        transitions all steps are one, and it is left out.
+        The step of a chain with shared potentials, counted from 1; step 1 leads from the first state to the second.
+        It is left out with shared transitions, where all steps are alike.
 
     Returns
     -------
@@ -69,7 +68,14 @@ def transition_matrix(
         transitions, as its note says. For `NoiseAwareMAP`, rows are ``"doubtful"`` if their interval was cut off at 0
         or 1: the normal approximation is poor there, and the coverage of such intervals is too low. `LatentCounts`
         has intervals without that approximation, and marks rows that the prior decides as `Posterior.interval` does.
-        With an end state there are rows to it, and none from it.
+        A chain with an end state has rows to it, and none from it.
+
+    Raises
+    ------
+    ArgumentError
+        `fit` is not the result of an estimator, or `step` or `prob` is out of range.
+    ModelError
+        The model is not a chain.
 
     Examples
     --------
@@ -82,7 +88,7 @@ def transition_matrix(
 
 
 def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
-    r"""Shares of the lengths of records that end, :math:`P(x_{l+1} = e) - P(x_l = e)` with e the end state.
+    r"""Return the distribution of the lengths, :math:`P(x_{l+1} = e) - P(x_l = e)` with e the end state.
 
     Parameters
     ----------
@@ -124,7 +130,7 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
 
 
 def stationary_law(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
-    """Share of each state in the long run; parameters and columns as `transition_matrix` has them.
+    """Return the stationary distribution; parameters and columns are those of `transition_matrix`.
 
     Returns
     -------
@@ -137,7 +143,7 @@ def stationary_law(fit: Solution | Posterior, prob: float = 0.9, *, step: int | 
 def hitting_times(
     fit: Solution | Posterior, target: Label, prob: float = 0.9, *, step: int | None = None
 ) -> pd.DataFrame:
-    """Mean number of steps until a state is first reached; other parameters as `transition_matrix` has them.
+    """Return the mean number of steps until a state is first reached, from each initial state.
 
     Parameters
     ----------
@@ -177,7 +183,7 @@ def hitting_times(
 
 
 def sojourn_times(fit: Solution | Posterior, prob: float = 0.9, *, step: int | None = None) -> pd.DataFrame:
-    """Mean length of a stay in each state, steps; parameters as `transition_matrix` has them.
+    """Return the mean length of a stay in each state, steps; parameters are those of `transition_matrix`.
 
     Returns
     -------
@@ -246,7 +252,7 @@ def _framed(
 
 
 def _going(chain: Chain, states: int, keeps_end: bool) -> Callable[[FloatArray], FloatArray]:
-    """Map of a matrix to its rows before the end; and, but for `keeps_end`, to what goes on, given that it does."""
+    """Return the map of a matrix to its rows of states before the end, unless `keeps_end` conditional on going on."""
     left = np.arange(states) if chain.end is None else np.delete(np.arange(states), chain.end)
     pasts = (
         np.arange(states**chain.order).reshape((states,) * chain.order)[np.ix_(*[left] * chain.order)].ravel()
@@ -275,7 +281,7 @@ def _require_fit(fit: Any) -> None:
 
 
 def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
-    """Position of the step's window."""
+    """Return the position of the step's window."""
     count = len(chain.cliques)
     if shares_transitions:
         if step is not None:
@@ -292,7 +298,7 @@ def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
 
 
 def _conditional(fit: Solution | Posterior, chain: Chain, window: int) -> Callable[[FloatArray], FloatArray]:
-    """Map from marginals of the cliques, shape (..., cells), to a step's matrix, shape (..., K^m, K)."""
+    """Return the map from clique marginals, shape (..., cells), to a step's matrix, shape (..., K^m, K)."""
     model, clique = fit.specification, chain.cliques[window]
     scope = chain.positions[window : window + chain.order + 1]
     cells, shape = slice(*model.offsets[clique : clique + 2]), model.shapes[clique]
@@ -307,7 +313,7 @@ def _conditional(fit: Solution | Posterior, chain: Chain, window: int) -> Callab
 
 
 def _stationary(matrix: FloatArray) -> FloatArray:
-    """Long-run law of one state; of a chain of higher order, by the chain of its last states."""
+    """Return the stationary distribution of one state; for a higher order, by the chain of the last states."""
     rows, states = matrix.shape[-2:]
     lead = matrix.shape[:-2]
     moves = np.zeros((*lead, rows, rows))

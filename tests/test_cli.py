@@ -25,7 +25,7 @@ from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, ReleaseFileError
 from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms import ParityQueries, SelectMeasure, StatisticsMechanism
+from bayesprivmrf.mechanisms import LaplaceStatistics, ParityQueries, SelectMeasure, StatisticsMechanism
 from bayesprivmrf.mechanisms import registry as mechanism_registry
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseLaw
@@ -107,6 +107,21 @@ def test_every_exported_marginal_has_a_status_and_a_note(toy, capsys, method):
         assert table["status"].tolist() == np.ravel(told["status"]).tolist() == ["ok"] * len(table)
         if method != "noise-aware":
             assert set(table["note"]) == {"a point estimate, which has no interval"}
+
+
+@pytest.mark.parametrize("method", ["naive-mle", "cgm"])
+def test_a_point_estimate_is_doubtful_where_the_noise_is_as_large_as_the_count(toy, capsys, method):
+    states = {name: ["no", "yes"] for name in "ab"}
+    counts = {("no", "no"): 900, ("no", "yes"): 600, ("yes", "no"): 3, ("yes", "yes"): 500}
+    data = pd.DataFrame([cell for cell, count in counts.items() for _ in range(count)], columns=["a", "b"])
+    network = bpm.declare(states=states, cliques=[("a", "b")])
+    LaplaceStatistics(epsilon=0.1).release(network, data, rng=2).save("rare.release")
+    assert run(capsys, "fit", "rare.release", "--method", method, "--out", "fitted")[0] == 0
+    table = pd.read_csv(toy / "fitted" / "marginals" / "01_a_b.csv")
+    assert table["status"].tolist() == ["ok", "ok", "doubtful", "ok"]
+    assert table["note"][2] == (
+        "simulated; the noise is as large as the count; a point estimate, which has no interval"
+    )
 
 
 def test_the_written_network_is_the_fitted_distribution(toy, capsys):

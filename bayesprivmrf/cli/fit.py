@@ -28,7 +28,8 @@ from bayesprivmrf.cli.output import (
 from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference import Status
-from bayesprivmrf.inference.interval_frame import POINT, interval_frame, joint_index, point_status
+from bayesprivmrf.inference.criticism.assumptions import point_marks
+from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, point_status
 from bayesprivmrf.learning.models.advice import status_with_advice
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.release import NoisyStatistics, load_release
@@ -217,12 +218,14 @@ def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | N
     """Return the probabilities of a marginal with statuses and notes; if `prob` is given, also with limits."""
     if prob is not None:
         return estimate.interval(list(variables), prob=prob).rename(columns={"estimate": "probability"})
+    model, table = estimate.specification, estimate.marginal(list(variables)).to_numpy()
+    evidence = getattr(estimate, "_evidence", None)  # an estimator of another package may keep none
     frame = interval_frame(
-        estimate.marginal(list(variables)).to_numpy(),
+        table,
         *(np.nan, np.nan),
-        joint_index(estimate.specification.domain, variables),
+        joint_index(model.domain, variables),
         status=point_status(estimate.status),
-        marks=[POINT],
+        marks=point_marks(evidence, model.positions_of(variables)[1], table),
         is_simulated=estimate.is_simulated,
     )
     return frame.drop(columns=["lower", "upper"]).rename(columns={"estimate": "probability"})

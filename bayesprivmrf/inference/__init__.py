@@ -1,4 +1,4 @@
-"""Estimators: they take releases only, and so cannot weaken what was promised."""
+"""Estimators, which read releases only and so cannot weaken the privacy guarantee."""
 
 import lazy_loader
 

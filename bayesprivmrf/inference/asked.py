@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -14,8 +14,8 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, joint_index
 from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.conditions import conditions
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.conditions import Condition, Given, conditions
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.queries import BoundQuery, Query
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ type Whose = Literal["population", "records"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Asked:
-    """A question to a fit: joint states of some variables, or the answers to a query.
+    """Checked arguments of `interval`: joint states of some variables, or the answers to a query.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Asked:
     of: Whose
     bound: BoundQuery | None
     variables: tuple[int, ...] = ()
-    given: Mapping[int, int]
+    given: Condition
 
     @cached_property
     def index(self) -> pd.Index:
@@ -79,7 +79,7 @@ def asked_of(
     variables: Variable | Sequence[Variable] | Query,
     prob: float,
     of: Whose = "population",
-    given: Mapping[Variable, Label] | None = None,
+    given: Given | None = None,
     *,
     beside: str = "",
 ) -> Asked:

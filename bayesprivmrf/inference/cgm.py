@@ -30,16 +30,10 @@ from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
-# The path has ended when as many steps again would move no count by more than this share of its way so far
-_SETTLED = 1e-3
-
-# Share of the noise or the mean residual, whichever is larger, that an E-step in blocks may miss a count by
-_SLACK = 0.1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EMSettings:
-    """How EM steps are taken and when the path is left; `bayesprivmrf.inference.CGM` says what each one means."""
+    """Settings of the EM steps and of the rule that stops them; `bayesprivmrf.inference.CGM` explains each."""
 
     steps: float = 100_000
     stopping: str = "balance"
@@ -97,7 +91,9 @@ class EMPath:
         self.basis = shared_basis(evidence.specification)
         # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
         self.acceleration = settings.acceleration if self.basis is None else 1.0
-        self.slack = _SLACK if self.acceleration > 1 else 0.0
+        # an E-step in blocks may miss a count by a tenth of the noise or of the mean residual, whichever is
+        # larger
+        self.slack = 0.1 if self.acceleration > 1 else 0.0
         self.measure = Discrepancy.of(evidence, self.engine)
         noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
         self.smallest = min(noisy, default=0.0)
@@ -139,7 +135,7 @@ class EMPath:
         return Status.ITERATION_LIMIT
 
     def _pays_no_more(self, following: Point) -> bool:
-        """Whether to stay where the path is (D at most 1), or to go back to where it fell fastest (D above 1)."""
+        """Return True if the path should end; with D above 1 it first goes back to where D fell fastest."""
         here = self.point
         if here.taken == 0:
             return False
@@ -156,10 +152,11 @@ class EMPath:
     def _has_settled(self, before: Point, ahead: float) -> bool:
         moved = np.abs(self.point.marginals - before.marginals).max(initial=0.0)
         way = np.abs(self.point.marginals - self.start.marginals).max(initial=0.0)
-        return bool(moved * self.point.taken / ahead <= _SETTLED * way)
+        # the path has ended when as many steps again would move no count by a thousandth of its way so far
+        return bool(moved * self.point.taken / ahead <= 1e-3 * way)
 
     def _advance(self, ahead: float) -> EStep:
-        """One E-step worth `ahead` EM steps from where the path is."""
+        """Take one E-step that is worth `ahead` EM steps."""
         settings, evidence, here = self.settings, self.evidence, self.point
         if settings.e_step == "dual":
             expected = evidence.total * evidence.gathered(here.marginals)
@@ -189,7 +186,7 @@ class EMPath:
         return step
 
     def _shared_potentials(self) -> FloatArray:
-        """Some β with B β the potentials where the path is, or near where cells are impossible."""
+        """Return coordinates β for which B β is near the potentials, and equal to them if all cells are possible."""
         return self._left_inverse @ np.where(self.evidence.supported_cells, self.point.potentials, 0.0)
 
     @cached_property
@@ -198,7 +195,7 @@ class EMPath:
         return np.linalg.pinv(self.basis.toarray())
 
     def _follow(self, step: EStep, ahead: float) -> Point:
-        """The M-step: θ + A'g in closed form, or by maximum likelihood as published, or with ties B'n = N B'μ(Bβ)."""
+        """Take the M-step: θ + A'g in closed form, maximum likelihood as published, or B'n = N B'μ(Bβ) with ties."""
         if self.settings.e_step == "dual" and self.basis is None:
             potentials, marginals = step.potentials, step.marginals
         else:
@@ -226,33 +223,39 @@ class EMPath:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CGM(EMSettings):
-    r"""Algorithm 2 of Bernstein et al. (2017): EM for the model, the true counts n being latent.
+    r"""Expectation-maximization with latent true counts, Algorithm 2 of Bernstein et al. (2017).
 
-    E-step: the approximate mode of n given the noisy counts y, equation (6). M-step: the θ whose marginals are
-    :math:`n/N`, or with tied potentials those whose sums over the tied cliques are. The path starts at the uniform
-    distribution, or at that of largest entropy which gives the answers released without noise; how far it goes is
-    the method's regulariser (see `bayesprivmrf.inference.e_step`, and
-    docs/inference.md for the measured effect).
+    The E-step finds the approximate mode of the true counts n given the noisy counts y, equation (6). The M-step
+    finds the θ whose marginals are :math:`n/N`; with tied potentials the sums over the tied cliques match. The path
+    starts at the uniform distribution, or at the distribution of largest entropy that gives the answers released
+    without noise. The number of steps regularizes the estimate: see `bayesprivmrf.inference.e_step` for the reason,
+    and docs/explanation/estimators.md for the effect.
 
     Parameters
     ----------
     steps
-        The most EM steps.
+        Largest number of EM steps, at least 1.
     stopping
-        ``"balance"``: go on while further steps pay (`bayesprivmrf.inference.criticism.discrepancy`).
-        ``"none"``: run until `steps`, or until nothing moves. Both use the release alone.
+        ``"balance"``: continue while the gain in fit exceeds its price
+        (`bayesprivmrf.inference.criticism.discrepancy`). ``"none"``: run until `steps`, or until nothing moves. Both
+        rules use the release alone.
     acceleration
-        Consecutive EM steps are taken in blocks, each as one E-step with the noise's log density counted that
-        often; a block may multiply the number of steps taken so far by at most this. 1 takes each step apart, as
-        tied potentials always do.
+        Largest factor by which one block of EM steps may multiply the number of steps so far, at least 1. A block is
+        one E-step that counts the noise's log density as often as the block has steps. 1 takes each step by itself,
+        as tied potentials always do.
     e_step
         ``"dual"``: exact, by L-BFGS on the dual, with the closed-form M-step :math:`θ ← θ + A'g`.
         ``"nlbp"``: Algorithm 1 and a numerical M-step, as published, for one noisy table of each clique.
     damping, nlbp_iterations, is_smoothed
-        Settings of ``"nlbp"``: constant α or None for 2/(t+2); iterations; whether the Laplace law's sign is
-        smoothed.
+        Settings of ``"nlbp"``: a constant α, or None for 2/(t+2); the number of iterations; and whether the sign in
+        the Laplace score is smoothed.
     inference
         ``"exact"`` or ``"loopy"`` marginals (the paper's Figure 2 used loopy belief propagation).
+
+    References
+    ----------
+    Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017). Differentially private learning of undirected graphical
+    models using collective graphical models. ICML.
 
     Examples
     --------
@@ -273,7 +276,7 @@ class CGM(EMSettings):
             )
         if model.is_restricted and self.e_step != "dual":
             raise ModelError(
-                "CGM fits tied or scored potentials by e_step='dual' alone; leave `e_step` out, or use NaiveMLE, "
+                "`e_step` must be 'dual' for tied or scored potentials, got 'nlbp'; leave it out, or use NaiveMLE, "
                 "NoiseAwareMAP or LatentCounts."
             )
         if self.e_step != "nlbp":
@@ -307,8 +310,8 @@ class CGM(EMSettings):
         -------
         Solution
             `stats` holds the EM steps taken, blocks, evaluations, the discrepancy at the end, seconds and the
-            total used. Status STOPPED_EARLY is the rule's normal end. ``margin_tail`` is the p-value of what was told
-            more than once and agrees least.
+            total used; and ``margin_tail``, the p-value of the worst disagreement among numbers that were measured
+            more than once. The status STOPPED_EARLY is the normal end of the stopping rule.
 
         Warns
         -----
@@ -344,4 +347,5 @@ class CGM(EMSettings):
             inference=self.inference,
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
+            _evidence=evidence,
         )

@@ -51,9 +51,6 @@ from bayesprivmrf.model.tables import FloatArray
 # An E-step is solved to this share of the smallest noise standard deviation, in records a cell
 _TOLERANCE = 0.01
 
-# searches, each from where the last one stopped; arbitrary
-_RESTARTS = 3
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EStep:
@@ -88,7 +85,7 @@ def dual_e_step(
     slack: float = 0.0,
     iterations: int = 500,
 ) -> EStep:
-    """The E-step, solved exactly through its dual.
+    """Solve the E-step exactly through its dual.
 
     Parameters
     ----------
@@ -127,7 +124,8 @@ def dual_e_step(
     begin = np.zeros(int(free.sum())) if start is None else np.clip(start[free], -reach, reach)
     evaluations, status = 1, Status.ITERATION_LIMIT
     # numbers that say the same leave flat directions, in which the search may stall
-    for _ in range(_RESTARTS):
+    # each search continues from where the last one stopped; three are arbitrary
+    for _ in range(3):
         optimum = minimize(
             objective,
             begin,
@@ -160,7 +158,7 @@ def nonlinear_belief_propagation(
     iterations: int,
     start: FloatArray,
 ) -> EStep:
-    r"""Algorithm 1, as published: tilt, standard inference, damped update of the counts.
+    r"""Solve the E-step by Algorithm 1, as published: tilt, standard inference, damped update of the counts.
 
     .. math:: θ' = θ + ∇_n \log p(y \mid n), \quad n' = N μ(θ'), \quad n ← (1 - α) n + α n'.
 
@@ -199,7 +197,7 @@ def nonlinear_belief_propagation(
 
 
 def _score(evidence: Evidence, counts: FloatArray, is_smoothed: bool) -> FloatArray:
-    """Gradient of log p(y | n) in n, shape (size,)."""
+    """Return the gradient of log p(y | n) in n, shape (size,)."""
     residual = evidence.noisy_counts - counts
     parts = [np.zeros(0)]
     for position, law in enumerate(evidence.noise):

@@ -1,4 +1,4 @@
-"""One or several releases of one population, as the estimators see them."""
+"""Evidence: the measurements of one or several releases, as the estimators see them."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Evidence:
     noisy_counts
         y, all tables or answers, flat, shape (size,), records.
     noise
-        The law of each table's noise, or of each query's.
+        Noise distribution of each table, or of each query.
     possible
         Cells that may occur, and answers that count one such cell at least, shape (size,).
     supported
@@ -186,7 +186,7 @@ class Evidence:
 
     @cached_property
     def is_count(self) -> np.ndarray:
-        """Whether each noisy number counts records, each at most once in a table; shape (size,)."""
+        """Mask of the noisy numbers that count records, each at most once in a table; shape (size,)."""
         is_count = np.ones(self.offsets[-1], bool)
         if self.queries is not None:
             entries = stacked(self.queries, self.specification.size).tocoo()
@@ -194,7 +194,7 @@ class Evidence:
         return is_count
 
     def answers(self, counts: FloatArray) -> list[FloatArray]:
-        """What each measurement says of counts of the model's cells, shape (..., cells): ``(..., *its shape)``."""
+        """Return each measurement's exact answer, shape ``(..., *its shape)``, for counts of shape (..., cells)."""
         if self.queries is None:
             return [self.specification.project(counts, scope) for scope in self.scopes]
         lead = counts.shape[:-1]
@@ -209,12 +209,12 @@ class Evidence:
 
     @property
     def has_bounds(self) -> bool:
-        """Whether some number is known only within bounds."""
+        """True if some number is known only within bounds."""
         return any(law.kernel == "within" for law in self.noise)
 
     @cached_property
     def is_absolute(self) -> np.ndarray:
-        """Whether the kernel of each cell's noise is absolute, rather than square, shape (size,)."""
+        """Mask of the numbers whose noise has an absolute kernel rather than a square one, shape (size,)."""
         return self.spread([law.kernel == "absolute" for law in self.noise]) > 0
 
     @cached_property
@@ -227,21 +227,21 @@ class Evidence:
 
     @property
     def has_total(self) -> bool:
-        """Whether the total is known to be more than its own standard error; estimates are worthless otherwise."""
+        """True if the total exceeds its own standard error; otherwise estimates are worthless."""
         if not self.noise:
             return True
         return self.estimated_total >= max(1.0, self.total_standard_error)
 
     def engine(self, inference: Inference) -> MarginalEngine:
-        """Marginals of the model's cliques."""
+        """Return the engine for marginals of the model's cliques."""
         return marginal_engine(self.specification.cardinalities, self.specification.scopes, kind=inference)
 
     def gathered(self, cells: FloatArray) -> FloatArray:
-        """A x: the measured numbers of tables of the model's cliques, shape (size,)."""
+        """Return A x, the exact measured numbers of tables x of the model's cliques, shape (size,)."""
         return cells if self.matrix is None else self.matrix @ cells
 
     def scattered(self, numbers: FloatArray) -> FloatArray:
-        """A'g: what a potential for each measured number adds to those of the model's cells, shape (model size,)."""
+        """Return A'g, the cells' potentials from potentials g of the measured numbers, shape (model size,)."""
         return numbers if self.matrix is None else self._transposed @ numbers
 
     @cached_property
@@ -258,7 +258,7 @@ class Evidence:
 
     @cached_property
     def is_exact(self) -> np.ndarray:
-        """Whether each possible number was released without noise, shape (size,)."""
+        """Mask of the possible numbers that were released without noise, shape (size,)."""
         return self.possible & (self.spread([law.variance == 0 for law in self.noise]) > 0)
 
     @cached_property
@@ -279,7 +279,7 @@ def gather(
     takes_bounds: bool = False,
     population: Population = "one",
 ) -> Evidence:
-    """Evidence of one release, or of several of one population, or of one model.
+    """Return the evidence of one release, or of several of one population or of one model.
 
     Parameters
     ----------
@@ -349,7 +349,7 @@ def gather(
 
 
 def _agreeing(evidence: Evidence) -> Evidence:
-    """The same evidence, with the number of records that its answers without noise tell; they must agree."""
+    """Return the evidence with the number of records that its answers without noise determine; they must agree."""
     if evidence.exact is None:
         return evidence
     model, error, estimate = evidence.specification, evidence.total_standard_error, evidence.estimated_total
@@ -372,7 +372,7 @@ def require_inference(inference: str) -> None:
 
 
 def supported_cells(model: ModelSpecification) -> np.ndarray | None:
-    """Mask of the cells of the cliques that some possible joint state reaches; None where all may occur.
+    """Return a mask of the clique cells that some possible joint state reaches; None if all may occur.
 
     A structural zero can exclude cells of other cliques. They are found as the zero marginals of the uniform
     distribution; where that is too large, the declared zeros alone are used.

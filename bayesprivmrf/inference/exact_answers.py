@@ -1,4 +1,4 @@
-r"""Answers without noise, as linear constraints :math:`E n = e` on the tables: never as answers with a little noise.
+r"""Answers without noise as linear constraints :math:`E n = e` on the tables.
 
 Whether they agree, and tell the number of records, is asked when evidence is gathered (`agreement`).
 
@@ -29,7 +29,7 @@ Lauritzen (1996). Graphical Models. Oxford University Press. Section 4.4.1.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -39,9 +39,8 @@ from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import coordinates_of
+from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
 # Probability by which a constraint may be missed
 _TOLERANCE = 1e-9
@@ -51,8 +50,6 @@ _ITERATIONS = 2000
 # Largest error of a probability in tables without noise: some rounding errors of a sum over the cells
 _GIVEN_BACK = 1e-13
 
-# Largest number of Newton steps for the last digits; two or three suffice after L-BFGS
-_NEWTON_STEPS = 8
 # Constraints up to which the last digits are found by Newton's method
 _NEWTON_ROWS = 400
 
@@ -71,15 +68,17 @@ def refuse_shared(evidence: Evidence) -> None:
 
 
 def _lies_in_model(evidence: Evidence) -> bool:
-    """Whether E'g are potentials of the model for every g, as those of the public numbers of waves are."""
+    """Return True if E'g are potentials of the model for every g, as with the public sizes of waves."""
     assert evidence.exact is not None
-    coordinates = coordinates_of(evidence.specification)
-    rows = evidence.exact[0].toarray().astype(float)
-    return isinstance(coordinates, Effects) or max(map(coordinates.missed, rows)) < _TOLERANCE
+    model = evidence.specification
+    if not model.is_restricted:
+        return True
+    coordinates, rows = cast(TiedEffects, coordinates_of(model)), evidence.exact[0].toarray().astype(float)
+    return max(map(coordinates.missed, rows)) < _TOLERANCE
 
 
 def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray) -> tuple[FloatArray, bool]:
-    """Potentials of the nearest distribution that gives the answers without noise, and whether there is one.
+    """Return potentials of the nearest distribution that gives the answers without noise, and whether there is one.
 
     Parameters
     ----------
@@ -119,7 +118,7 @@ def _refined(
     potentials: FloatArray,
     tilt: FloatArray,
 ) -> FloatArray:
-    """The tilt after some of Newton's steps, as long as they come nearer."""
+    """Return the tilt after Newton steps, as long as each comes nearer."""
     least, best = np.inf, tilt
     for _ in range(8):
         _, marginals, product = engine.linearize(potentials + transposed @ tilt)
@@ -172,7 +171,8 @@ def _newton(engine: MarginalEngine, potentials: FloatArray, target: FloatArray, 
     from scipy.sparse.linalg import LinearOperator, cg
 
     least = np.inf
-    for _ in range(_NEWTON_STEPS):
+    # Newton steps for the last digits; two or three suffice after L-BFGS
+    for _ in range(8):
         _, marginals, product = engine.linearize(potentials)
         gap = np.where(held, target - marginals, 0.0)
         missed = float(np.abs(gap).max(initial=0.0))

@@ -1,4 +1,4 @@
-"""Checks of releases before they are fitted together, and what they tell together.
+"""Checks of releases before they are fitted together, and the model that they share.
 
 The model of several releases that are fitted together: the union of their variables, cliques and zeros.
 """
@@ -9,6 +9,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.noise.base import CONTRADICTION, check_kernel
 from bayesprivmrf.queries import BoundQuery
-from bayesprivmrf.release import NoisyStatistics, PersonRows, Released
+from bayesprivmrf.release import NoisyStatistics, PersonRows
 
 
 def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
@@ -91,7 +92,7 @@ def _refuse_other_states(variable: Variable, first: Domain, other: Domain) -> No
 
 
 def _warn_of_unlinked(domains: Sequence[Domain]) -> None:
-    """Say that releases which no shared variable links tell nothing of each other."""
+    """Warn about releases that no shared variable links: they contain no information about each other."""
     groups: list[set[Variable]] = []
     for domain in domains:
         own = set(domain.variables)
@@ -174,7 +175,7 @@ def _on(model: ModelSpecification, release: NoisyStatistics) -> Sequence[BoundQu
 def checked_releases(
     releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool, takes_bounds: bool
 ) -> list[NoisyStatistics]:
-    """Return the releases as a list, refusing what `gather` says."""
+    """Return the releases as a list; the errors are those of `gather`."""
     given: list[NoisyStatistics] = []
     for release in releases if isinstance(releases, list | tuple) else (releases,):
         if not isinstance(release, NoisyStatistics):
@@ -196,15 +197,14 @@ def checked_releases(
     return given
 
 
-def _no_tables(given: object) -> ArgumentError:
-    """Say what to fit in place of something that holds no noisy tables itself."""
+def _no_tables(given: Any) -> ArgumentError:
+    """Return the error for an argument without noisy tables, with what to fit in its place."""
     remedy = "load_release(path) reads one from a file"
     # other kinds may hold the numbers that they were made of
-    if hasattr(given, "statistics"):
-        without = getattr(given, "_without_tables", Released._without_tables)
+    if (without := getattr(given, "_without_tables", None)) is not None:
         remedy = (
             f"it holds no noisy tables (its `statistics` is None): {without}"
-            if getattr(given, "statistics", None) is None
+            if given.statistics is None
             else "give it what was measured, `.statistics`"
         )
     return ArgumentError(
@@ -250,7 +250,7 @@ def most_rows_of_one(people: Sequence[PersonRows]) -> int:
 
 
 def unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
-    """Say, in a warning too, that guarantees of different units or neighbouring relations do not add up."""
+    """Return a note, and warn, if guarantees of different units or neighboring relations do not add up."""
     kinds = {
         f"{release.guarantee.adjacency.value} of a {release.guarantee.unit}": None
         for release in releases

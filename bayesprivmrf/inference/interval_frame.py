@@ -1,9 +1,8 @@
 """Common format of interval tables: estimate, lower, upper, and how far each row can be trusted.
 
 Every `interval` method of the library returns the result of `interval_frame`. Remarks are columns, not attributes of
-the frame, so that files and merged tables keep them.
-
-How the fit of an estimator ended.
+the frame, so that files and merged tables keep them. `Status` states how a fit ended, `RowStatus` how far a row can
+be trusted.
 """
 
 from __future__ import annotations
@@ -22,26 +21,24 @@ if TYPE_CHECKING:
 
 
 class Status(enum.StrEnum):
-    """How an estimator ended. Not converging is data, not an exception."""
+    """Status of a fit at its end; a fit that has not converged raises no exception."""
 
     CONVERGED = "converged"
     """The optimality condition holds to the stated tolerance."""
     ITERATION_LIMIT = "iteration limit"
-    """The iterations ran out first."""
+    """The fit used all its iterations before it converged."""
     STOPPED_EARLY = "stopped early"
-    """The stopping rule ended the path on purpose: the estimate is regularised by it."""
+    """The stopping rule of CGM ended the path on purpose; or another fit failed or was interrupted."""
     DIVERGED = "diverged"
-    """The objective has no finite optimum along the path taken, or became not a number."""
+    """The objective has no finite optimum along the path, or is not a number."""
     NOT_TRUSTED = "not trusted"
-    """A check of the answer failed, for example loopy belief propagation that did not settle."""
+    """A check of the result failed; for example, loopy belief propagation did not converge."""
     APPROXIMATE = "approximate"
-    """Ended well, on approximate marginals or an approximate likelihood."""
+    """The fit ended well, on approximate marginals or an approximate likelihood."""
 
 
 # Note of a row without remarks
 MEASURED = "measured in this release"
-# Most words of a note, by the contract of interval frames
-_MOST_WORDS = 20
 
 
 class RowStatus(enum.StrEnum):
@@ -59,8 +56,6 @@ class RowStatus(enum.StrEnum):
     """A check of the fit or of this row failed."""
 
 
-# Statuses from best to worst
-_ORDER = tuple(RowStatus)
 # row status and note of each fit status that lowers the rows; the rest change nothing
 _OF_FITS = {
     Status.ITERATION_LIMIT: (RowStatus.DOUBTFUL, "the fit reached its iteration limit"),
@@ -149,22 +144,22 @@ def point_status(status: Status) -> Status:
 def status_and_note(marks: Sequence[Mark], status: Status, is_simulated: bool) -> tuple[str, str]:
     """Return the worst status of a row, and its notes in at most 20 words, the worst first."""
     given = [Mark(*_OF_FITS[status])] if status in _OF_FITS else []
-    ordered = sorted([*given, *marks], key=lambda mark: -_ORDER.index(mark.status))
+    ordered = sorted([*given, *marks], key=lambda mark: -list(RowStatus).index(mark.status))
     worst = ordered[0].status if ordered else RowStatus.OK
     notes = list(dict.fromkeys(mark.note for mark in ordered)) or [MEASURED]
-    room = _MOST_WORDS - is_simulated
-    text = _shortened(notes, room)
+    # at most 20 words, by the contract of interval frames
+    text = _shortened(notes, 20 - is_simulated)
     return worst.value, f"simulated; {text}" if is_simulated else text
 
 
-def _shortened(notes: Sequence[str], room: int) -> str:
+def _shortened(notes: Sequence[str], most: int) -> str:
     """Return as many notes as fit into a number of words, and how many more there are."""
     for kept in range(len(notes), 0, -1):
         hidden = len(notes) - kept
         text = "; ".join(notes[:kept]) + (f" and {hidden} more" if hidden else "")
-        if len(text.split()) <= room:
+        if len(text.split()) <= most:
             return text
-    return " ".join([*notes[0].split()[: room - 1], "…"])
+    return " ".join([*notes[0].split()[: most - 1], "…"])
 
 
 def joint_index(domain: Domain, variables: Sequence[Hashable]) -> pd.Index:

@@ -1,4 +1,4 @@
-r"""Tables that agree on every shared margin and fit noisy answers to queries best: generalised least squares.
+r"""Generalized least squares: tables that agree on every shared margin and fit noisy answers to queries best.
 
 Consistent tables of N records are :math:`n = n_0 + Jβ`: the uniform ones, plus zero-sum effects of each set of
 variables inside a clique, spread evenly over what each table holds besides (`Effects.margins`). So
@@ -27,22 +27,14 @@ from bayesprivmrf.model.tables import FloatArray
 # Effects up to which the normal equations are formed
 DENSE_LIMIT = 1500
 
-# Information about a direction, as a share of the largest, below which it counts as undetermined
-_RANK = 1e-11
 
 # Singular value of the constraints, as a share of the largest, below which they say nothing new
 _HELD = 1e-9
 
-# Deviation of an answer, as a share of the largest, up to which its noise is nothing beside that of the others
-_AS_EXACT = 1e-7
-
-# Draws of the noise by which variances are estimated where the equations are not formed
-_PROBES = 30
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LeastSquares:
-    """The tables, and how far off they may be.
+    """Least-squares tables and their variances.
 
     Parameters
     ----------
@@ -62,7 +54,7 @@ class LeastSquares:
 
 
 def least_squares(evidence: Evidence) -> LeastSquares:
-    """Consistent tables of the model's cliques that fit the evidence best, with N records."""
+    """Return the consistent tables of the model's cliques that fit the evidence best, with N records."""
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
     even = consistent_projection(
@@ -89,7 +81,7 @@ def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
 
 
 def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
-    """Least squares by the eigenvectors of the normal equations, in the null space of the constraints."""
+    """Solve least squares by eigenvectors of the normal equations, in the null space of the constraints."""
     basis, is_exact = effects.margins(np.eye(effects.size)), deviations == 0
     held = rows[is_exact] @ basis.T
     first, free = _solutions(held, wanted[is_exact])
@@ -98,7 +90,8 @@ def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: Fl
     left = wanted[~is_exact] / noise - whole @ first
     design = whole @ free
     values, vectors = np.linalg.eigh(design.T @ design)
-    is_told = values > _RANK * values.max(initial=0.0)
+    # with less information, relative to the largest, a direction counts as undetermined
+    is_told = values > 1e-11 * values.max(initial=0.0)
     inverse_root = free @ (vectors[:, is_told] / np.sqrt(values[is_told]))
     beta = first + inverse_root @ (inverse_root.T @ (whole.T @ left))
     unseen = (free @ vectors[:, ~is_told]).T @ basis
@@ -111,7 +104,7 @@ def by_equations(effects: Effects, rows: Any, wanted: FloatArray, deviations: Fl
 
 
 def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatArray, np.ndarray] | None:
-    r"""Residuals of the noisy answers, in standard deviations of their noise, as what they are of that noise.
+    r"""Return the residuals of the noisy answers as a linear map of their noise, in standard deviations of the noise.
 
     With U an orthonormal basis of what consistent tables can answer, among those that give the answers without noise,
     and of the change with N where that is private: :math:`r = (1 - U U') D^{-1/2} (y - A n_1)`, which is
@@ -132,7 +125,8 @@ def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatAr
     tables = effects.margins(np.eye(effects.size))
     if evidence.total_standard_error > 0:
         tables = np.vstack([tables, even])
-    is_noisy = deviations > _AS_EXACT * deviations.max(initial=0.0)
+    # an answer with a smaller share of the largest deviation counts as exact
+    is_noisy = deviations > 1e-7 * deviations.max(initial=0.0)
     noise = deviations[is_noisy]
     wanted = answers - evidence.total * (rows @ even)
     first, free = _solutions(rows[~is_noisy] @ tables.T, wanted[~is_noisy])
@@ -145,7 +139,7 @@ def noise_residuals(evidence: Evidence, limit: int) -> tuple[FloatArray, FloatAr
 
 
 def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The solution of least norm of linear equations, and a basis of the null space, shape (d, free)."""
+    """Return the least-norm solution of linear equations, and a basis of the null space, shape (d, free)."""
     size = held.shape[1]
     if len(held) > size:  # a smaller system of the same solutions
         turn, held = np.linalg.qr(held)
@@ -157,7 +151,7 @@ def _solutions(held: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatA
 
 
 def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: FloatArray) -> LeastSquares:
-    """Least squares by products with the design; variances and what is undetermined by seeded draws.
+    """Solve least squares by products with the design matrix; variances are estimated from seeded draws.
 
     The null space is reached by taking off what the constraints' rows span.
     """
@@ -181,11 +175,11 @@ def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: Flo
     held = map_of(rows[is_exact], 1.0, lambda beta: beta)
 
     def met(answers: FloatArray) -> FloatArray:
-        """Effects of least norm that give some answers."""
+        """Return the effects of least norm that give some answers."""
         return lsqr(held, answers, atol=1e-12, btol=1e-12)[0] if is_exact.any() else np.zeros(effects.size)
 
     def freed(beta: FloatArray) -> FloatArray:
-        """The part of some effects that changes no answer without noise."""
+        """Return the part of some effects that changes no answer without noise."""
         return beta - met(held @ beta) if is_exact.any() else beta
 
     first = met(wanted[is_exact])
@@ -196,7 +190,8 @@ def by_products(effects: Effects, rows: Any, wanted: FloatArray, deviations: Flo
         return effects.margins(freed(lsqr(design, answers, atol=1e-10, btol=1e-10)[0]))
 
     rng = np.random.default_rng(0)
-    probes = [np.square(solved(rng.standard_normal(len(wanted)))) for _ in range(_PROBES)]
+    # where the equations are not formed, variances are estimated from 30 draws of the noise
+    probes = [np.square(solved(rng.standard_normal(len(wanted)))) for _ in range(30)]
     beta = freed(rng.standard_normal(effects.size))
     missed = np.abs(solved(design @ beta) - effects.margins(beta))
     return LeastSquares(

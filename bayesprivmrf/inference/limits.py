@@ -15,14 +15,14 @@ highest density at w = 1, and both tails are α together. The density is that of
 off at the end, d standard errors away: :math:`f(\text{end}) / f(U) = φ(d) / φ(u)` with
 :math:`u = Φ^{-1}(1 - α Φ(d))`.
 
-**The far tail of draws** stays α/2, so that near an end the interval has up to :math:`1 - α/2` of the posterior. With
-the far tail of highest density, intervals would cover too few small probabilities: where a cell has hardly a record
-the prior's pole at 0 draws the posterior down, and the truth lies above the far limit (docs/benchmarks.md, "Cells
-that may be empty"). The density at the end is estimated by its mean over the first half of the lower tail,
-:math:`F(q) / q` with :math:`q = Q(α/2) / 2`, where F and Q are the distribution function and the quantiles of the
-distance from the end. The density at U is estimated by its mean between the quantiles :math:`1 - 3α/2` and
-:math:`1 - α/2`. If no draw comes half as near to the end as the equal-tailed limit, tails are exactly equal. A count
-n stands for the values from n - 1/2 to n + 1/2, among which its draws are spread evenly.
+**The far tail of draws** stays α/2, so that near an end the interval has up to :math:`1 - α/2` of the posterior.
+With the far tail of highest density, intervals would cover too few small probabilities: where a cell has hardly a
+record the prior's pole at 0 draws the posterior down, and the truth lies above the far limit
+(benchmarks/results/empty-cells-posterior.csv). The density at the end is estimated by its mean over the first half
+of the lower tail, :math:`F(q) / q` with :math:`q = Q(α/2) / 2`, where F and Q are the distribution function and the
+quantiles of the distance from the end. The density at U is estimated by its mean between the quantiles
+:math:`1 - 3α/2` and :math:`1 - α/2`. If no draw comes half as near to the end as the equal-tailed limit, tails are
+exactly equal. A count n stands for the values from n - 1/2 to n + 1/2, among which its draws are spread evenly.
 
 **Coverage.** Let y be a count with symmetric, log-concave noise, and the prior flat above the end. The interval
 covers a true 0 where :math:`f(0) \ge f(U)`, which has the probability :math:`1 / (1 + α)`, 0.909 at 90 % (Zhang and
@@ -44,14 +44,9 @@ import numpy as np
 
 from bayesprivmrf.model.tables import FloatArray
 
-# Largest number of draws that are sorted at once
-_AT_ONCE = 1 << 22
-
 # Rounding error of a whole number of records
 _WHOLE = 1e-6
 
-# Distance beyond the half-width, relative to it, over which a limit leaves an end; arbitrary, for continuity
-_ONE_SIDED = 0.25
 
 type Ends = tuple[FloatArray | float, FloatArray | float]
 """Smallest and largest possible answer; infinite where there is none, or where it is not known."""
@@ -76,7 +71,8 @@ def limits_of_draws(
     shape = draws.shape[2:]
     flat = draws.reshape(-1, int(np.prod(shape)))
     least, most = (np.broadcast_to(end, shape).ravel() for end in ends)
-    found, step = np.empty((2, flat.shape[1])), max(_AT_ONCE // len(flat), 1)
+    # at most four million draws are sorted at once
+    found, step = np.empty((2, flat.shape[1])), max((1 << 22) // len(flat), 1)
     for start in range(0, flat.shape[1], step):
         part = slice(start, start + step)
         found[:, part] = _limits(np.sort(flat[:, part], axis=0), 1 - prob, least[part], most[part], is_whole)
@@ -160,7 +156,8 @@ def cut_limits(
 def excluded(distance: FloatArray, reach: FloatArray) -> FloatArray:
     """Return the degree to which an end is excluded, from 0 to 1, given its distance and a half-width."""
     beyond = np.divide(distance, reach, out=np.full_like(distance, np.inf), where=reach > 0)
-    return np.clip((beyond - 1) / _ONE_SIDED, 0.0, 1.0)
+    # a limit leaves the end over a quarter of the half-width; arbitrary, for continuity
+    return np.clip((beyond - 1) / 0.25, 0.0, 1.0)
 
 
 def whole_limits(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects, coordinates_of
-
-# Part of a measured number, in zero-sum coordinates, that statistics may leave out by rounding
-_TOLD = 1e-9
 
 # Coordinates whose potentials are formed at once, to spare a product of each and the memory of all
 _TOGETHER = 64
@@ -85,7 +82,7 @@ class MeanCounts:
         return self.effects.size + 1
 
     def potentials(self, beta: FloatArray) -> FloatArray:
-        """Potentials of the model's cliques, minus infinity at impossible cells."""
+        """Return potentials of the model's cliques, minus infinity at impossible cells."""
         flat = self.effects.potentials(beta)
         if self.evidence.supported is not None:
             flat[..., ~self.evidence.supported] = -np.inf
@@ -114,12 +111,12 @@ class MeanCounts:
 
     @cached_property
     def tells_all(self) -> bool:
-        """Whether what is measured depends on the records only through the statistics of the model.
+        """True if the measurements depend on the records only through the sufficient statistics of the model.
 
         So it is where potentials are free: the tables of the cliques are the statistics. With ties the statistics
         are sums of tables, and a table of one step tells more; with scores of ordered states they are sums of scores.
         """
-        if isinstance(self.effects, Effects) or self.effects.size == self.effects.full.size:
+        if self.effects.size == self.effects.full.size:
             return True
         rows = self.evidence.possible_rows()
         if rows is None:
@@ -129,11 +126,12 @@ class MeanCounts:
                 f"{rows.shape[0]:,} noisy numbers of a model with ties, scores or waves are more than "
                 f"{_MOST_ROWS:,}; measure sums over the tied scopes (queries.pooled), or fit each wave apart."
             )
-        missed = (self.effects.missed(row) for row in rows.toarray().astype(float))
-        return max(missed, default=0.0) < _TOLD
+        missed = (cast(TiedEffects, self.effects).missed(row) for row in rows.toarray().astype(float))
+        # a smaller part of a measured number, in zero-sum coordinates, is a rounding error
+        return max(missed, default=0.0) < 1e-9
 
     def _unexplained(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        r"""Covariance of one record's measured numbers a given its statistics t.
+        r"""Return the covariance of one record's measured numbers a given its statistics t.
 
         .. math:: \operatorname{Cov}(a) - \operatorname{Cov}(a, t) \operatorname{Cov}(t)^+ \operatorname{Cov}(t, a)
         """
@@ -149,7 +147,7 @@ class MeanCounts:
         return self.effects.potentials(np.eye(self.effects.size))
 
     def jacobian(self, linearized: Linearized) -> FloatArray:
-        """J', shape (d + 1, cells), N not held; one product with the derivative for each coordinate."""
+        """Return J', shape (d + 1, cells), with N free; the cost is one product with J for each coordinate."""
         rows = np.empty((self.size, len(linearized.mean)))
         for first in range(0, self.effects.size, _TOGETHER):
             some = np.eye(min(_TOGETHER, self.effects.size - first), self.effects.size, first)
@@ -172,7 +170,7 @@ class MeanCounts:
 
 
 def with_total_held(linearized: Linearized) -> Linearized:
-    """The products with J where N is known: its last column is zero."""
+    """Return the products with J for a known N: its last column is zero."""
 
     def forward(direction: FloatArray) -> FloatArray:
         return linearized.forward(np.append(direction[:-1], 0.0))

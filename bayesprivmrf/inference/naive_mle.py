@@ -1,4 +1,4 @@
-"""Naive maximum likelihood: the noisy tables used as if they were the true ones."""
+"""Naive maximum likelihood, which uses the noisy tables as if they were exact."""
 
 from __future__ import annotations
 
@@ -39,47 +39,50 @@ _NO_RECORD = 1e-6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveMLE:
-    r"""Maximum likelihood as if the noisy tables were exact (Bernstein et al. 2017, section 3.1).
+    r"""Naive maximum likelihood, as if the noisy tables were exact (Bernstein et al. 2017, section 3.1).
 
-    Maximises, per record,
+    The estimate maximizes, per record,
 
     .. math:: \tildeμ'θ - A(θ) - λ \lVert θ \rVert^2,
 
-    with :math:`\tildeμ` the tables divided by N and projected. The gradient is :math:`\tildeμ - μ(θ) - 2λθ`. Where
-    some answers have no noise and others have, the estimate is the nearest distribution that gives the first
-    exactly. Where no answer has any noise, the default ridge is 0 and the estimate has the tables of the data, zero
-    cells included (`bayesprivmrf.inference.exact_answers`).
+    where :math:`\tildeμ` are the projected tables divided by N. The gradient is :math:`\tildeμ - μ(θ) - 2λθ`. If only
+    some answers have noise, the estimate is the nearest distribution that gives the others exactly. If no answer has
+    noise, the default ridge is 0 and the estimate has the tables of the data, zero cells included
+    (`bayesprivmrf.inference.exact_answers`).
 
     Parameters
     ----------
     ridge
-        λ, nats a record; at least 0. Without it the estimate often does not exist: the noise leaves zeros, and
-        the likelihood then grows as their potentials fall without end. The paper gives no value and finds that
-        it must be tuned. ``None`` takes `default_ridge`, which uses the release alone, and 0 where no answer has
-        noise.
+        λ, nats per record, at least 0. With 0 the estimate often does not exist: projected tables have zeros, and the
+        likelihood grows as the potentials of these cells fall without end. ``None`` takes `default_ridge`, which uses
+        the release alone, or 0 if no answer has noise.
     projection
-        ``"simplex"`` (the paper's), ``"none"``, or ``"consistent"``.
+        Projection of the tables: ``"simplex"`` as in the paper, ``"none"``, or ``"consistent"``.
     inference
         ``"exact"`` or ``"loopy"`` marginals.
     iterations
-        The most L-BFGS iterations.
+        Largest number of L-BFGS iterations.
     tolerance
-        Converged when no marginal misses the optimality condition by more than this probability (ten times
-        this where rounding ends the line search first).
+        Largest error of a marginal in the optimality condition, a probability. The fit counts as converged below it,
+        or below ten times as much if rounding ends the line search.
 
     Notes
     -----
-    Where potentials are tied, θ = Bβ, the ridge is that of β, a tied table's weight being the mean of its cliques',
-    and the estimate matches :math:`B'\tildeμ` (`bayesprivmrf.model.ties`). Tables are projected on the simplex only
-    where one of those sums is negative: the cells of a single one are not what the estimate rests on, and the
-    projection would move the sums. Where answers to queries leave cells of a clique open, B is A': of all
-    distributions that give the fitted answers, the estimate is that of largest entropy, but for the ridge, and no
-    table is projected, for what is open has no cells to speak of.
+    With tied potentials, θ = Bβ, the ridge is on β, and the weight of a tied table is the mean over its cliques. The
+    estimate then matches :math:`B'\tildeμ` (`bayesprivmrf.model.ties`). Tables are projected on the simplex only if
+    one of these sums is negative, because the projection would change the sums. If answers to queries leave cells of
+    a clique undetermined, B is A' and no table is projected. But for the ridge, the estimate is then the
+    distribution of largest entropy among those that give the fitted answers.
 
     References
     ----------
-    .. [1] Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017). Differentially private learning of undirected
-       graphical models using collective graphical models. ICML. Section 3.1.
+    Bernstein, McKenna, Sun, Sheldon, Hay, Miklau (2017). Differentially private learning of undirected graphical
+    models using collective graphical models. ICML. Section 3.1.
+
+    Examples
+    --------
+    >>> NaiveMLE(ridge=0.01)
+    NaiveMLE(ridge=0.01, projection='simplex', inference='exact', iterations=2000, tolerance=1e-07)
     """
 
     ridge: float | None = None
@@ -121,7 +124,8 @@ class NaiveMLE:
         Solution
             `stats` holds iterations, evaluations, seconds, the total used and the ridge;
             ``undetermined_cells``, the number of cells of the cliques that no measurement determines, where there
-            are some; and ``margin_tail``, the p-value of what was told more than once and agrees least.
+            are some; and ``margin_tail``, the p-value of the worst disagreement among numbers that were measured
+            more than once.
 
         Raises
         ------
@@ -146,9 +150,8 @@ class NaiveMLE:
         pooled = pool(evidence)
         if evidence.wave_totals and pooled.undetermined:
             raise ModelError(
-                "the naive estimate of waves needs tables of every clique from every wave, and "
-                f"{pooled.undetermined} cells are not determined by their wave's release; use CGM or NoiseAwareMAP, "
-                "which take any."
+                "the naive estimate of waves needs tables of every clique from every wave, but "
+                f"{pooled.undetermined} cells are not determined by their wave; use CGM or NoiseAwareMAP."
             )
         is_default = self.ridge is None
         ridges = np.full(len(model.cliques), self.ridge or 0.0)
@@ -201,7 +204,7 @@ class NaiveMLE:
     def _target(
         self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, basis: Any | None
     ) -> FloatArray:
-        """The tables to match. Where only sums of them matter, cells may be negative."""
+        """Return the tables to match; cells may be negative if only sums of them matter."""
         if basis is not None and self.projection == "simplex":
             left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
             model = evidence.specification
@@ -240,11 +243,12 @@ class NaiveMLE:
             inference=self.inference,
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
+            _evidence=evidence,
         )
 
 
 def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | None) -> None:
-    """Raise where shared parameters rest on sums of cells that the answers leave open: even shares are no data."""
+    """Raise if shared parameters rest on sums of cells that the answers leave undetermined."""
     if pooled.unseen is None or not (model.is_restricted or model.shares_transitions):
         return
     sums, sizes = pooled.unseen, np.abs(pooled.unseen)
@@ -262,7 +266,7 @@ def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | N
 
 
 def _basis(evidence: Evidence, pooled: Pooled) -> Any | None:
-    """B of θ = Bβ, sparse: the ties'; or A' where answers leave cells open, which then are as even as may be."""
+    """Return the sparse B of θ = Bβ: that of the ties, or A' if answers leave cells open."""
     if evidence.specification.is_restricted:
         return shared_basis(evidence.specification)
     rows = evidence.possible_rows() if pooled.undetermined else None
@@ -270,7 +274,7 @@ def _basis(evidence: Evidence, pooled: Pooled) -> Any | None:
 
 
 def default_ridge(evidence: Evidence, pooled: Pooled | None = None) -> FloatArray:
-    r"""Ridge of each clique in proportion to its noisy marginals' error: :math:`λ_C = K_C σ_C^2/N^2 + 1/N`.
+    r"""Return the ridge of each clique, by the error of its noisy marginals: :math:`λ_C = K_C σ_C^2/N^2 + 1/N`.
 
     Near a maximum the naive likelihood is :math:`-\tfrac12 \sum_i (\barμ_i - μ_i)^2 / F_i`, F being the
     marginals' own variance :math:`μ_i(1-μ_i) ≈ 1/K_C` for a table of :math:`K_C` cells. The error of a noisy
@@ -278,7 +282,7 @@ def default_ridge(evidence: Evidence, pooled: Pooled | None = None) -> FloatArra
     that measured the table), so the honest log-likelihood is F/v times the naive one, and a normal prior of
     variance τ² on each potential, :math:`-θ^2/(2τ^2)`, weighs as a ridge of :math:`\frac{v}{2 τ^2 F}` on the naive
     scale. With τ² = 1/2 that is the formula above. τ was chosen on 32 simulated releases, where the estimate came
-    within 15 % of the best λ in hindsight (docs/inference.md).
+    within 15 % of the best λ in hindsight (docs/explanation/estimators.md).
 
     Returns
     -------
@@ -303,7 +307,7 @@ def match_marginals(
     start: FloatArray | None = None,
     basis: Any = None,
 ) -> tuple[FloatArray, Status, dict[str, float]]:
-    """Potentials that minimise A(θ) - target'θ + Σ ridge_i θ_i²: maximum likelihood from marginals.
+    """Return the potentials that minimize A(θ) - target'θ + Σ ridge_i θ_i²: maximum likelihood from marginals.
 
     With a basis B, sparse, over θ = B β, the ridge and the start being those of β: the solution of
     B'μ(Bβ) + 2 ridge β = B'target.

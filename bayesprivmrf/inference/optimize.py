@@ -1,4 +1,4 @@
-"""L-BFGS on the free potentials, with what it says turned into a `Status`."""
+"""Minimization by L-BFGS on free potentials, and by damped Gauss-Newton steps, with a `Status`."""
 
 from __future__ import annotations
 
@@ -16,16 +16,11 @@ type Expanded = tuple[float, FloatArray, FloatArray]
 
 # Steps, and gradients, that are kept outside a box
 MEMORY = 40
-_MEMORY_IN_BOX = 10  # each box iteration costs the square of it
-# most evaluations of a line search; SciPy's default is 20, which nearly flat objectives exhaust
-_LINE_SEARCH = 40
-# Most damped steps; searches that settle take 5 to 30
-_STEPS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Optimum:
-    """Where a minimisation ended."""
+    """End point of a minimization."""
 
     point: FloatArray
     value: float
@@ -68,7 +63,8 @@ def minimize(
     from scipy.optimize import minimize as scipy_minimize
 
     if memory is None:
-        memory = MEMORY if bounds is None else _MEMORY_IN_BOX
+        # with bounds, an iteration costs the square of the memory
+        memory = MEMORY if bounds is None else 10
     box: Any = None if bounds is None else Bounds(*bounds)  # type: ignore[arg-type]
     gradient = np.zeros(0)
 
@@ -81,6 +77,7 @@ def minimize(
         if is_enough is not None and is_enough(point, gradient):
             raise StopIteration
 
+    # nearly flat objectives exhaust SciPy's default of 20 evaluations in a line search
     result = scipy_minimize(
         objective if is_enough is None else evaluated,
         start,
@@ -92,7 +89,7 @@ def minimize(
             "maxiter": iterations,
             "maxfun": 3 * iterations + 100,
             "maxcor": memory,
-            "maxls": _LINE_SEARCH,
+            "maxls": 40,
             "ftol": 0.0,
             "gtol": gradient_tolerance,
         },
@@ -143,7 +140,8 @@ def damped_steps(
     """
     value, gradient, curvature = expanded(point)
     damping, growth, free = 1e-6, 2.0, np.ix_(is_free, is_free)
-    for _ in range(_STEPS):
+    # searches that settle take 5 to 30 damped steps
+    for _ in range(60):
         sizes = np.diag(curvature)  # next to nothing where a probability is 0 but for rounding
         added = damping * np.maximum(sizes, 1e-9 * sizes.max())
         step = np.zeros(len(point))

@@ -1,4 +1,4 @@
-"""Noisy tables turned into something like marginals, before naive maximum likelihood."""
+"""Projections of noisy tables towards marginals, before naive maximum likelihood."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SETTLED = 1e-10
 
 
 def project_on_simplex(values: FloatArray) -> FloatArray:
-    r"""Nearest point (Euclidean) of the probability simplex: :math:`\max(v - τ, 0)` with sum one.
+    r"""Return the nearest point of the probability simplex, :math:`\max(v - τ, 0)` with sum one.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def project_on_simplex(values: FloatArray) -> FloatArray:
 def pseudo_marginals(
     evidence: Evidence, projection: str, *, has_own_ridges: bool = False, pooled: Pooled | None = None
 ) -> FloatArray:
-    r"""Tables of the model's cliques to match by maximum likelihood, shape (size of the model,).
+    r"""Return the tables of the model's cliques to match by maximum likelihood, shape (model size,).
 
     Tables of one scope are averaged by precision (answers to queries become tables by generalised least squares:
     `bayesprivmrf.inference.least_squares`), divided by N, and projected:
@@ -148,7 +148,7 @@ def pool(evidence: Evidence) -> Pooled:
 
 
 def _fitted(evidence: Evidence) -> Pooled:
-    """Tables of the model's cliques that fit answers to queries best."""
+    """Return the tables of the model's cliques that fit answers to queries best."""
     model, found = evidence.specification, least_squares(evidence)
     variances = [found.variances[a:b].sum() for a, b in pairwise(model.offsets)]  # K_C of them, of mean σ_C^2
     return Pooled(
@@ -169,7 +169,7 @@ def _consistent_with_zeros(
     weights: FloatArray,
     possible: np.ndarray,
 ) -> FloatArray:
-    """Projection on consistent tables that vanish at impossible cells: two subspaces in turn (von Neumann)."""
+    """Project on consistent tables that vanish at impossible cells, two subspaces in turn (von Neumann)."""
     current = consistent_projection(
         cards, scopes, np.where(possible, values, 0.0), weights=list(weights), total=1.0
     )
@@ -186,7 +186,7 @@ def _consistent_with_zeros(
 def _dykstra(
     values: FloatArray, first: Callable[[FloatArray], FloatArray], second: Callable[[FloatArray], FloatArray]
 ) -> FloatArray:
-    """Projection on the meeting of a convex set (first) and an affine one (second), by Dykstra's method."""
+    """Project on the intersection of a convex set (first) and an affine one (second), by Dykstra's method."""
     current, correction = second(values), np.zeros_like(values)
     for _ in range(_ALTERNATIONS):
         inner = first(current + correction)
@@ -199,7 +199,7 @@ def _dykstra(
 
 
 def _of_cliques(evidence: Evidence, pooled: Pooled, flat: FloatArray) -> FloatArray:
-    """Tables of the model's cliques out of all pooled tables, axes as the cliques declare them."""
+    """Return the tables of the model's cliques among all pooled tables, axes as the cliques declare them."""
     model = evidence.specification
     found = {frozenset(scope): k for k, scope in enumerate(pooled.scopes)}
     parts = [np.zeros(0)]

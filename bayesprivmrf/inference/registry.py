@@ -20,7 +20,7 @@ _OWN = {
 
 
 def estimator_names() -> tuple[str, ...]:
-    """Names of the estimators, this package's first; none is imported.
+    """Return the names of the estimators, this package's first; none is imported.
 
     A package joins with a line in the group ``bayesprivmrf.estimators`` of its own project file:
     ``name = "package.module:EstimatorClass"``.
@@ -29,7 +29,7 @@ def estimator_names() -> tuple[str, ...]:
 
 
 def estimator(name: str) -> Any:
-    """Class of an estimator, which makes one with its default settings when called without arguments.
+    """Return the class of an estimator, which has default settings when called without arguments.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The result of an estimator: potentials, how they were found, and every question one can ask of them."""
+"""Results of estimators: potentials, how they were found, and the questions that they answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from bayesprivmrf.marginals import (
 )
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import coded_states, conditions, given_error, share_given
+from bayesprivmrf.model.conditions import Condition, Given, coded_states, conditions, given_error, share_given
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.pgmpy_networks import network_potentials
 from bayesprivmrf.model.tables import label_array, labelled, parent
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference.asked import Asked
     from bayesprivmrf.inference.evidence import Evidence
     from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
-
-# Probability that a network's factors may miss a marginal by
-_NETWORK_ERROR = 1e-9
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -53,19 +50,19 @@ class Solution(Card):
     method
         Name of the estimator.
     status
-        How the fit ended.
+        Status of the fit at its end.
     stats
-        Numbers from the fit: iterations, evaluations, seconds, the total used, and the method's own.
+        Numbers from the fit: iterations, evaluations, seconds, the total used, and those of the method.
     inference
-        ``"exact"`` or ``"loopy"``: which marginals the estimator used.
+        ``"exact"`` or ``"loopy"``: the marginals that the estimator used.
     is_simulated
-        Whether a release behind it had seeded noise, and so protects nobody.
+        Whether a release behind the fit had seeded noise, and so protects nobody.
     problems
         Problems of the fit, one sentence each; empty where none is known.
     of_records
         Assumptions of the fit on the records, one sentence each; they come first in `assumptions`.
     references
-        What `citation` names for the method: keys of its own entries, or whole BibTeX entries.
+        References of the method for `citation`: keys of its entries, or whole BibTeX entries.
     """
 
     specification: ModelSpecification
@@ -78,6 +75,7 @@ class Solution(Card):
     problems: tuple[str, ...] = ()
     of_records: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+    _evidence: Evidence | None = None  # the measurements of the fit, where it keeps them
 
     _remedy_without_interval: ClassVar[str] = (
         "fit the same release by NoiseAwareMAP() for quick intervals, or by LatentCounts() for those of the posterior"
@@ -90,11 +88,6 @@ class Solution(Card):
     def _engine(self) -> MarginalEngine:
         model = self.specification
         return marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
-
-    @property
-    def _evidence(self) -> Evidence | None:
-        """Evidence of the fit: the measurements, where the fit keeps them."""
-        return None
 
     def _framed(
         self, asked: Asked, estimates: Any, lower: Any, upper: Any, marks: Sequence[Mark] = ()
@@ -116,7 +109,7 @@ class Solution(Card):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
+        """Assumptions behind all answers, one sentence each, in a fixed order."""
         from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 
         return model_assumptions(self.specification, self.of_records)
@@ -135,75 +128,92 @@ class Solution(Card):
     def network(self) -> DiscreteMarkovNetwork:
         """Pgmpy network with exactly this distribution, for VariableElimination and the like.
 
-        Its factors multiply to probabilities (under loopy inference, up to the Bethe approximation of A).
+        The product of its factors is the probability of a joint state. Under loopy inference it has the error of the
+        Bethe approximation of A.
 
         Raises
         ------
         ModelError
-            Potentials that cancel are so large that a factor cannot hold their exponentials.
+            Some potentials are so large that the exponentials in a factor vanish.
         """
         network = self.specification.to_pgmpy(self.potentials, log_partition=self.log_partition)
         written = network_potentials(self.specification, network).flat
         vanished = np.isneginf(written) & np.isfinite(self.potentials.flat)
-        if vanished.any() and not self._distance_from(written) <= _NETWORK_ERROR:
+        # the factors may miss a marginal by a probability of at most 1e-9
+        if vanished.any() and not self._distance_from(written) <= 1e-9:
             raise ModelError(
-                "the potentials are too large for a network of factors: their exponentials vanish, and with "
-                "them the distribution; ask `marginal` and `sample`, or fit with a larger ridge."
+                "the potentials must be small enough for a network of factors, but their exponentials vanish; use "
+                "`marginal` and `sample`, or fit with a larger ridge."
             )
         return marked(network, self.is_simulated)
 
     def _distance_from(self, potentials: np.ndarray) -> float:
-        """Largest difference of a clique marginal from that of other potentials; infinite if those allow nothing."""
+        """Return the largest difference between clique marginals and those of other potentials."""
         try:
             return float(np.abs(self._engine().marginals(potentials)[1] - self.marginals.flat).max())
         except ModelError:
             return np.inf
 
     def marginal(
-        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+        self, variables: Variable | Sequence[Variable], *, given: Given | None = None
     ) -> xr.DataArray:
-        """Probabilities of the joint states of any variables, in one clique or not.
+        """Return the probabilities of the joint states of any variables, in one clique or not.
 
         Parameters
         ----------
         variables
             One or more declared variables, each once.
         given
-            States of other variables, ``{variable: state}``: the probabilities are conditional on them.
+            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``:
+            the probabilities are conditional on them. A set means that the variable is in one of these states.
 
         Returns
         -------
         xarray.DataArray
-            Dims are the variables in the order given, coords their states as declared; sums to one. Its ``attrs``
-            mark a release with seeded noise, as do those of `sample` and the attributes of `network`.
+            Probabilities that sum to one. Dims are the variables in the given order, coords their declared states.
+            ``attrs`` marks a release with seeded noise, as do those of `sample` and the attributes of `network`.
 
         Raises
         ------
         ModelError
-            A variable is unknown, or repeated; what is given cannot occur; or inference is loopy, and no clique
-            holds the variables together with those that are given.
+            A variable is unknown or repeated, the given states cannot occur, or inference is loopy and no clique
+            contains all variables, those in `given` included.
+
+        Examples
+        --------
+        >>> from bayesprivmrf import declare, uniform_solution
+        >>> states = {"age": ["<30", "30-60", ">60"], "ill": ["no", "yes"]}
+        >>> solution = uniform_solution(declare(states=states, cliques=[("age", "ill")]))
+        >>> solution.marginal("ill", given={"age": {"<30", "30-60"}}).values
+        array([0.5, 0.5])
         """
         model = self.specification
         names, query = model.positions_of(variables)
         table = self._marginal_table(query, conditions(model.domain, given, query))
         return marked(labelled(model.domain, names, table, "probability"), self.is_simulated)
 
-    def probability(
-        self, states: Mapping[Variable, Label], *, given: Mapping[Variable, Label] | None = None
-    ) -> float:
-        """Probability that some variables, as many as one likes, take the states named.
+    def probability(self, states: Mapping[Variable, Label], *, given: Given | None = None) -> float:
+        """Return the probability that some variables, however many, take given states.
 
         Parameters
         ----------
         states
-            ``{variable: state}``.
+            ``{variable: state}``, at least one.
         given
-            States of other variables, on which the probability is conditional.
+            States of other variables, on which the probability is conditional, as `marginal` takes them.
 
         Raises
         ------
         ModelError
             See `marginal`; or `states` names no variable.
+
+        Examples
+        --------
+        >>> from bayesprivmrf import declare, uniform_solution
+        >>> states = {"age": ["<30", "30-60", ">60"], "ill": ["no", "yes"]}
+        >>> solution = uniform_solution(declare(states=states, cliques=[("age", "ill")]))
+        >>> round(solution.probability({"age": "<30", "ill": "yes"}), 3)
+        0.167
         """
         model = self.specification
         event = coded_states(model.domain, "states", states)
@@ -215,20 +225,20 @@ class Solution(Card):
         whole = self._log_weight(condition) if condition else self.log_partition
         if whole == -np.inf:
             raise given_error(model.domain, condition)
-        return min(1.0, float(np.exp(self._log_weight(event | condition) - whole)))
+        return min(1.0, float(np.exp(self._log_weight({**event, **condition}) - whole)))
 
-    if not TYPE_CHECKING:  # a method of the solutions that have intervals; `hasattr` tells which
+    if not TYPE_CHECKING:  # solutions with intervals have a method; `hasattr` distinguishes them
 
         @property
         def interval(self) -> None:
-            """Refuse: a point estimate does not know how far off it may be."""
+            """Raise an error that names the results with intervals."""
             raise NoIntervalError(
-                f"an estimate by {self.method} has no `interval`, for it does not know how far off it may be; "
+                f"an estimate by {self.method} has no `interval`, because it has no measure of its error; "
                 f"{self._remedy_without_interval}."
             )
 
-    def _log_weight(self, states: Mapping[int, int]) -> float:
-        """Log of the weight of all joint states with some variables in the states named; minus infinity if none."""
+    def _log_weight(self, states: Mapping[int, int | tuple[int, ...]]) -> float:
+        """Return the log weight of the joint states that agree with some states; minus infinity if there are none."""
         model = self.specification
         potentials = clamped(model.cardinalities, model.scopes, self.potentials.flat, states)
         try:
@@ -236,14 +246,14 @@ class Solution(Card):
         except ImpossibleError:
             return -np.inf
 
-    def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> np.ndarray:
-        """Marginal of variable positions, axes as asked; from a clique's table where one holds them all."""
+    def _marginal_table(self, query: Sequence[int], given: Condition) -> np.ndarray:
+        """Return the marginal of variable positions, axes as asked, from a clique's table if one contains them."""
         model, is_exact = self.specification, self.inference == "exact"
         is_held = parent(model.scopes, [*query, *given]) is not None
         if not is_held and not is_exact:
             raise ModelError(
-                "under loopy inference only variables of one clique have a joint marginal, those that are given "
-                "among them; ask for those, or fit with inference='exact'."
+                "under loopy inference only variables of one clique, those in `given` included, have a joint "
+                "marginal; ask for such variables, or fit with inference='exact'."
             )
         if is_held and not (given and is_exact):  # given what is rare, clamping loses no digit
             table = share_given(model.project(self.marginals.flat, [*query, *given]), len(query), given)
@@ -262,7 +272,7 @@ class Solution(Card):
         rng: int | np.random.Generator,
         method: Literal["independent", "balanced"] = "independent",
     ) -> pd.DataFrame:
-        """Records drawn exactly from the fitted distribution.
+        """Draw records exactly from the fitted distribution.
 
         Parameters
         ----------
@@ -271,17 +281,29 @@ class Solution(Card):
         rng
             Seed or generator. Equal seeds give equal records.
         method
-            ``"independent"``: a simple random sample. ``"balanced"``: little sampling noise. Down the elimination
-            tree, the records that share a separator's state are dealt to the states of the next variable as its
-            conditional probabilities say, rounded to whole records without bias. Each record by itself follows
-            the distribution, together they are more even than a sample: the cells of a clique's table are off
-            `size` times their probabilities by fewer records, added up, than the tree has cells from that clique
-            to the root, however many are drawn. Their spread is no measure of error.
+            ``"independent"``: a simple random sample. ``"balanced"``: records with little sampling noise. Down the
+            elimination tree, the records that share a separator's state are divided among the states of the next
+            variable by its conditional probabilities, rounded to whole records without bias. Each record follows the
+            distribution, but the records are not independent, so their spread does not measure sampling error.
 
         Returns
         -------
         pandas.DataFrame
-            One column a variable, in declared order; declared labels.
+            One column for each variable, in declared order, with declared labels.
+
+        Raises
+        ------
+        ModelError
+            Inference is loopy.
+        ModelTooLargeError
+            Exact sampling does not fit into memory.
+
+        Examples
+        --------
+        >>> from bayesprivmrf import declare, uniform_solution
+        >>> solution = uniform_solution(declare(states={"ill": ["no", "yes"]}, cliques=[("ill",)]))
+        >>> solution.sample(4, rng=1, method="balanced")["ill"].value_counts().sort_index().to_dict()
+        {'no': 2, 'yes': 2}
         """
         import pandas as pd
 
@@ -298,7 +320,7 @@ class Solution(Card):
         return marked(frame, self.is_simulated)
 
     def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
-        """States' codes of records, shape (size, p)."""
+        """Draw records as codes of states, shape (size, p)."""
         model = self.specification
         return sample(
             model.cardinalities,
@@ -311,10 +333,9 @@ class Solution(Card):
 
     def _facts(self) -> list[tuple[str, str]]:
         facts = [("method", self.method), ("status", self.status.value), ("model", repr(self.specification))]
-        told = (
-            [("problems", "; ".join(self.problems))] if self.problems and "problems" not in self.stats else []
-        )
-        return facts + told + stated(self.stats)
+        is_listed = bool(self.problems) and "problems" not in self.stats
+        listed = [("problems", "; ".join(self.problems))] if is_listed else []
+        return facts + listed + stated(self.stats)
 
     def _headline(self) -> list[tuple[str, str]]:
         return [*fit_headline(self._facts(), self.stats), ("privacy", self._promise)]
@@ -335,7 +356,7 @@ class Solution(Card):
 
 
 def uniform_solution(network: DiscreteMarkovNetwork | ModelSpecification) -> Solution:
-    """The uniform distribution over the possible states: what one knows before any release."""
+    """Return the uniform distribution over the possible states, which is all that is known before any release."""
     model = ModelSpecification.from_pgmpy(network)
     flat = np.zeros(model.size)
     if model.possible is not None:

@@ -1,4 +1,4 @@
-r"""Waves of a survey: releases of different people, of different numbers of them, that share one model.
+r"""Waves of a survey: releases of different people that share one model.
 
 Wave w holds :math:`N_w` people, drawn from :math:`p_θ`, and says :math:`y_w = A_w n_w + η_w` of their tables alone.
 The likelihood is the product over waves,
@@ -44,7 +44,7 @@ WAVE = "wave"
 
 @dataclass(frozen=True, slots=True)
 class _OfWave(Query):
-    """The query of one wave; or, of no query, the numbers of records of some waves."""
+    """Query of one wave; without a query, the numbers of records of some waves."""
 
     query: Query | None
     waves: tuple[int, ...]

@@ -129,7 +129,7 @@ def marginal_of(
     potentials: FloatArray,
     query: Iterable[int],
     *,
-    given: Mapping[int, int] | None = None,
+    given: Mapping[int, int | Sequence[int]] | None = None,
     kind: Kind = "exact",
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> FloatArray:
@@ -143,8 +143,8 @@ def marginal_of(
         Shape (size,), nats.
     query : iterable of int
         Variables, each once.
-    given : mapping of int to int
-        State of each variable that is given; each in some factor.
+    given : mapping of int to int or sequence of int
+        State, or possible states, of each variable that is given; each variable is in some factor.
     kind, memory_limit
         Kind of engine and memory limit, as for `marginal_engine`.
 
@@ -231,9 +231,11 @@ def clamped(
     cardinalities: Sequence[int],
     scopes: Sequence[Sequence[int]],
     potentials: FloatArray,
-    states: Mapping[int, int],
+    states: Mapping[int, int | Sequence[int]],
 ) -> FloatArray:
     """Return potentials that condition on states of some variables: their other states become impossible.
+
+    A variable with several states is in one of them.
 
     Raises
     ------
@@ -252,7 +254,7 @@ def clamped(
         mask = np.ones(layout.shape(scope), dtype=bool)
         for axis, variable in enumerate(scope):
             if variable in states:
-                others = np.arange(layout.cardinalities[variable]) != states[variable]
+                others = ~np.isin(np.arange(layout.cardinalities[variable]), states[variable])
                 mask[(slice(None),) * axis + (others,)] = False
         kept.append(mask.ravel())
     return np.where(np.concatenate([np.ones(0, dtype=bool), *kept]), theta, -np.inf)
@@ -262,21 +264,24 @@ def _flat(layout: Layout, potentials: Any) -> FloatArray:
     return layout.flat(bare_array("potentials", potentials))
 
 
-def _checked_states(layout: Layout, states: Any) -> dict[int, int]:
-    """Return states of variables of which some factor holds each."""
+def _checked_states(layout: Layout, states: Any) -> dict[int, tuple[int, ...]]:
+    """Return the states of variables, each of which is in some factor."""
     if not isinstance(states, Mapping):
         raise ModelError(f"states must be a mapping from variables, got a {type(states).__name__}.")
     variables = whole_numbers("variables", states)
-    codes = whole_numbers("states", states.values())
     held = {variable for scope in layout.scopes for variable in scope}
-    for variable, code in zip(variables, codes, strict=True):
+    checked: dict[int, tuple[int, ...]] = {}
+    for variable, own in zip(variables, states.values(), strict=True):
         if variable not in held:
             raise ModelError(f"states must be given of variables that a factor holds, got {variable}.")
-        if not 0 <= code < layout.cardinalities[variable]:
-            raise ModelError(
-                f"states of variable {variable} must be from 0 to {layout.cardinalities[variable] - 1}, got {code}."
-            )
-    return dict(zip(variables, codes, strict=True))
+        checked[variable] = whole_numbers("states", own if isinstance(own, list | tuple) else [own])
+        for code in checked[variable]:
+            if not 0 <= code < layout.cardinalities[variable]:
+                raise ModelError(
+                    f"states of variable {variable} must be from 0 to {layout.cardinalities[variable] - 1}, "
+                    f"got {code}."
+                )
+    return checked
 
 
 def sample(

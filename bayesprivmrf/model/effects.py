@@ -36,9 +36,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray, subsets
 # Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape.
 _SPARSE = 60_000
 
-# Largest size of a dense basis, bytes: that of 16,000 states.
-_LARGEST_BASIS = 2**31
-
 # Number of states up to which the dense basis is faster than running sums; both agree up to rounding.
 _DENSE = 256
 
@@ -104,6 +101,11 @@ class Effects:
     def size(self) -> int:
         """Number of coordinates d: the free parameters of the model."""
         return self.offsets[-1]
+
+    @property
+    def full(self) -> Effects:
+        """Coordinates of the model without ties: these."""
+        return self
 
     def potentials(self, beta: FloatArray) -> FloatArray:
         """Return the potentials of all cliques, each effect in the first clique that holds it.
@@ -234,9 +236,8 @@ def contrasts(states: int) -> FloatArray:
     >>> contrasts(2).round(3).tolist()
     [[-0.707], [0.707]]
     """
-    require_memory(
-        f"the contrasts of {states:,} states", 8.0 * states**2, "declare fewer states", _LARGEST_BASIS
-    )
+    # a dense basis of 16,000 states takes 2 GiB
+    require_memory(f"the contrasts of {states:,} states", 8.0 * states**2, "declare fewer states", 2**31)
     basis = np.zeros((states, states - 1))
     for j in range(1, states):
         basis[:j, j - 1] = -1.0

@@ -83,7 +83,7 @@ def test_what_every_record_answers_alike_is_known(fitted):
 @pytest.mark.parametrize("query", QUERIES.values(), ids=QUERIES)
 def test_large_models_have_the_sampling_of_a_model_without_constraints(fitted, query):
     """Never below that of the model: a record's own variance over N, beside the same noise."""
-    large = replace(fitted, mode=replace(fitted.mode, curvature=SimpleNamespace()))
+    large = replace(fitted, mode=replace(fitted.mode, curvature=SimpleNamespace(formed=None)))
     asked, known = large.interval(query), fitted.interval(query)
     is_free = (known["upper"] > known["lower"]).to_numpy()
     ratio = np.ptp(asked[["lower", "upper"]].to_numpy()[is_free], axis=1)

@@ -129,7 +129,7 @@ def test_answers_that_may_be_negative_have_intervals_on_their_own_scale():
 
 def test_large_models_give_cells_that_no_clique_holds_the_sampling_of_a_model_without_constraints():
     fit = fitted()
-    large = replace(fit, mode=replace(fit.mode, curvature=SimpleNamespace()))
+    large = replace(fit, mode=replace(fit.mode, curvature=SimpleNamespace(formed=None)))
     told, known = (each.interval(["a", "b"], of="records") for each in (large, fit))
     assert told[NUMBERS].to_numpy() == pytest.approx(known[NUMBERS].to_numpy(), abs=1.0)
     wide, narrow = (each.interval(["a", "e"], of="records") for each in (large, fit))

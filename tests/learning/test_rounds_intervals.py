@@ -13,7 +13,7 @@ from scipy.stats import chi2
 
 import bayesprivmrf as bpm
 from bayesprivmrf.cli.learned import trusted_tables
-from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
+from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError, NoiseWarning
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.mechanisms import DPSGD, SelectMeasure
@@ -70,7 +70,12 @@ def test_tables_by_way_of_merged_states_are_those_of_the_declared_model():
     assert found.marginals.flat == pytest.approx(plain.marginals.flat)
     for query in (["old", "job"], ["job"], ["sick", "job", "old"]):
         assert found.marginal(query).values == pytest.approx(plain.marginal(query).values)
-    for given in ({"job": 39}, {"job": 0, "old": 1}):
+    for given in (
+        {"job": 39},
+        {"job": 0, "old": 1},
+        {"job": {0, 1, 20, 39}},
+        {"job": list(range(2, 40)), "old": [1]},
+    ):
         assert found.marginal("sick", given=given).values == pytest.approx(
             plain.marginal("sick", given=given).values
         )
@@ -95,6 +100,14 @@ def test_what_no_table_holds_together_is_named_and_wider(learned):
 )
 def test_intervals_about_a_fit_that_did_not_end_say_so(learned, status, said):
     assert (replace(learned.solution, status=status).interval(["b", 0])["status"] == said).all()
+
+
+def test_an_interruption_is_named_in_place_of_a_failure(learned):
+    stopped = replace(learned.solution, status=Status.STOPPED_EARLY)
+    assert stopped.interval(["b", 0])["note"].str.startswith("simulated; the last fit failed").all()
+    stopped = replace(stopped, stats={**stopped.stats, "interrupted_by": "KeyboardInterrupt"})
+    note = stopped.interval(["b", 0])["note"]
+    assert note.str.startswith("simulated; a KeyboardInterrupt interrupted the release").all()
 
 
 def test_intervals_of_a_loaded_release_are_the_same(learned, tmp_path):
@@ -133,11 +146,15 @@ def test_intervals_of_couplings_are_refused_with_those_that_there_are(learned):
 def test_tables_of_a_model_of_couplings_have_the_intervals_of_what_was_measured():
     pairs = SelectMeasure(rho=1.0, degree=1).release(bpm.declare(states=STATES), records(3000), rng=1)
     fitted = bpm.NoiseAwareMAP().fit(pairs.statistics)
-    for asked in ({}, {"of": "records"}, {"given": {0: 2}}):
+    for asked in ({}, {"of": "records"}, {"given": {0: 2}}, {"given": {0: {1, 2}}}):
         found = pairs.interval(["b", "a"], 0.8, **asked)
         pd.testing.assert_frame_equal(found, fitted.interval(["b", "a"], 0.8, **asked))
     assert list(found.columns) == ["estimate", "lower", "upper", "status", "note"]
     assert pairs.interval(0)["estimate"].sum() == pytest.approx(1)  # a variable may be named by a number
+    with pytest.raises(
+        NoIntervalError, match=r"ask the learned model itself: its `interval\(\[...\]\)` has those"
+    ):
+        pairs.solution.interval(["a"])
 
 
 def test_the_old_call_for_couplings_names_the_new_one(learned):

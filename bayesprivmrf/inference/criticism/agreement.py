@@ -22,8 +22,6 @@ from bayesprivmrf.model.tables import FloatArray
 # Misfit of a whole number, as a share of the largest answer or of one record, that is put down to rounding
 _ROUNDING = 1e-6
 
-# Effects, and equations, up to which the equations are solved as a matrix
-_DENSE = 1500
 
 # Absolute size of a product of contrasts below which it is a rounding error of 0
 _NOTHING = 1e-12
@@ -84,7 +82,8 @@ def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) ->
     """Return the matrix of the equations, or its products if it is large, with a column for N if N is free."""
     from scipy.sparse.linalg import LinearOperator
 
-    if max(effects.size, rows.shape[0]) <= _DENSE:
+    # small systems are solved as one dense matrix
+    if max(effects.size, rows.shape[0]) <= 1500:
         design = clean(rows @ effects.margins(np.eye(effects.size)).T)
         return np.column_stack([design, share]) if is_free else design
     transposed, operator = rows.T.tocsr(), LinearOperator

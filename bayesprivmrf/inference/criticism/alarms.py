@@ -58,20 +58,8 @@ from bayesprivmrf.model.tables import FloatArray
 
 # Standard normal score beyond which posterior and release contradict each other
 LARGEST_SCORE = 3.3
-# Tail probability, two-sided and over their number, below which a learned number is far out in its prior
-SMALLEST_PRIOR_TAIL = 1e-3
-# Small cells from which their sum is nearly normal
-_FEWEST_CELLS = 5
-# Noise standard deviations below which a latent count may be pressed against zero
-_PRESSED = 3.0
-# Cells below which the prior's own score is not judged
-FEWEST_CELLS = 20
-# Share of a fit's prior variance that the release leaves open, from which a prior that is wrong matters
-SMALLEST_OPEN = 0.25
 # Smallest variance of a mean discrepancy, in the denominator of z; the module says when each acts
 _FLOOR, _PRIOR_FLOOR = 0.25, 0.1
-# Standard errors that a private number of records must be above zero, for its truncation there is no surplus
-_TOLD = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,12 +142,14 @@ def _pressed(evidence: Evidence, finished: Finished, numbers: dict[str, float]) 
         start, stop = evidence.offsets[position : position + 2]
         deviation = evidence.noise[position].standard_deviation
         counts = latent.reshape(*cells.shape, stop - start)
-        is_small = (counts < _PRESSED * deviation) & (evidence.possible & evidence.is_count)[start:stop]
+        # a latent count of at most three standard deviations of its noise may be pressed against zero
+        is_small = (counts < 3.0 * deviation) & (evidence.possible & evidence.is_count)[start:stop]
         whole, weight = (counts, 1.0) if least is None else _whole(counts, least[position].ravel())
         residuals = weight * (evidence.noisy_counts[start:stop] - whole) / deviation
         surplus += np.where(is_small, residuals, 0.0).sum(axis=-1)
         cells += is_small.sum(axis=-1)
-    if cells.mean() < _FEWEST_CELLS:
+    # the sum over fewer cells is not nearly normal
+    if cells.mean() < 5:
         return []
     score = numbers["pressed_score"] = _score(surplus / np.sqrt(np.maximum(cells, 1.0)))
     if score >= -LARGEST_SCORE:
@@ -185,8 +175,10 @@ def _prior_fit(finished: Finished, numbers: dict[str, float]) -> list[str]:
         return []
     score = numbers["prior_fit_score"] = _score(finished.prior_fit, _PRIOR_FLOOR)
     is_open = numbers["prior_fit_open"] = min(float(finished.prior_fit.var()), 1.0)
-    is_few = finished.marginals.shape[-1] < FEWEST_CELLS
-    if finished.learned or is_few or abs(score) <= LARGEST_SCORE or is_open < SMALLEST_OPEN:
+    # with few cells the prior's own score is not judged
+    is_few = finished.marginals.shape[-1] < 20
+    # a wrong prior matters if the release leaves at least a quarter of the prior variance open
+    if finished.learned or is_few or abs(score) <= LARGEST_SCORE or is_open < 0.25:
         return []
     return [
         f"the population is more {'even' if score > 0 else 'uneven'} than the prior has it (score {score:.1f}, "
@@ -205,7 +197,8 @@ def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
     farthest = max(scores, key=lambda name: abs(scores[name]))
     score = numbers["learned_score"] = scores[farthest]
     share = numbers.get("prior_decides", 0.0)
-    if share == 0 or abs(score) <= -ndtri(0.5 * SMALLEST_PRIOR_TAIL / len(scores)):
+    # a learned number is far out in its prior at a two-sided tail probability of 0.001, over all numbers
+    if share == 0 or abs(score) <= -ndtri(0.5 * 1e-3 / len(scores)):
         return []
     return [
         f"the prior's {farthest} was learned to be {abs(score):.1f} of its standard deviations "
@@ -215,7 +208,8 @@ def _learned(finished: Finished, numbers: dict[str, float]) -> list[str]:
 
 
 def _is_told(evidence: Evidence) -> bool:
-    return evidence.has_total and evidence.estimated_total >= _TOLD * evidence.total_standard_error
+    # nearer to zero, the truncation of a private number of records looks like a surplus
+    return evidence.has_total and evidence.estimated_total >= 3.0 * evidence.total_standard_error
 
 
 def _score(discrepancy: FloatArray, floor: float = _FLOOR) -> float:

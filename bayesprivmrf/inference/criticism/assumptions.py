@@ -9,6 +9,7 @@ effects of all its subsets are. Any other answer rests on what the model declare
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, combinations
@@ -16,17 +17,14 @@ from itertools import chain, combinations
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.cliques import consistent_projection
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.independences import declared_independences
+from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
-# Largest number of independent pairs that the assumptions of a model list; beyond it they state the number
-_MOST_PAIRS = 10
-# Largest number of effects and of measured numbers for which the rank of the measurements is computed
-_DENSE = 1500
 # Share of the largest singular value, and distance from 1, that are rounding errors
 _ROUNDING = 1e-8
 
@@ -48,7 +46,8 @@ def model_assumptions(
     everything = range(len(model.cardinalities))
     together = {pair for scope in model.scopes for pair in combinations(sorted(scope), 2)}
     apart = len(everything) * (len(everything) - 1) // 2 - len(together)
-    if apart <= _MOST_PAIRS:
+    # a longer list is replaced by the number of pairs
+    if apart <= 10:
         independences = [f"{origin}: {one}." for one in declared_independences(model, everything)]
     else:
         independences = [
@@ -74,6 +73,27 @@ def variable_marks(evidence: Evidence, variables: Sequence[int]) -> list[Mark]:
     if _is_measured(evidence, variables):
         return []
     return _marks(evidence.specification, [variables])
+
+
+def point_marks(evidence: Evidence | None, variables: Sequence[int], probabilities: FloatArray) -> list[Mark]:
+    """Return marks for the rows of a point estimate, which has no interval.
+
+    A probability is doubtful where its expected number of records is below two standard deviations of the noise of
+    the most accurate measured table that contains the variables.
+    """
+    if evidence is None:
+        return [POINT]
+    cells, marks = np.size(probabilities), [POINT, *variable_marks(evidence, variables)]
+    measured = zip(evidence.measured_scopes, evidence.shapes, evidence.noise, strict=True)
+    # a margin of a table adds up the noise of its cells
+    noise = [
+        law.variance * math.prod(shape) / cells
+        for scope, shape, law in measured
+        if scope is not None and set(variables) <= set(scope)
+    ]
+    records = evidence.total * np.ravel(probabilities)
+    is_hidden = (records > 0) & (records < 2 * math.sqrt(min(noise, default=0.0)))
+    return [*marks, Mark(RowStatus.DOUBTFUL, "the noise is as large as the count", is_hidden)]
 
 
 def query_marks(evidence: Evidence, bound: BoundQuery) -> list[Mark]:
@@ -134,7 +154,8 @@ def told_effects(evidence: Evidence) -> frozenset[frozenset[int]]:
     """Return the sets of variables whose effects are determined by queries other than whole tables."""
     model = evidence.specification
     effects = Effects.of(model.cardinalities, model.scopes)
-    if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > _DENSE:
+    # the rank of larger measurements is not computed
+    if evidence.queries is None or max(effects.size, len(evidence.noisy_counts)) > 1500:
         return frozenset()
     uniform = consistent_projection(model.cardinalities, model.scopes, np.zeros(model.size), total=1.0)
     rows = evidence.gathered(effects.margins(np.eye(effects.size)).T)

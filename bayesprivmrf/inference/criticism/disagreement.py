@@ -47,16 +47,8 @@ SMALLEST_TAIL = 1e-5
 # Largest number of answers and of effects for which residuals of answers other than tables are judged
 LARGEST = 400
 
-# Variance of a table without noise, as a share of the smallest other variance: the table dominates the mean
-_EXACT = 1e-6
 # Standard deviations from which a contrast is judged
 _LOOKED_AT = 2.0
-# t in the module's formula, over the standard deviation of the contrast; any t gives a bound
-_RATES = np.geomspace(0.3, 80.0, 80)
-# Contrasts below this share of the numbers they are differences of are put down to rounding
-_ROUNDING = 1e-13
-# Share of a table's own noise in a contrast below which it is taken for zero
-_OWN = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,11 +88,12 @@ class SharedMargin:
     @cached_property
     def variances(self) -> FloatArray:
         """Noise variances of the numbers, records squared; infinite where no cell may occur."""
-        own = np.maximum(self._own, _EXACT * self._own[self._own > 0].min())
+        # a table without noise gets a variance so small that it dominates the mean
+        own = np.maximum(self._own, 1e-6 * self._own[self._own > 0].min())
         return np.where(self.cells > 0, own * self.cells, np.inf)
 
     def tail(self, margins: FloatArray | None = None) -> FloatArray:
-        """P-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
+        """Return p-values of margins, shape (tables, ..., cells), or of the released ones; at most 1."""
         margins = self.noisy if margins is None else margins
         tables, lead = len(self.positions), margins.shape[1 : margins.ndim - self.noisy.ndim + 1]
         possible = self.cells[0].ravel() > 0
@@ -108,7 +101,8 @@ class SharedMargin:
         precision = 1 / self.variances.reshape(tables, -1)[:, possible]
         share = precision / precision.sum(axis=0)
         contrasts = numbers - np.einsum("tc,t...c->...c", share, numbers)
-        contrasts[np.abs(contrasts) < _ROUNDING * np.abs(numbers).max(axis=0)] = 0.0
+        # smaller contrasts are rounding errors of the numbers whose differences they are
+        contrasts[np.abs(contrasts) < 1e-13 * np.abs(numbers).max(axis=0)] = 0.0
         cells = self.cells.reshape(tables, -1)[:, possible]
         noise = self._own.reshape(tables, 1) * cells
         deviations = np.sqrt(np.maximum(noise * (1 - 2 * share) + (noise * share**2).sum(axis=0), 0.0))
@@ -146,7 +140,7 @@ class SharedMargin:
         return bounds
 
     def farthest(self) -> tuple[int, int]:
-        """Positions of the two tables with the largest difference in a number, in deviations of their noise."""
+        """Return the positions of the two tables that differ most in a number, in deviations of their noise."""
 
         def apart(places: tuple[int, int]) -> float:
             one, other = places
@@ -156,7 +150,7 @@ class SharedMargin:
         return max(combinations(range(len(self.positions)), 2), key=apart)
 
     def discrepancy(self, margins: FloatArray) -> FloatArray:
-        """Squared distance of margins, shape (tables, ..., cells), from their mean, weighted by precision."""
+        """Return the precision-weighted squared distance of margins, shape (tables, ..., cells), from their mean."""
         extra = margins.ndim - self.noisy.ndim
         precision = 1 / np.expand_dims(self.variances, tuple(range(1, 1 + extra)))
         mean = (precision * margins).sum(axis=0) / np.maximum(precision.sum(axis=0), 1e-300)
@@ -296,7 +290,8 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
         return np.sum([laws[k].log_moment(weights[place, k] / deviations[k] * rates) for k in used], axis=0)
 
     deviation = np.sqrt(np.square(weights).sum(axis=1))
-    told = np.flatnonzero(deviation > _OWN)
+    # a smaller share of a table's own noise in a contrast counts as zero
+    told = np.flatnonzero(deviation > 1e-4)
     if not told.size:
         return []
     tails = _log_tails(residuals[told], deviation[told], lambda place, rates: log_moments(told[place], rates))
@@ -316,7 +311,8 @@ def _log_tails(
     far = np.abs(contrasts) > _LOOKED_AT * deviation
     for place in np.flatnonzero(far.reshape(-1, far.shape[-1]).any(axis=0) & (deviation > 0)):
         own = np.abs(contrasts[..., place][far[..., place]])
-        rates = _RATES / deviation[place]
+        # t in the module's formula, over the standard deviation of the contrast; any t gives a bound
+        rates = np.geomspace(0.3, 80.0, 80) / deviation[place]
         chernoff = np.log(2) + (log_moments(int(place), rates) - own[..., np.newaxis] * rates).min(axis=-1)
         chebyshev = 2 * np.log(deviation[place] / own)
         result[..., place][far[..., place]] = np.minimum(0.0, np.minimum(chernoff, chebyshev))

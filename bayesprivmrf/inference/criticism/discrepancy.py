@@ -19,8 +19,8 @@ The path is therefore continued past D = 1 as long as
 .. math:: \log D + \tfrac13 \log t
 
 falls, t being the number of EM steps, which bounds every potential by :math:`t/b`: the product of residual and
-solution size that Regińska (1996) minimises to find the corner of the L-curve. The exponent 1/3 was chosen
-among 1/4, 1/3, 1/2 and 7/10 on 32 simulated releases (docs/inference.md), on which it came within 5 % of the
+solution size that Regińska (1996) minimises to find the corner of the L-curve. The exponent 1/3 was chosen among
+1/4, 1/3, 1/2 and 7/10 on 32 simulated releases (docs/explanation/estimators.md), on which it came within 5 % of the
 best point of the path in geometric mean.
 
 Where the estimated number of records is far off, no model may reach D = 1. The fall of D then begins slowly, is

@@ -54,7 +54,6 @@ from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.inference.transitions.rows import NoisySums
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
 # Largest number of measurements for which none are added up, and for which a misfit is computed within seconds
@@ -63,8 +62,6 @@ _MOST_NUMBERS, _MOST_GROUPS = 600, 1500
 _FEWEST = 0.5
 # Singular value, as a share of the largest, below which the measurements do not determine a direction
 _RANK = 1e-8
-# Variance of a count's fraction, records squared
-_ROUNDING = 1 / 12
 # Smallest variance of a number, as a share of the largest: a smaller one is lost in rounding errors
 _LEAST = 1e-12
 
@@ -123,7 +120,7 @@ def _family(evidence: Evidence, potentials: FloatArray, inference: Inference) ->
         start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
         return _Restricted(start=start, potentials=rows.potentials, jacobian=sums.jacobian)
     means = MeanCounts(evidence=evidence, inference=inference)
-    if isinstance(means.effects, Effects) or means.effects.size == means.effects.full.size:
+    if means.effects.size == means.effects.full.size:
         return None
 
     def jacobian(point: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -235,7 +232,8 @@ def _basis(columns: FloatArray) -> FloatArray:
 def _closest(moments: _Moments, point: FloatArray) -> _Closest:
     """Find the smallest squared residual, with V fixed at its value at the start."""
     sampling = moments.sampling(point)
-    least = np.maximum(moments.noise + _ROUNDING, _LEAST * np.diag(sampling).max())
+    # 1/12 is the variance of a count's fraction, records squared
+    least = np.maximum(moments.noise + 1 / 12, _LEAST * np.diag(sampling).max())
     factor = cholesky(sampling + np.diag(least), lower=True)
 
     def whitened(at: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -43,12 +43,8 @@ __all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of_free", "misfit_of_tables"]
 SMALLEST_TAIL = 0.01
 # Records: smallest noise scale that what is left of a free model is compared with
 _LEAST_NOISE = 0.5
-# Most iterations of the search for the best fit of a free model; if it is not near the end, nothing is said
-_SEARCH = 500
 # Inverse temperature at which log Z stands for the largest sum of slopes over all joint states, N records
 _COLD = 10.0
-# Largest gradient by a potential at which the search for a free model's least T ends
-_SETTLED = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,11 +154,13 @@ def misfit_of_free(
         gradient[-1] *= is_private
         return float(value.sum()), gradient
 
+    # if the search for the best fit of a free model has not ended by then, there is no verdict
+    # largest gradient by a potential at which the search for the least T of a free model ends
     ended = minimize(
         objective,
         np.append(np.zeros(means.effects.size), np.log(evidence.total)),
-        gradient_tolerance=_SETTLED,
-        iterations=_SEARCH,
+        gradient_tolerance=0.01,
+        iterations=500,
         is_enough=lambda *_: not nearest.is_real,
     )
     if not nearest.is_real:

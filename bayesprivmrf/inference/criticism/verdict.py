@@ -18,9 +18,6 @@ from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
-# Statuses of fits that ended as intended; with loopy marginals they are approximate
-_ENDED_WELL = (Status.CONVERGED, Status.STOPPED_EARLY)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -62,7 +59,8 @@ def verdict(
             "the number of records may be zero: its standard error is larger; spend more, or, where tables were "
             "given, check that they hold counts, not proportions",
         )
-    if inference == "loopy" and status in _ENDED_WELL:
+    # a fit that ended as intended is approximate with loopy marginals
+    if inference == "loopy" and status in (Status.CONVERGED, Status.STOPPED_EARLY):
         status = Status.APPROXIMATE
         if not evidence.engine("loopy").marginals_with_status(potentials)[2]:  # pyright: ignore[reportAttributeAccessIssue]
             problems = (

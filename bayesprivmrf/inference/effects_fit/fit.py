@@ -61,23 +61,12 @@ ITERATIONS = 500
 # Gradient at which an exact search has converged: far below the noise of any mean
 _TOLERANCE = 1e-6
 
-# Gradients that an exact search keeps
-_MEMORY = 30
-
-# Largest change of a coordinate in one Newton step of the Gibbs method, nats; draws err far from the optimum
-_LARGEST_STEP = 0.5
 
 # Rounds of the Gibbs method: those that renew the covariance, and the limits of those that are averaged
 _NEWTON_ROUNDS, _FEWEST_ROUNDS, _MOST_ROUNDS = 4, 4, 64
 
 # Most draws of a round, and most numbers of their matrix of features (256 MB in single precision)
 _DRAWS, _CELLS = 1 << 14, 1 << 26
-
-# Coordinates up to which the sampled covariance is factorized; beyond, conjugate gradients are faster
-_DENSE = 1500
-
-# Draws for each record that the means are worth: they then add a twentieth to the variance of the noise
-_SPARE = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +213,7 @@ def _exactly(
     fixed: Fixed,
     iterations: int,
 ) -> PairFit:
+    # number of gradients that an exact search keeps
     found = ridge_mode(
         Eliminated(effects, fixed=fixed).means,
         means,
@@ -231,7 +221,7 @@ def _exactly(
         start,
         gradient_tolerance=_TOLERANCE,
         iterations=iterations,
-        memory=_MEMORY,
+        memory=30,
     )
     point = np.nan_to_num(found.point)
     return PairFit(
@@ -263,7 +253,8 @@ def _by_sampling(
         sample = moments.features(beta, draws)
         step = _newton(sample, ridges)
         beta += step(means - sample.mean(axis=0) - ridges * beta)
-    wanted = _SPARE * worth / (4 * draws * lanes)
+    # with 20 draws a record, the draws add a twentieth to the variance of the noise
+    wanted = 20 * worth / (4 * draws * lanes)
     rounds = int(min(max(math.ceil(wanted), _FEWEST_ROUNDS), _MOST_ROUNDS))
     iterates, gradients = np.zeros(effects.size), np.zeros(effects.size)
     for _ in range(rounds):
@@ -304,12 +295,14 @@ def _newton(sample: np.ndarray, ridges: FloatArray) -> Callable[[FloatArray], Fl
     centred = sample - sample.mean(axis=0)
     share = size / (size + rows)
     diagonal = share * centred.var(axis=0) + ridges + 1e-9
-    solve = _factorised if size <= _DENSE else _iterated
+    # for more coordinates conjugate gradients are faster than a factorization
+    solve = _factorised if size <= 1500 else _iterated
     solved = solve(centred, (1 - share) / rows, diagonal)
 
     def step(gradient: FloatArray) -> FloatArray:
         found = solved(gradient)
-        return found * min(1.0, _LARGEST_STEP / max(float(np.abs(found).max(initial=0.0)), 1e-12))
+        # a Newton step from draws is at most 0.5 nats long, because draws err far from the optimum
+        return found * min(1.0, 0.5 / max(float(np.abs(found).max(initial=0.0)), 1e-12))
 
     return step
 

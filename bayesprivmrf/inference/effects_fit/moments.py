@@ -52,14 +52,9 @@ LARGEST_WORK = 3e7
 # error of about sqrt(d / n) in its smallest directions.
 _FEWEST_DRAWS, _MOST_DRAWS, _DRAWS_EACH = 5_000, 20_000, 20
 
-# Passes over a planned model that take less time than to plan it anew for one table
-_PASSES = 8
 
 # Configurations of the variables that are transformed by one matrix: a BLAS product of that size is efficient
 _BLOCK = 32
-
-# Added to the diagonal of an exact covariance, which rounding may leave indefinite
-_ROUNDING = 1e-12
 
 
 class Moments(Protocol):
@@ -130,7 +125,8 @@ def margin(table: FloatArray, scope: Scope, subset: Scope) -> FloatArray:
 def _regular(covariance: FloatArray) -> FloatArray:
     """Return a covariance that stays positive definite despite rounding."""
     found = (covariance + covariance.T) / 2
-    found[np.diag_indices_from(found)] += _ROUNDING
+    # rounding may leave an exact covariance indefinite
+    found[np.diag_indices_from(found)] += 1e-12
     return found
 
 
@@ -212,7 +208,8 @@ class Eliminated:
                 waiting.setdefault(self._opening(scope), []).append(scope)
         cards = self._effects.cardinalities
         for fixed, group in waiting.items():
-            if not fixed or math.prod(cards[v] for v in fixed) > _PASSES * len(group):
+            # eight passes over a planned model take less time than to plan it anew for one table
+            if not fixed or math.prod(cards[v] for v in fixed) > 8 * len(group):
                 for scope in group:
                     found[scope] = marginal_of(cards, self._scopes, potentials, scope)
             else:

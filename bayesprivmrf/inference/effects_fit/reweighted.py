@@ -50,8 +50,6 @@ _AVERAGED = 20
 # Largest change of a coordinate, nats; share of a step whose curvature is that of an earlier round
 _LARGEST_STEP, _DAMPED = 0.5, 0.5
 
-# Largest number of halvings of a step: a share of 1/4096 changes nothing that matters
-_HALVINGS = 12
 
 # Largest remaining step, in posterior standard deviations, of a mode that is exact, and of one that is trusted
 _NEAR, _FAR = 0.1, 1.0
@@ -62,14 +60,9 @@ _FARTHEST = 2.0
 # Step at which a search has ended, nats
 _ENDED = 1e-4
 
-# Standard deviations of a mean by which the penalty of the first fit may be wrong
-_STRAIN = 0.5
 
 # Coordinates up to which the first fit is checked with an exact covariance, and up to which it is weighed again
 _LARGEST_EXACT, _LARGEST = 500, 2000
-
-# Prior deviations beyond which an estimate is weighed again without further checks
-_IMPLAUSIBLE = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,12 +118,14 @@ def needs_reweighting(
     where that is costly, only if an effect is beyond two of the prior's.
     """
     size = fit.effects.size
-    beyond = bool(np.abs(fit.coordinates).max(initial=0.0) > _IMPLAUSIBLE * prior)
+    # an estimate this far out in its prior is weighed again without further checks
+    beyond = bool(np.abs(fit.coordinates).max(initial=0.0) > 2.0 * prior)
     if size == 0 or size > _LARGEST or beyond or fit.inference != "exact" or size > _LARGEST_EXACT:
         return beyond and size <= _LARGEST
     covariance = moments_of(fit.effects, generator).expanded(fit.coordinates)[1]
     pull = _pull(covariance, noises, total, prior) @ fit.coordinates - ridges * fit.coordinates
-    return bool((np.abs(pull) > _STRAIN * np.sqrt(noises + covariance.diagonal() / total)).any())
+    # the penalty of the first fit may be wrong by half a standard deviation of a mean
+    return bool((np.abs(pull) > 0.5 * np.sqrt(noises + covariance.diagonal() / total)).any())
 
 
 def _pull(covariance: FloatArray, noises: FloatArray, total: float, prior: float) -> FloatArray:
@@ -197,7 +192,8 @@ def reweighted_fit(
         # far from the mode a full step may end where nothing has a curvature; drawn means do not show a fall of Q
         if is_exact and is_fresh and moved >= _ENDED:
             here = value(beta, mu)
-            for _ in range(_HALVINGS):
+            # after twelve halvings a step is too short to matter
+            for _ in range(12):
                 if value(beta + share * step, moments.means(beta + share * step)[1]) < here:
                     break
                 share /= 2

@@ -1,4 +1,4 @@
-"""The noise-aware mode: one estimate that knows the law of the noise and learns how much to shrink."""
+"""The noise-aware mode: a point estimate under the distribution of the noise, with a learned prior scale."""
 
 import lazy_loader
 

@@ -41,6 +41,11 @@ class DenseCurvature:
     information: FloatArray
     prior: FloatArray
 
+    @property
+    def formed(self) -> DenseCurvature:
+        """The curvature itself, whose matrix is formed."""
+        return self
+
     @cached_property
     def _factor(self) -> FloatArray:
         """L, in C order: its transpose lies as LAPACK wants it."""
@@ -66,15 +71,15 @@ class DenseCurvature:
         return inverse.T
 
     def step(self, whitened: FloatArray) -> FloatArray:
-        """L⁻ᵀ z: a move of one posterior standard deviation for each unit of z, any direction."""
+        """Return L⁻ᵀ z, a move of one posterior standard deviation for each unit of z in any direction."""
         return self._inverse.T @ whitened
 
     def gradient(self, gradient: FloatArray) -> FloatArray:
-        """L⁻¹ g: the gradient by z."""
+        """Return L⁻¹ g, the gradient by z."""
         return self._inverse @ gradient
 
     def solve(self, vector: FloatArray) -> FloatArray:
-        """C v."""
+        """Return C v."""
         from scipy.linalg import cho_solve
 
         return cho_solve((self._factor, True), vector)
@@ -90,7 +95,7 @@ class DenseCurvature:
         return np.einsum("ij,ij->j", self._inverse, self._inverse)
 
     def mean_variances(self, jacobian: FloatArray) -> FloatArray:
-        """Diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
+        """Return the diagonal of J C J', shape (cells,), of J' with shape (d, cells)."""
         from scipy.linalg import blas
 
         # X L' = J: of the transposes, which lie as BLAS wants them
@@ -121,6 +126,11 @@ class SampledCurvature:
     weights: FloatArray
     prior: FloatArray
 
+    @property
+    def formed(self) -> None:
+        """None, because no matrix is formed."""
+        return None
+
     @cached_property
     def diagonal(self) -> FloatArray:
         """Estimate of the precision's diagonal by random signs (Hutchinson's), shape (d,)."""
@@ -136,11 +146,11 @@ class SampledCurvature:
         return 1 / np.sqrt(self.diagonal)
 
     def step(self, whitened: FloatArray) -> FloatArray:
-        """A move of about one conditional standard deviation for each unit of z."""
+        """Return a move of about one conditional standard deviation for each unit of z."""
         return self._scaling * whitened
 
     def gradient(self, gradient: FloatArray) -> FloatArray:
-        """The gradient by z."""
+        """Return the gradient by z."""
         return self._scaling * gradient
 
     @cached_property
@@ -157,7 +167,7 @@ class SampledCurvature:
         return np.array(drawn)
 
     def solve(self, vector: FloatArray) -> FloatArray:
-        """C v, to one per cent of v's norm, by preconditioned conjugate gradients."""
+        """Return C v, to one percent of v's norm, by preconditioned conjugate gradients."""
         inverse = self._scaling**2
         solution, residual = np.zeros_like(vector), vector.copy()
         direction = inverse * residual
@@ -186,11 +196,11 @@ class SampledCurvature:
         return np.minimum(np.mean(self._samples**2, axis=0), 1 / self.prior)
 
     def mean_variances(self) -> FloatArray:
-        """Estimate of the diagonal of J C J', shape (cells,)."""
+        """Return an estimate of the diagonal of J C J', shape (cells,)."""
         return np.mean([self.linearized.forward(sample) ** 2 for sample in self._samples], axis=0)
 
 
 def weighted_square(jacobian: FloatArray, weights: FloatArray) -> FloatArray:
-    """J'WJ of J' with shape (d, cells); weights at least 0."""
+    """Return J'WJ of J' with shape (d, cells); weights are at least 0."""
     scaled = jacobian * np.sqrt(weights)
     return scaled @ scaled.T  # BLAS sees the symmetry and does half of the work

@@ -1,10 +1,10 @@
-"""The noise-aware estimate: a point estimate that knows how the tables were made noisy, with nothing to tune."""
+"""The noise-aware estimate: a posterior mode under the likelihood of the noisy tables, with approximate intervals."""
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -40,8 +40,8 @@ from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.cliques import minimum_norm_potentials
-from bayesprivmrf.model.conditions import given_error
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.conditions import Given, given_error
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
@@ -50,13 +50,10 @@ from bayesprivmrf.threads import one_blas_thread
 if TYPE_CHECKING:
     import pandas as pd
 
-# Largest share of hidden transitions: beyond it the coverage of the others is 0.69 to 0.79 (docs/benchmarks.md)
-_MOST_HIDDEN = 0.5
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NoiseAwareSolution(Solution):
-    """A solution that also knows roughly how far off its probabilities may be.
+    """Solution with approximate intervals.
 
     Parameters
     ----------
@@ -66,19 +63,15 @@ class NoiseAwareSolution(Solution):
 
     mode: Mode = field(kw_only=True)
 
-    @property
-    def _evidence(self) -> Evidence:
-        return self.mode.means.evidence
-
     def interval(
         self,
         variables: Variable | Sequence[Variable] | Query,
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> pd.DataFrame:
-        """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
+        """Return approximate intervals for the probabilities of joint states, or for a query's answers.
 
         Parameters
         ----------
@@ -86,15 +79,16 @@ class NoiseAwareSolution(Solution):
             One or more declared variables, each once; or a query (`bayesprivmrf.queries`) on tables of the cliques,
             measured or not, such as ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
         prob
-            Probability that each interval should hold, between 0 and 1.
+            Nominal coverage of each interval, between 0 and 1.
         of
-            ``"population"``: probabilities. ``"records"``: how many of the records are in each joint state, or the
-            query's answers on them, in records; the bounds are whole numbers
-            (`bayesprivmrf.inference.noise_aware.records`). Not given states of other variables, nor of a model with
-            ties, linear scores or waves.
+            ``"population"``: probabilities. ``"records"``: the number of records of this sample in each joint state,
+            or the query's answers on them; the limits are whole numbers
+            (`bayesprivmrf.inference.noise_aware.records`). It takes no `given`, and no model with ties, linear scores
+            or waves.
         given
-            States of other variables, ``{variable: state}``: the probabilities are conditional on them. Not under
-            loopy inference, which has no such derivative, nor for a query.
+            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``: the
+            probabilities are conditional on them. A set means that the variable is in one of these states. Neither
+            loopy inference nor a query takes any.
 
         Returns
         -------
@@ -102,17 +96,23 @@ class NoiseAwareSolution(Solution):
             Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row per cell in C order. A query has
             a row for each answer, by its label: the mean contribution of one record of the population. The status is
             a `RowStatus`. It is ``"doubtful"`` in rows whose standard error of the log-odds is above 0.15, where the
-            normal approximation is poor. It is ``"model"`` in rows that no measurement determines; their note names
+            normal approximation is poor. It is ``"model"`` in rows that no measurement determines. Their note names
             the declared independences, ties or scores that they rest on.
+
+        Raises
+        ------
+        ModelError
+            A variable is unknown or repeated, the given states cannot occur, or `given` meets loopy inference.
+        ArgumentError
+            An argument is out of range, or `given` comes with a query or with ``of="records"``.
 
         Notes
         -----
-        Approximate: a normal approximation at the estimate, on the scale of log-odds, from what the noise leaves
-        unknown and from sampling. Measured on the benchmarks' populations, intervals at 90 % hold .88 of the
-        probabilities in rows that are not doubtful, .85 to .91 by kind of population, and .71 in those that are
-        ({doc}`inference`). `LatentCounts` gives intervals from the posterior.
+        Intervals are approximate: a normal approximation at the estimate, on the scale of log-odds, of the errors
+        from noise and from sampling. `benchmarks/results/noise-aware-intervals.csv` has their coverage.
+        `LatentCounts` gives intervals from the posterior.
         """
-        asked = asked_of(self._evidence, variables, prob, of, given)
+        asked = asked_of(self.mode.means.evidence, variables, prob, of, given)
         if of == "records":
             return self._interval_of_records(asked)
         if asked.bound is not None:
@@ -134,8 +134,8 @@ class NoiseAwareSolution(Solution):
         refuse_other_records(mode)
         if asked.given:
             raise ArgumentError(
-                "`given` must be left out with of='records': intervals here are of joint numbers of records; for "
-                "shares among the records with some states ask LatentCounts().fit(release)."
+                "`given` must be left out with of='records', because these intervals are of joint numbers; "
+                "LatentCounts().fit(release) has shares among the records with some states."
             )
         answers = (
             answers_of_cells(mode, asked.variables, {}) if bound is None else answers_of_query(mode, bound)
@@ -169,29 +169,29 @@ def _poor(errors: FloatArray) -> Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseAwareMAP:
-    r"""Estimate under the likelihood of the noisy tables and a prior that is learned.
+    r"""Posterior mode under the likelihood of the noisy tables and a learned prior.
 
-    A noisy count is :math:`y_i = N μ_i(θ) + η_i`, with the release's noise law η; θ are the potentials whose tables
-    are those of the N people, and as an estimate of the population's they are off by sampling alone, which the
-    intervals add. The potentials have the normal prior on zero-sum effects of
-    `bayesprivmrf.inference.noise_aware.objective`, whose scale for each effect is learned from the
-    release. The estimate is the centre of a normal approximation to the posterior; `LatentCounts` samples
-    the posterior itself.
+    A noisy count is :math:`y_i = N μ_i(θ) + η_i`, where η follows the noise distribution of the release. The
+    potentials θ are those whose tables are the tables of the N people. As estimates for the population they have a
+    sampling error, which the intervals add. The prior is normal on zero-sum effects, with scales that are learned
+    from the release (`bayesprivmrf.inference.noise_aware.objective`). The estimate is the center of a normal
+    approximation to the posterior; `LatentCounts` samples the posterior itself.
 
-    N, where it is private, is the pooled estimate of the releases. (Fitting N along with the potentials puts it too
-    high: potentials that are shrunk leave the largest counts unexplained, which a larger N then makes up for.)
+    A private N is the pooled estimate of the releases. It is not fitted along with the potentials, because shrunk
+    potentials leave the largest counts unexplained, for which a larger N would compensate.
 
     Parameters
     ----------
     scale
-        Prior standard deviation τ of every effect coordinate, nats. ``None`` learns one for each order.
+        Prior standard deviation τ of every effect coordinate, nats. ``None`` learns one for each effect, or one for
+        each order in a model of more than 1,500 coordinates.
     inference
         ``"exact"`` or ``"loopy"`` marginals.
     rounds
-        The most renewals of uncertainties and scales.
+        Largest number of updates of uncertainties and scales, at least 2.
     tolerance
-        Converged when a renewal moves the coordinates by less than this many posterior standard deviations (root
-        mean square).
+        Largest move of the coordinates in an update of a converged fit, in posterior standard deviations (root mean
+        square).
 
     References
     ----------
@@ -213,10 +213,7 @@ class NoiseAwareMAP:
 
     def __post_init__(self) -> None:
         if self.scale is not None:
-            remedy = (
-                "a prior without variance would leave nothing to estimate (uniform_solution gives that "
-                "distribution); None learns it"
-            )
+            remedy = "a prior without variance would leave nothing to estimate; None learns the scale"
             object.__setattr__(self, "scale", positive_finite("scale", self.scale, remedy))
         require_inference(self.inference)
         whole_number("rounds", self.rounds, 2)
@@ -242,9 +239,10 @@ class NoiseAwareMAP:
         Returns
         -------
         NoiseAwareSolution
-            `stats` holds rounds, evaluations, seconds, the total used, the scale of each order and how it was
-            found; and ``margin_tail``, the p-value of the numbers told more than once that agree least. A chain
-            with shared transitions has no scales, and its result is a `TransitionSolution`.
+            `stats` holds rounds, evaluations, seconds, the total used, and for each order the geometric mean of its
+            effects' scales; and ``margin_tail``, the p-value of the worst disagreement among numbers that were
+            measured more than once. A chain with shared transitions has no scales, and its result is a
+            `TransitionSolution`.
 
         Warns
         -----
@@ -288,14 +286,15 @@ class NoiseAwareMAP:
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
             mode=mode,
+            _evidence=evidence,
         )
 
     def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
-        """The estimate of a chain with one transition matrix, by the covariance of what was measured."""
+        """Estimate a chain with one transition matrix, by the covariance of the measurements."""
         refuse_loopy_transitions(self.inference)
         if self.scale is not None:
             raise ArgumentError(
-                "`scale` is of effects on potentials, and a chain with shared transitions has none; leave it out."
+                "`scale` must be left out for a chain with shared transitions, which has no effects on potentials."
             )
         model = evidence.specification
         rows = TransitionRows(model=model)
@@ -307,7 +306,8 @@ class NoiseAwareMAP:
         potentials = rows.potentials(mode.coordinates)
         found = verdict(mode.status, evidence, potentials, "exact", stacklevel=4)
         hidden, is_free = mode.hidden_by_noise()
-        is_hidden = hidden.sum() > _MOST_HIDDEN * is_free.sum()
+        # if noise hides more than half, coverage of the others is 0.69 to 0.79 (hidden-transitions.csv)
+        is_hidden = hidden.sum() > 0.5 * is_free.sum()
         noise = (
             f"the noise hides {hidden.sum()} of {is_free.sum()} transitions: their intervals reach 0 or 1, and those "
             "of the others are too narrow; spend more, merge rare states, or take the posterior of the sums over the "
@@ -331,6 +331,6 @@ class NoiseAwareMAP:
             },
             is_simulated=evidence.is_simulated,
             of_records=evidence.of_records,
-            evidence=evidence,
+            _evidence=evidence,
             mode=mode,
         )

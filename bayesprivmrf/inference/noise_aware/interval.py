@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,6 +41,7 @@ from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_second
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
+from bayesprivmrf.model.conditions import Condition
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 
@@ -50,14 +51,9 @@ LARGEST_ERROR = 0.15
 # Coordinates up to which a precision is formed for many cells, and products with J that a system takes else
 _FORMED, _PRODUCTS = 4000, 50
 
-# Prior precision of log N where the tables alone tell it
-_LOG_TOTAL = 1e-6
 
-
-def standard_errors(
-    mode: Mode, query: Sequence[int], given: Mapping[int, int]
-) -> tuple[FloatArray, FloatArray]:
-    """Probabilities of the joint states of some variables, and the standard error of each one's log-odds.
+def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple[FloatArray, FloatArray]:
+    """Return probabilities of the joint states of some variables, and the standard errors of their log-odds.
 
     Parameters
     ----------
@@ -85,7 +81,7 @@ def standard_errors(
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AnswersPerRecord:
-    """Answers per record at the estimate, and how they move.
+    """Answers per record at the estimate, with their derivatives.
 
     Parameters
     ----------
@@ -105,8 +101,8 @@ class AnswersPerRecord:
     log_partition: float = 0.0
 
 
-def answers_of_cells(mode: Mode, query: Sequence[int], given: Mapping[int, int]) -> AnswersPerRecord:
-    """Probabilities of the joint states of some variables, given states of others, in C order."""
+def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> AnswersPerRecord:
+    """Return probabilities of the joint states of some variables, given states of others, in C order."""
     means, model = mode.means, mode.means.evidence.specification
     engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)
     start = engine.offsets[-2]
@@ -126,7 +122,7 @@ def answers_of_cells(mode: Mode, query: Sequence[int], given: Mapping[int, int])
 def errors_of_answers(
     mode: Mode, bound: BoundQuery
 ) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
-    """Answers of a query per record, the standard error of each on the scale of log-odds, and their ends.
+    """Return the answers of a query per record, their standard errors on the scale of log-odds, and their range.
 
     Parameters
     ----------
@@ -148,7 +144,7 @@ def errors_of_answers(
 
 
 def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
-    """Answers of a query per record."""
+    """Return the answers of a query per record."""
     means = mode.means
     _, marginals, product = means.engine.linearize(means.potentials(mode.coordinates))
     require_memory(
@@ -166,7 +162,7 @@ def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
 
 
 def on_log_odds(deviations: FloatArray, spread: FloatArray) -> FloatArray:
-    """Deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
+    """Return deviations on the scale of log-odds, whose slope is 1 over the spread; 0 at the ends."""
     return np.divide(deviations, spread, out=np.zeros_like(spread), where=spread > 0)
 
 
@@ -196,7 +192,7 @@ def limits_on_log_odds(
 
 
 def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None = None) -> FloatArray:
-    """Variance of each probability from what the noise leaves unknown of β and N.
+    """Return the variance of each probability from the uncertainty of β and N that the noise leaves.
 
     Parameters
     ----------
@@ -214,24 +210,16 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
     weights = noise_weights(mode)
     padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
-    is_small = isinstance(mode.curvature, DenseCurvature)
-    size = mode.means.effects.size
-    is_formed = is_small or (size <= _FORMED and size < _PRODUCTS * len(rows))
-    if is_formed:
-        jacobian = mode.means.jacobian(linearized)
-        if not is_free:
-            jacobian[-1] = 0.0
-        curvature = DenseCurvature(information=weighted_square(jacobian, weights), prior=prior)
-    else:
+    is_small, size = mode.curvature.formed is not None, mode.means.effects.size
+    if not is_small and (size > _FORMED or size >= _PRODUCTS * len(rows)):
         linearized = linearized if is_free else with_total_held(linearized)
-        curvature = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
-    variances = (
-        curvature.mean_variances(padded.T)
-        if isinstance(curvature, DenseCurvature)
-        else _by_solving(mode, curvature, padded)
-    )
+        sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
+        return np.maximum(_by_solving(mode, sampled, padded), 0.0)
+    information = weighted_square(_free_jacobian(mode, linearized), weights)
+    curvature = DenseCurvature(information=information, prior=prior)
+    variances = curvature.mean_variances(padded.T)
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
-    if is_small and isinstance(curvature, DenseCurvature) and is_exact.any():
+    if is_small and is_exact.any():
         variances -= _explained(curvature, mode.means.jacobian(linearized)[:, is_exact], padded)
     return np.maximum(variances, 0.0)
 
@@ -251,7 +239,7 @@ def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> Fl
 
 
 def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:
-    """Variance of each combination of coordinates that goes where answers without noise are given, B'x = 0.
+    """Return the variance of each combination of coordinates that answers without noise, B'x = 0, remove.
 
     C B (B'C B)⁺ B'C is taken off the covariance C, which it leaves as the limit of ever less noise.
     """
@@ -261,7 +249,7 @@ def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) ->
 
 
 def coordinate_covariance(mode: Mode) -> FloatArray:
-    """Covariance of the population's coordinates: what the noise and what sampling leave unknown, shape (d, d)."""
+    """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
     linearized, size = mode.means.at(mode.point), mode.means.effects.size
     if size > DENSE_LIMIT:
         raise ModelTooLargeError(
@@ -284,7 +272,8 @@ def noise_weights(mode: Mode) -> FloatArray:
 
 def _precision(mode: Mode) -> FloatArray:
     is_free = mode.means.evidence.total_standard_error > 0
-    return np.append(mode.prior.precision(mode.log_scales), _LOG_TOTAL if is_free else 1.0)
+    # a nearly flat prior of log N where only the tables determine it
+    return np.append(mode.prior.precision(mode.log_scales), 1e-6 if is_free else 1.0)
 
 
 def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
@@ -295,7 +284,7 @@ def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
 
 
 def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
-    r"""Covariance of β where the statistics of a tied model leave the measured counts a covariance R of their own.
+    r"""Return the covariance of β in a tied model, whose statistics leave the measured counts a covariance R.
 
     The loss adds up the counts one by one, each with the information w of its own law. Its minimum therefore has the
     covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
@@ -315,24 +304,24 @@ def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
 
 
 def sampling_variances(mode: Mode, rows: FloatArray, single: FloatArray) -> FloatArray:
-    """Variance of each number of the population given the N people, by NΣ + T⁻¹.
+    """Return the variance of each number of the population given the N people, by NΣ + T⁻¹.
 
     For models whose matrices are not formed, that of one record over N: of a model without constraints, never below.
     For a probability that is p(1 - p), over the share of the people who have the states given.
     """
-    if not isinstance(mode.curvature, DenseCurvature):
+    if mode.curvature.formed is None:
         return single / float(np.exp(mode.log_total))
     return _sampling_curvature(mode).mean_variances(rows.T)
 
 
 def _sampling_curvature(mode: Mode) -> DenseCurvature:
-    """NΣ + T⁻¹."""
+    """Return the curvature NΣ + T⁻¹."""
     information = float(np.exp(mode.log_total)) * statistics_covariance(mode)
     return DenseCurvature(information=information, prior=mode.prior.precision(mode.log_scales))
 
 
 def statistics_covariance(mode: Mode) -> FloatArray:
-    """Σ, the covariance of one record's statistics, shape (d, d)."""
+    """Return Σ, the covariance of one record's statistics, shape (d, d)."""
     means = mode.means
     effects = means.effects
     _, _, product = means.engine.linearize(means.potentials(mode.coordinates))

@@ -1,4 +1,4 @@
-r"""The law of a noisy count around its mean: sampling of N records, plus the privacy noise.
+r"""Likelihood of a noisy count around its mean: sampling of N records plus the privacy noise.
 
 If the model is right, :math:`y_i = N μ_i + s_i Z_i + η_i`, with the sampling error of N records, of variance
 :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, and the noise η. For normal noise of scale σ the sum is normal
@@ -31,15 +31,6 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseLaw
 
-# Variance of a count's fraction, records squared: keeps a cell without records from being certain
-_ROUNDING = 1 / 12
-
-# Points of the Gauss-Hermite rule for expectations over what is not known of a mean
-_NODES = 6
-
-# Noise scale over sampling error below which the noise is replaced by normal noise of its variance
-_NEARLY_NORMAL = 1e-4
-
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class NoiseLikelihood:
@@ -67,7 +58,7 @@ class NoiseLikelihood:
 
     @classmethod
     def of(cls, evidence: Evidence) -> NoiseLikelihood:
-        """What the evidence says of every possible cell."""
+        """Return the likelihood of every possible cell."""
         inside = evidence.possible
         return cls(
             noisy_counts=evidence.noisy_counts[inside],
@@ -77,11 +68,12 @@ class NoiseLikelihood:
         )
 
     def sampling_variance(self, mean: FloatArray, total: float) -> FloatArray:
-        """Variance of a count of mean m among N records, m (1 - m/N) with a floor, records squared."""
-        return self.share * (np.maximum(mean * (1 - mean / total), 0.0) + _ROUNDING)
+        """Return the variance m (1 - m/N) of a count among N records, with a floor, records squared."""
+        # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
+        return self.share * (np.maximum(mean * (1 - mean / total), 0.0) + 1 / 12)
 
     def loss(self, mean: FloatArray, variance: FloatArray) -> tuple[float, FloatArray]:
-        """Negative log-density of all cells, nats, and its derivative by each mean.
+        """Return the negative log-density of all cells, nats, and its derivative by each mean.
 
         Parameters
         ----------
@@ -96,7 +88,7 @@ class NoiseLikelihood:
     def expected_loss(
         self, mean: FloatArray, variance: FloatArray, width: FloatArray
     ) -> tuple[float, FloatArray]:
-        """Loss averaged over means that are normal with a standard deviation, and its derivative by each centre.
+        """Return the loss averaged over normal means, and its derivative by the center of each.
 
         Parameters
         ----------
@@ -112,7 +104,7 @@ class NoiseLikelihood:
         return float((weights @ value).sum()), weights @ slope
 
     def expected_curvature(self, mean: FloatArray, variance: FloatArray, width: FloatArray) -> FloatArray:
-        """Second derivative of the loss by each mean, averaged as in `expected_loss`, per records squared."""
+        """Return second derivatives of the loss by the means, averaged as in `expected_loss`, per record squared."""
         nodes, weights = _rule()
         variance, width = self._resolved(variance, width)
         residual = (self.noisy_counts - mean) + nodes[:, np.newaxis] * width
@@ -125,7 +117,7 @@ class NoiseLikelihood:
         return weights @ curvature
 
     def information(self, variance: FloatArray) -> FloatArray:
-        r"""Fisher information of each cell about its mean, per records squared.
+        r"""Return the Fisher information of each cell about its mean, per records squared.
 
         For normal noise :math:`1/(s^2 + σ^2)`. For Laplace noise the integral has no closed form;
         :math:`1 / \bigl(s^2 + b^2 (2 - e^{-2s/(b\sqrtπ)})\bigr)` is within 2 % of it everywhere and exact in both
@@ -139,7 +131,7 @@ class NoiseLikelihood:
         return np.where(self.is_laplace, 2 - np.exp(-2 / math.sqrt(math.pi) * ratio), 1.0)
 
     def _resolved(self, variance: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Variances and widths that the rule's points resolve, their sum unchanged.
+        """Return variances and widths that the points of the quadrature resolve, with the same sum.
 
         A Laplace law's kink, s wide, falls between the points where s is far below the width v. There, as much
         of v² is counted to the sampling variance as leaves a width of twice its root: for s and v well below b
@@ -149,12 +141,13 @@ class NoiseLikelihood:
         return variance + moved, np.sqrt(width**2 - moved)
 
     def _split(self, variance: FloatArray) -> tuple[np.ndarray, FloatArray]:
-        """Which cells need the convolution, and the variance of the sum for those that do not."""
-        is_laplace = self.is_laplace & (self.scale > _NEARLY_NORMAL * np.sqrt(variance))
+        """Return a mask of the cells that need the convolution, and the variance of the sum for the others."""
+        # noise that is negligible beside the sampling error is replaced by normal noise of its variance
+        is_laplace = self.is_laplace & (self.scale > 1e-4 * np.sqrt(variance))
         return is_laplace, variance + self.scale**2 * np.where(self.is_laplace, 2.0, 1.0)
 
     def _terms(self, residual: FloatArray, variance: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Negative log-density and its derivative by the mean; the residual may have leading axes."""
+        """Return the negative log-density and its derivative by the mean; the residual may have leading axes."""
         is_laplace, spread = self._split(variance)
         if is_laplace.all():
             return normal_laplace(residual, np.sqrt(variance), self.scale)
@@ -169,14 +162,15 @@ class NoiseLikelihood:
 
 @cache
 def _rule() -> tuple[FloatArray, FloatArray]:
-    nodes, weights = np.polynomial.hermite_e.hermegauss(_NODES)
+    # six-point Gauss-Hermite rule for the expectation over an uncertain mean
+    nodes, weights = np.polynomial.hermite_e.hermegauss(6)
     return nodes, weights / weights.sum()
 
 
 def normal_laplace(
     residual: FloatArray, deviation: FloatArray, scale: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    r"""Density f of a normal plus a Laplace variable, as (-log f(r), d log f/dr).
+    r"""Return -log f(r) and d log f/dr, where f is the density of a normal plus a Laplace variable.
 
     Both terms of f are written with :math:`\operatorname{erfcx}(x) = e^{x^2} \operatorname{erfc}(x)`, in which
     nothing large cancels; but the first is taken as it stands where Φ is above one half.
@@ -210,7 +204,7 @@ def normal_laplace(
 
 
 def normal_laplace_curvature(residual: FloatArray, deviation: FloatArray, scale: FloatArray) -> FloatArray:
-    """Second derivative of -log f, nats a record squared; arguments as for `normal_laplace`."""
+    """Return the second derivative of -log f, nats per record squared; arguments as for `normal_laplace`."""
     loss, slope = normal_laplace(residual, deviation, scale)
     log_kink = (
         loss - 0.5 * (residual / deviation) ** 2 - np.log(math.sqrt(2 * math.pi) * deviation * scale**2)

@@ -13,7 +13,8 @@ truth. The widths v are kept while β moves, then renewed, until nothing moves.
 By default p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The
 sampling of the people from the population adds no bias to them, and their likelihood is exact, tables that share
 variables and people included; adding each cell's sampling variance instead, as if cells were sampled one by one
-(`Settings.has_sampling_error`), came out further from the truth where sampling matters (docs/inference.md).
+(`Settings.has_sampling_error`), came out further from the truth where sampling matters
+(docs/explanation/estimators.md).
 
 The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
@@ -57,36 +58,20 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
 _STEPS, _STEPS_BY_PRODUCTS, _NAIVE_STEPS = 60, 400, 100
-# Each search ends at this gradient, by coordinates scaled to posterior standard deviations
-_GRADIENT = 1e-2
 
-
-# Renewals after which widths and scales move by ever smaller shares: a swing between two states ends between
-_UNDAMPED = 3
-
-# Scale from which the search begins: from a narrow one it ends at the uniform distribution's side of a signal
-_WIDE = 1.0
 
 # Renewals after which a search without any evidence for its scales is given up
 _FIRST_ROUNDS = 4
 
-# Nats above the uniform distribution's evidence from which the expansion's evidence is trusted
-_ENOUGH_EVIDENCE = 20.0
 
 # the search for a scale by the lower bound: its grid, pairs of opposite draws, factors on the prior's precision,
 # and the fall in nats after which wider scales are left out
 _SCALES = (0.15, 0.25, 0.4, 0.6, 0.9, 1.4)
-# pairs of opposite normal draws by which the bound on the evidence is estimated; arbitrary
-_PAIRS = 6
-# factors on the prior's precision among which the best bound is taken; arbitrary
-_INFLATIONS = (1.0, 2.0, 4.0)
-# nats below the best bound at which the scan over the scales stops: far below what its noise can be
-_WORSE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Mode:
-    """Where `noise_aware_mode` ended.
+    """Mode that `noise_aware_mode` found.
 
     Parameters
     ----------
@@ -149,16 +134,15 @@ class Mode:
         """
         linearized = self.means.at(self.point)
         weights = 1 / np.maximum(self.likelihood.scale**2, 1 / 12)
-        if isinstance(self.curvature, DenseCurvature):
-            jacobian = self.means.jacobian(linearized)
-            return weighted_square(jacobian, weights)
+        if self.curvature.formed is not None:
+            return weighted_square(self.means.jacobian(linearized), weights)
         prior = self.curvature.prior
         sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
         return np.maximum(sampled.diagonal - prior, 0.0)
 
 
 def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mode:
-    """Most probable coordinates, scales and total; see the module.
+    """Return the most probable coordinates, scales and total; see the module.
 
     Parameters
     ----------
@@ -195,7 +179,8 @@ class Search:
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.evidence.total)
         warn_if_slow(self.objective)
-        given = _WIDE if self.settings.scale is None else self.settings.scale
+        # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
+        given = 1.0 if self.settings.scale is None else self.settings.scale
         scales = np.full(self.prior.count, np.log(given))
         start = self._better_start(uniform, scales)
         if self.settings.scale is not None or not self.objective.is_dense:
@@ -219,7 +204,7 @@ class Search:
         return origin if self.evidence.exact is None else self.honouring(origin)[0]
 
     def _better_start(self, uniform: FloatArray, log_scales: FloatArray) -> FloatArray:
-        """The uniform distribution or the naive estimate, whichever has the lower objective."""
+        """Return the uniform distribution or the naive estimate, whichever has the lower objective."""
         evidence, model = self.evidence, self.evidence.specification
         if not evidence.noise:
             return uniform
@@ -260,14 +245,14 @@ class Search:
                 status = ended
             if ended is Status.DIVERGED or last == settings.rounds:
                 break
-            # a few rounds tell whether the evidence is to be trusted; only then are more of them worth their time
+            # a few rounds show whether the evidence can be trusted; only then are more of them worth their time
             if is_on_trial and last == _FIRST_ROUNDS:
                 found = self._mode(point, log_scales, expansion, status, last)
                 if self._trust(found) == 0:
                     return found
             last, before, held = last + 1, log_scales, expansion
             since = last - _FIRST_ROUNDS + 1 if is_on_trial and last > _FIRST_ROUNDS else last
-            share = 1 / max(since - _UNDAMPED + 1, 1)  # shrinking shares end a cycle between point and widths
+            share = 1 / max(since - 3 + 1, 1)  # shrinking shares end a cycle between point and widths
             expansion = Expansion(self.objective, point, log_scales, held.width, share=share)
             if is_learning:
                 log_scales = expansion.learned(log_scales)
@@ -282,11 +267,11 @@ class Search:
     ) -> Mode:
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
         log_evidence = float("nan")
-        if isinstance(curvature, DenseCurvature):
+        if (dense := curvature.formed) is not None:
             value = self.objective.penalised(point, log_scales, variance, width)[0]
             prior = self.objective.prior_precision(log_scales)
-            half = 0.5 * (len(point) - float(prior @ curvature.variances))
-            log_evidence = half - value - 0.5 * curvature.log_determinant + 0.5 * float(np.log(prior).sum())
+            half = 0.5 * (len(point) - float(prior @ dense.variances))
+            log_evidence = half - value - 0.5 * dense.log_determinant + 0.5 * float(np.log(prior).sum())
         return Mode(
             means=self.means,
             likelihood=self.objective.likelihood,
@@ -303,7 +288,7 @@ class Search:
     def _optimized(
         self, point: FloatArray, log_scales: FloatArray, expansion: Expansion
     ) -> tuple[FloatArray, float, Status]:
-        """Best point with variances and widths held, how far it is in posterior deviations, and how it ended."""
+        """Return the best point for fixed variances and widths, how far it moved, and a status."""
         width, variance, curvature = expansion.width, expansion.variance, expansion.curvature
 
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
@@ -312,29 +297,30 @@ class Search:
             return value, curvature.gradient(gradient)
 
         steps = _STEPS if self.objective.is_dense else _STEPS_BY_PRODUCTS
-        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=_GRADIENT, iterations=steps)
+        # the gradient is by coordinates that are scaled to posterior standard deviations
+        optimum = minimize(objective, np.zeros(len(point)), gradient_tolerance=1e-2, iterations=steps)
         moved = float(np.sqrt(np.mean(optimum.point**2)))
         return point + curvature.step(optimum.point), moved, optimum.status
 
     # where the expansion's evidence says little
 
     def _trust(self, mode: Mode) -> float:
-        """Share of the expansion's evidence in the choice of scales, by how far it exceeds the uniform one's.
+        """Return the weight of the expansion's evidence in the choice of scales, from 0 to 1.
 
         The effective number of coordinates is taken off, about what the search gains by fitting noise.
         """
-        assert isinstance(mode.curvature, DenseCurvature)
         prior = self.objective.prior_precision(mode.log_scales)
         effective = len(prior) - float(prior @ mode.curvature.variances)
         uniform = mode.point.copy()
         uniform[:-1] = self._largest_entropy
         linearized = self.means.at(uniform)
         loss, _ = self.objective.likelihood.loss(linearized.mean, self.objective.variance(linearized))
-        gain = (mode.log_evidence - effective + loss) / _ENOUGH_EVIDENCE
+        # the expansion's evidence is fully trusted 20 nats above that of the uniform distribution
+        gain = (mode.log_evidence - effective + loss) / 20.0
         return float(np.clip(gain, 0.0, 1.0)) if np.isfinite(gain) else 0.0
 
     def _scale_by_bound(self, start: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Log scales, all alike, at which the lower bound of the evidence and the prior are highest; a point there.
+        """Return equal log scales at which the evidence bound plus the log prior is highest, and a point there.
 
         From narrow scales to wide ones, each search from where the last one ended: the side of the uniform
         distribution, as long as there is one.
@@ -346,26 +332,30 @@ class Search:
             point, width = self._optimized(point, log_scales, expansion)[0], expansion.width
             points.append(point)
             values.append(self._bound(point, log_scales, expansion) + self.prior.log_density(log_scales))
-            if values[-1] < max(values) - _WORSE:
+            # the scan over the scales stops 10 nats below the best bound, more than the noise of a bound
+            if values[-1] < max(values) - 10.0:
                 break
         found = _peak(np.log(_SCALES), np.array(values))
         return np.full(self.prior.count, found), points[int(np.argmax(values))]
 
     def _bound(self, point: FloatArray, log_scales: FloatArray, expansion: Expansion) -> float:
-        """Highest lower bound of the log evidence by normal approximations around a point, nats.
+        """Return the highest lower bound of the log evidence by normal approximations around a point, nats.
 
         Their covariance is that of the expansion with the prior's precision inflated, which narrows what the data
         hardly determine; the expected loss is taken over draws.
         """
-        assert isinstance(expansion.curvature, DenseCurvature)
-        half = np.random.default_rng(0).standard_normal((_PAIRS, self.means.size))
+        dense = expansion.curvature.formed
+        assert dense is not None  # bounds are of models whose matrices are formed
+        # the bound on the evidence is a mean over six pairs of opposite normal draws; arbitrary
+        half = np.random.default_rng(0).standard_normal((6, self.means.size))
         half[:, -1] = 0.0  # N is held
         # odd terms of the loss cancel in opposite draws; the fixed seed gives all scales the same ones
         draws = np.concatenate([half, -half]).T
         prior, beta = self.objective.prior_precision(log_scales), point[:-1]
         bounds = []
-        for inflation in _INFLATIONS:
-            curvature = DenseCurvature(information=expansion.curvature.information, prior=inflation * prior)
+        # the best bound is taken among three factors on the precision of the prior; arbitrary
+        for inflation in (1.0, 2.0, 4.0):
+            curvature = DenseCurvature(information=dense.information, prior=inflation * prior)
             losses = []
             for shift in curvature.step(draws).T:
                 linearized = self.means.at(point + shift)
@@ -379,7 +369,7 @@ class Search:
 
 
 def _peak(positions: FloatArray, values: FloatArray) -> float:
-    """Position of the highest value, by the parabola through it and its neighbours."""
+    """Return the position of the highest value, by the parabola through it and its neighbors."""
     best = int(np.argmax(values))
     if not 0 < best < len(values) - 1:
         return float(positions[best])

@@ -62,8 +62,6 @@ SPREAD_BETWEEN_EFFECTS = 0.5
 # Coordinates up to which the information matrix is formed, and each effect has a scale of its own
 DENSE_LIMIT = 1500
 
-# Largest number of Newton steps in one update of the scales; arbitrary, as the function is convex in few variables.
-_NEWTON = 50
 # Largest change of log τ in an update: the expansion is valid only near its point, and updates continue
 _LARGEST_STEP = 1.0
 # Smallest standard deviation between log scales; arbitrary. It keeps the prior's precision finite if the declared
@@ -91,12 +89,12 @@ class EffectsPrior:
 
     @property
     def _is_apart(self) -> bool:
-        """Whether effects of one order may differ in scale."""
+        """True if effects of one order may differ in scale."""
         return self.spread_between_effects > 0 and self.effects.size <= DENSE_LIMIT
 
     @cached_property
     def _scaled(self) -> tuple[tuple[tuple[int, int], ...], IntArray]:
-        """Effect (-1: all of an order) and order, or order and part, of each scale; each coordinate's scale."""
+        """Effect (-1: all of an order) and order (and part) of each scale, and the scale of each coordinate."""
         effects = self.effects
         owners = np.repeat(np.arange(len(effects.subsets)), np.diff(effects.offsets))
         kinds = np.unique(effects.kinds, return_inverse=True)[1]
@@ -111,7 +109,7 @@ class EffectsPrior:
 
     @property
     def levels(self) -> IntArray:
-        """Which scale is each coordinate's, shape (d,)."""
+        """Position of each coordinate's scale, shape (d,)."""
         return self._scaled[1]
 
     @cached_property
@@ -147,29 +145,29 @@ class EffectsPrior:
         return own * np.eye(self.count) + shared @ shared.T
 
     def precision(self, log_scales: FloatArray) -> FloatArray:
-        """1/τ² of each coordinate, shape (d,)."""
+        """Return 1/τ² of each coordinate, shape (d,)."""
         return np.exp(-2 * np.asarray(log_scales))[self.levels]
 
     def log_density(self, log_scales: FloatArray) -> float:
-        """Log-density of log τ up to a constant, nats."""
+        """Return the log-density of log τ up to a constant, nats."""
         gap = log_scales - self.expected_log_scales
         return float(-0.5 * gap @ self._pull(gap))
 
     def _pull(self, gap: FloatArray) -> FloatArray:
-        """P times a deviation of log τ."""
+        """Return P times a deviation of log τ."""
         own, shared = self._shared
         inner = np.eye(shared.shape[1]) + shared.T @ shared / own
         return (gap - shared @ np.linalg.solve(inner, shared.T @ gap) / own) / own
 
     def _step(self, diagonal: FloatArray, slope: FloatArray) -> FloatArray:
-        """Newton's step, for the curvature P and a diagonal beside it."""
+        """Return the Newton step for the curvature P plus a diagonal."""
         own, shared = self._shared
         inverse, pulled = 1 / (diagonal + 1 / own), shared / own
         inner = np.eye(shared.shape[1]) + shared.T @ pulled - pulled.T @ (inverse[:, np.newaxis] * pulled)
         return inverse * (slope + pulled @ np.linalg.solve(inner, pulled.T @ (inverse * slope)))
 
     def updated(self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray) -> FloatArray:
-        """Log scales after one step of the fixed point.
+        """Return the log scales after one step of the fixed point.
 
         Parameters
         ----------
@@ -194,7 +192,8 @@ class EffectsPrior:
         effective = np.clip(sizes - shrunk, 0.0, sizes)
         squares = np.bincount(self.levels, weights=beta**2, minlength=count)
         log_scales = now.copy()
-        for _ in range(_NEWTON):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
+        # Newton steps; the number is arbitrary, as the function is convex in few variables
+        for _ in range(50):  # minimises γ't + |β|²exp(-2t)/2 + (t - t0)'P(t - t0)/2, which is convex
             weighted = squares * np.exp(-2 * log_scales)
             slope = effective - weighted + self._pull(log_scales - self.expected_log_scales)
             step = self._step(2 * weighted, slope)
@@ -204,19 +203,13 @@ class EffectsPrior:
         return now + np.clip(log_scales - now, -_LARGEST_STEP, _LARGEST_STEP)
 
 
-# Times that widths and curvature are computed from each other at the first point; twice later
-_RENEWALS = 3
-
-# Share of its Fisher information that a cell's curvature has at least, wherever its kink lies
-_LEAST_WEIGHT = 0.02
-
 # Change of a log scale below which it has settled: a fifth of its own uncertainty, or less
 SETTLED_SCALE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How `noise_aware_mode` goes about it.
+    """Settings of `noise_aware_mode`.
 
     Parameters
     ----------
@@ -241,7 +234,7 @@ class Settings:
 
 
 class Objective:
-    """Expected loss of the noisy counts plus the prior's, as a function of (β, log N) with N held.
+    """Expected loss of the noisy counts plus that of the prior, as a function of (β, log N) with N fixed.
 
     Parameters
     ----------
@@ -260,11 +253,11 @@ class Objective:
         self.evaluations = 0
 
     def prior_precision(self, log_scales: FloatArray) -> FloatArray:
-        """T⁻¹ of all coordinates, shape (d + 1,); the last stands for N, which is held."""
+        """Return T⁻¹ of all coordinates, shape (d + 1,); the last stands for N, which is fixed."""
         return np.append(self.prior.precision(log_scales), 1.0)
 
     def hold(self, point: FloatArray) -> None:
-        """Move the multipliers of the answers without noise by what the point misses of them.
+        """Move the multipliers of the answers without noise by their errors at the point.
 
         Such an answer e is a constraint on its mean m. Its loss, 6 (y - m)² with y = e to begin with, is the
         augmented Lagrangian's at the multiplier 12 (y - e): a step of the method of multipliers adds e - m to y, and
@@ -279,7 +272,7 @@ class Objective:
         self.likelihood = replace(self.likelihood, noisy_counts=moved)
 
     def variance(self, linearized: Linearized) -> FloatArray:
-        """Variance of each count around its mean, besides the noise, records squared."""
+        """Return the variance of each count around its mean, noise left out, records squared."""
         if self.settings.has_sampling_error:
             return self.likelihood.sampling_variance(linearized.mean, linearized.total)
         variance = np.full(len(linearized.mean), 1 / 12)
@@ -290,7 +283,7 @@ class Objective:
     def penalised(
         self, point: FloatArray, log_scales: FloatArray, variance: FloatArray, width: FloatArray
     ) -> tuple[float, FloatArray]:
-        """Objective and gradient; variances and widths held."""
+        """Return the objective and its gradient for fixed variances and widths."""
         self.evaluations += 1
         linearized = self.means.at(point)
         value, slope = self.likelihood.expected_loss(linearized.mean, variance, width)
@@ -303,7 +296,7 @@ class Objective:
 
 
 class Expansion:
-    """Curvature and widths at a point that agree with each other."""
+    """Curvature and widths at a point, consistent with each other."""
 
     def __init__(
         self,
@@ -323,7 +316,8 @@ class Expansion:
         self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
         self.curvature: DenseCurvature | SampledCurvature
         # widths follow from the curvature, and the curvature from the widths: a few renewals make them agree
-        for _ in range(_RENEWALS if width is None else 2):
+        # widths and curvature are computed from each other three times at the first point, twice later
+        for _ in range(3 if width is None else 2):
             self._renew(log_scales)
 
     def _renew(self, log_scales: FloatArray) -> None:
@@ -334,7 +328,8 @@ class Expansion:
                 self._linearized.mean, self.variance, self.width
             )
             # an averaged Laplace loss hardly curves far from its kink; the floor keeps such cells from vanishing
-            weights = np.maximum(curvature, _LEAST_WEIGHT * weights)
+            # the curvature of a cell is at least a fiftieth of its Fisher information, wherever its kink lies
+            weights = np.maximum(curvature, 0.02 * weights)
         self.weights = weights
         prior = objective.prior_precision(log_scales)
         if self._jacobian is not None:
@@ -349,14 +344,13 @@ class Expansion:
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
 
     def learned(self, log_scales: FloatArray) -> FloatArray:
-        """Log scales that the expansion's evidence supports; curvature and widths follow."""
+        """Return the log scales that the expansion's evidence supports; update the curvature and the widths."""
         objective = self._objective
-        if isinstance(self.curvature, DenseCurvature):
+        if (dense := self.curvature.formed) is not None:
             _, slope = objective.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
             gradient = self._linearized.backward(slope)
             gradient[-1] = 0.0
-            information = self.curvature.information
-            following = learned_scales(objective.prior, log_scales, information, self._point, gradient)
+            following = learned_scales(objective.prior, log_scales, dense.information, self._point, gradient)
         else:
             following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])
         log_scales = log_scales + self._share * (following - log_scales)
@@ -372,7 +366,7 @@ def learned_scales(
     slope: FloatArray,
     steps: int = 3,
 ) -> FloatArray:
-    """Log scales after some steps of the fixed point, the loss being quadratic of given slope and curvature."""
+    """Return log scales after some steps of the fixed point, for a quadratic loss of given slope and curvature."""
     shift = information @ point - slope  # of a quadratic loss the mode is C @ shift, whatever the scales
     first = log_scales
     for _ in range(steps):

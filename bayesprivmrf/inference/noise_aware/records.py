@@ -41,9 +41,6 @@ from bayesprivmrf.inference.noise_aware.interval import (
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.model.tables import FloatArray
 
-# Added to Σ, a share of its largest diagonal entry: cells that hardly occur leave it singular but for rounding
-_LEAST_VARIANCE = 1e-9
-
 
 def refuse_other_records(mode: Mode) -> None:
     """Raise where the tables of the records are not those of free potentials of one group of records."""
@@ -58,7 +55,7 @@ def refuse_other_records(mode: Mode) -> None:
 
 
 def records_deviations(mode: Mode, answers: AnswersPerRecord, *, is_told: bool) -> FloatArray:
-    """Standard deviation of the records' answers, in records, shape (rows,).
+    """Return the standard deviation of the answers of this sample, in records, shape (rows,).
 
     Parameters
     ----------
@@ -77,11 +74,12 @@ def records_deviations(mode: Mode, answers: AnswersPerRecord, *, is_told: bool) 
 
 
 def _untold(mode: Mode, answers: AnswersPerRecord) -> FloatArray:
-    """Variance of one record's answer that the statistics of the model leave, shape (rows,)."""
-    if not isinstance(mode.curvature, DenseCurvature):
+    """Return the variance of one record's answer given the statistics of the model, shape (rows,)."""
+    if mode.curvature.formed is None:
         return answers.single
     covariance = statistics_covariance(mode)
-    floor = _LEAST_VARIANCE * float(np.diag(covariance).max(initial=1e-300))
+    # cells that hardly occur leave Σ singular but for rounding
+    floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
     inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
     return np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
 

@@ -1,4 +1,4 @@
-"""Bounds of a function of a chain: what is asked, and the delta method for estimates with a covariance.
+"""Bounds of functions of a chain, and the delta method for estimates with a covariance.
 
 Each type of fit answers by its method `_chain_bounds`: a posterior by quantiles of its draws, an estimate with a
 covariance by the delta method, and any other without bounds.
@@ -17,8 +17,6 @@ from bayesprivmrf.inference.limits import cut_limits, half_width
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray
 
-# Largest share of hidden transitions in a row: beyond it the coverage of the others is 0.78 (docs/benchmarks.md)
-_MOST_OF_A_ROW = 0.4
 # Half the distance between the points of a difference, in standard deviations; the error is of its square
 _STEP = 1e-3
 
@@ -97,7 +95,8 @@ def delta_bounds(
     marks = [(text, few), (f"the noise hides it: {hides}", hidden)]
     if is_share and values.ndim == 2:  # the other transitions of such rows are unreliable as well
         share = hidden.mean(axis=1, keepdims=True)
-        marks.append(("the noise hides most of this row", ~hidden & ~few & (share > _MOST_OF_A_ROW)))
+        # beyond this share, coverage of the other transitions is 0.78 (hidden-transitions-row.csv)
+        marks.append(("the noise hides most of this row", ~hidden & ~few & (share > 0.4)))
     return Bounds(
         values, lower, upper, tuple(Mark(RowStatus.DOUBTFUL, note, np.ravel(rows)) for note, rows in marks)
     )

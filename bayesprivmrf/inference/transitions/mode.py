@@ -35,17 +35,11 @@ from bayesprivmrf.model.tables import FloatArray
 
 # α, prior counts in each cell of π and P; the module says why there are no more
 _PRIOR_COUNT = 0.25
-# Most renewals of V; arbitrary, as fits that settle take about six (tests/inference/test_criticism.py)
-_RENEWALS = 50
-# Half-width of a normal 90 % interval, in standard errors; noise hides what it brings to 0 or 1
-_NORMAL_90 = 1.645
-# Share of a standard deviation: the search has settled when all coordinates move by less
-_SETTLED = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TransitionMode:
-    """Where the estimate ended.
+    """Estimate of a chain at the end of its search.
 
     Parameters
     ----------
@@ -83,7 +77,8 @@ class TransitionMode:
         slopes = self.rows.shifted(self.coordinates, np.eye(self.rows.size))[1] - center
 
         def is_hidden(covariance: FloatArray) -> np.ndarray:
-            reach = _NORMAL_90 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, covariance, slopes))
+            # noise hides a transition whose normal 90 % interval, of 1.645 standard errors, reaches 0 or 1
+            reach = 1.645 * np.sqrt(np.einsum("kij,kl,lij->ij", slopes, covariance, slopes))
             return (center <= reach) | (center + reach >= 1)
 
         possible = self.rows.is_possible[1]
@@ -97,7 +92,8 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     fit = _Fit(evidence)
     point = np.append(start, np.log(evidence.total))
     status, renewals = Status.ITERATION_LIMIT, 0
-    while renewals < _RENEWALS:
+    # fits that settle take about six renewals of V; 50 is arbitrary
+    while renewals < 50:
         renewals += 1
         try:
             following, information = fit.minimised(point, fit.whitening(point))
@@ -106,7 +102,8 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
             break
         moved = (following - point)[fit.is_free]
         point = following
-        if moved @ information[np.ix_(fit.is_free, fit.is_free)] @ moved < _SETTLED**2:
+        # the search has settled when all coordinates move by less than a thousandth of a standard deviation
+        if moved @ information[np.ix_(fit.is_free, fit.is_free)] @ moved < 1e-3**2:
             status = Status.CONVERGED
             break
     if not np.isfinite(point).all():
@@ -142,10 +139,10 @@ class _Fit:
         return damped_steps(lambda at: self._expanded(at, whiten), point, self.is_free)
 
     def covariance(self, point: FloatArray) -> FloatArray:
-        """C at the estimate."""
+        """Return C at the estimate."""
         whitened = self.whitening(point)(self.sums.jacobian(point, linear=True)[0])
         information = whitened.T @ whitened
-        # what no measurement tells is within 1 of the estimate
+        # coordinates that no measurement determines are within 1 of the estimate
         information[:-1, :-1] += np.eye(self.rows.size)
         free = np.ix_(self.is_free, self.is_free)
         covariance = np.zeros_like(information)
@@ -153,7 +150,7 @@ class _Fit:
         return covariance[:-1, :-1]
 
     def covariance_or_none_told(self, point: FloatArray) -> FloatArray:
-        """C at the estimate, or what it would be if nothing were told, where C is no numbers."""
+        """Return C at the estimate, or the identity if C is not finite."""
         try:
             with np.errstate(all="ignore"):
                 covariance = self.covariance(point)
@@ -175,7 +172,7 @@ class _Fit:
         return 0.5 * float(residual @ residual) + prior, gradient, information
 
     def _prior(self, phi: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """The prior counts in each cell of π and P: minus their log-density, gradient, curvature."""
+        """Return minus the log-density of the prior counts of π and P, with gradient and curvature."""
         first, matrix = self.rows.probabilities(phi)
         value, gradient, curvature, start = 0.0, np.zeros(len(phi)), np.zeros((len(phi), len(phi))), 0
         masks = (self.rows.is_possible[0], *self.rows.is_possible[1])

@@ -80,7 +80,7 @@ class TransitionRows:
 
     @cached_property
     def is_possible(self) -> tuple[np.ndarray, np.ndarray]:
-        """Which cells of π, shape (K^m,), and of P, shape (K^m, K), structural zeros leave."""
+        """Masks of the possible cells of π, shape (K^m,), and of P, shape (K^m, K)."""
         possible = np.ones(self.model.size, bool) if self.model.possible is None else self.model.possible
         windows = possible[self.cells].reshape(-1, self.rows, self.states)
         return windows[0].any(axis=-1), windows.any(axis=0)
@@ -103,36 +103,36 @@ class TransitionRows:
         return csr_array(block_diag([csr_array(basis) for basis in self.bases[1:]]))
 
     def _logits(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Q φ of π and of the rows of P, both linear."""
+        """Return Q φ of π and of the rows of P."""
         lead, start = phi.shape[:-1], self._first.shape[1]
         inner = (self._inner @ phi[..., start:].reshape(-1, self._inner.shape[1]).T).T
         return phi[..., :start] @ self._first.T, inner.reshape(*lead, self.rows, self.states)
 
     def probabilities(self, phi: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """π, shape (..., K^m), and P, shape (..., K^m, K), of coordinates of shape (..., size)."""
+        """Return π, shape (..., K^m), and P, shape (..., K^m, K), at coordinates of shape (..., size)."""
         first, inner = self._logits(phi)
         return _softmax(first, self.is_possible[0]), _softmax(inner, self.is_possible[1])
 
     def sums(self, tables: FloatArray) -> FloatArray:
-        """The first states' table and the transitions added up over all steps, shape (..., K^m + K^(m+1))."""
+        """Return the table of first states and the transitions added over all steps, shape (..., K^m + K^(m+1))."""
         lead = tables.shape[:-1]
         windows = tables[..., self.cells].reshape(*lead, len(self.cells), self.rows, self.states)
         added = windows.sum(axis=-3).reshape(*lead, -1)
         return np.concatenate([windows[..., 0, :, :].sum(axis=-1), added], axis=-1)
 
     def coordinates(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
-        """φ of probabilities that are positive wherever something can be."""
+        """Return φ of probabilities that are positive in every possible cell."""
         own, inner = (
             np.log(np.where(mask, p, 1.0)) for mask, p in zip(self.is_possible, (first, matrix), strict=True)
         )
         return np.concatenate([own @ self._first, inner.ravel() @ self._inner])
 
     def potentials(self, phi: FloatArray) -> FloatArray:
-        """Potentials of the cliques, shape (size of the model,), nats; they are normalised."""
+        """Return normalized potentials of the cliques, shape (model size,), nats."""
         return self.log_tables(*self.probabilities(phi))
 
     def log_tables(self, first: FloatArray, matrix: FloatArray) -> FloatArray:
-        """The same from π and P themselves; minus infinity where a probability is 0."""
+        """Return the potentials from π and P; minus infinity where a probability is 0."""
         flat = np.zeros(self.model.size)
         with np.errstate(divide="ignore"):
             flat[self.cells] = np.log(matrix).ravel()
@@ -140,14 +140,14 @@ class TransitionRows:
         return flat
 
     def derivatives(self, phi: FloatArray) -> FloatArray:
-        """Derivatives of the potentials by φ, shape (size of the model, size); 0 in cells that cannot occur."""
+        """Return derivatives of the potentials by φ, shape (model size, size); 0 in impossible cells."""
         first, matrix = self.probabilities(phi)
         inner = self._inner.toarray()
         means = (matrix.reshape(-1, 1) * inner).reshape(self.rows, self.states, -1).sum(axis=1)
         return self._slopes(self._first - first @ self._first, inner - np.repeat(means, self.states, axis=0))
 
     def linear_derivatives(self, phi: FloatArray) -> FloatArray:
-        """Derivatives of the potentials by c, where π and the rows of P move by Q c: shape (model's size, size)."""
+        """Return derivatives of the potentials by c, where π and P move by Q c; shape (model size, size)."""
         first, matrix = self.probabilities(phi)
         with np.errstate(divide="ignore", invalid="ignore"):
             return self._slopes(
@@ -155,7 +155,7 @@ class TransitionRows:
             )
 
     def _slopes(self, by_first: FloatArray, by_step: FloatArray) -> FloatArray:
-        """Derivatives of the potentials by coordinates, from those of log π and log P."""
+        """Return derivatives of the potentials by coordinates, from those of log π and log P."""
         first, matrix = self.is_possible
         start, flat = self._first.shape[1], np.zeros((self.model.size, self.size))
         flat[self.cells, start:] = np.where(matrix.reshape(-1, 1), by_step, 0.0)
@@ -165,17 +165,17 @@ class TransitionRows:
         return flat
 
     def shifted(self, phi: FloatArray, moves: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """π and P at φ, moved by Q c, c of shape (..., size); their numbers may leave 0 to 1."""
+        """Return π and P at φ moved by Q c, c of shape (..., size); entries may be outside 0 to 1."""
         first, matrix = self.probabilities(phi)
         by_first, by_step = self._logits(moves)
         return first + by_first, matrix + by_step
 
     def tables(self, phi: FloatArray) -> FloatArray:
-        """Marginals of the cliques by the forward recursion, shape (size of the model,)."""
+        """Return the marginals of the cliques by the forward recursion, shape (model size,)."""
         return self.forward(*self.probabilities(phi))
 
     def forward(self, law: FloatArray, matrix: FloatArray) -> FloatArray:
-        """The same of π and P themselves, shape (..., size of the model)."""
+        """Return the marginals of the cliques from π and P, shape (..., model size)."""
         lead = law.shape[:-1]
         flat = np.empty((*lead, self.model.size))
         for cells in self.cells:
@@ -185,7 +185,7 @@ class TransitionRows:
         return flat
 
     def mean_derivatives(self, phi: FloatArray, *, linear: bool) -> FloatArray:
-        r"""Derivatives of the windows' tables, shape (size of the model, size).
+        r"""Return derivatives of the tables of the windows, shape (model size, size).
 
         By the recursion of `forward`, which is bilinear:
         :math:`∂W_t = ∂f_t P + f_t ∂P`, and :math:`∂f_{t+1}` is the sum of :math:`∂W_t` over its first variable.
@@ -228,7 +228,7 @@ class TransitionRows:
 
 
 def _contrasts_within(mask: np.ndarray) -> FloatArray:
-    """Helmert's contrasts of the cells that can be, 0 at the others; shape (cells, possible cells - 1)."""
+    """Return Helmert contrasts of the possible cells, 0 at the others; shape (cells, possible cells - 1)."""
     basis = np.zeros((mask.size, max(int(mask.sum()) - 1, 0)))
     if basis.shape[1]:
         basis[mask] = contrasts(int(mask.sum()))
@@ -236,7 +236,7 @@ def _contrasts_within(mask: np.ndarray) -> FloatArray:
 
 
 def _softmax(logits: FloatArray, mask: np.ndarray) -> FloatArray:
-    """Probabilities of logits, 0 outside a mask; all of them where it leaves nothing."""
+    """Return the probabilities of logits, 0 outside a mask; an empty mask leaves all of them."""
     values = np.where(mask, np.exp(logits - logits.max(axis=-1, keepdims=True)), 0.0)
     return values / np.where(mask.any(axis=-1), values.sum(axis=-1), 1.0)[..., np.newaxis]
 
@@ -244,10 +244,6 @@ def _softmax(logits: FloatArray, mask: np.ndarray) -> FloatArray:
 type Whitening = Callable[[FloatArray], FloatArray]
 """Maps columns U, shape (numbers, columns), to :math:`L^{-1} U` of the same shape, so that U'V⁻¹W is a product."""
 
-# Smallest noise variance of an answer, records squared: that of a thousandth of a record
-_LEAST_NOISE = 1e-6
-# Smallest noise variance, as a share of the largest sampling variance: a smaller one is lost in rounding errors
-_ROUNDING = 1e-12
 # Largest number of answers across windows whose covariance is formed: 72 MB, and seconds to factor
 _MOST_FORMED = 3000
 
@@ -325,7 +321,8 @@ class NoisySums:
         Sums that are the same for every record have no sampling variance.
         """
         sampling = np.exp(log_total) * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
-        return np.maximum(self.noise, max(_LEAST_NOISE, _ROUNDING * float(sampling.max(initial=0.0))))
+        # the smallest variance is that of a thousandth of a record, or the least that rounding errors leave
+        return np.maximum(self.noise, max(1e-6, 1e-12 * float(sampling.max(initial=0.0))))
 
     def _formed(self, phi: FloatArray, log_total: float, noise: FloatArray) -> Whitening:
         from scipy.linalg import solve_triangular

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -18,8 +18,8 @@ from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, del
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError
-from bayesprivmrf.model.conditions import given_error
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.conditions import Given, given_error
+from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
 
@@ -29,22 +29,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TransitionSolution(Solution):
-    """A chain of one transition matrix, with how far off its probabilities may be.
+    """Solution of a chain with one transition matrix, with approximate intervals.
 
     Parameters
     ----------
     mode
         The estimate in unconstrained coordinates, with its covariance.
-    evidence
-        The measurements that it was fitted to.
     """
 
-    evidence: Evidence = field(kw_only=True)
     mode: TransitionMode = field(kw_only=True)
-
-    @property
-    def _evidence(self) -> Evidence:
-        return self.evidence
+    _evidence: Evidence = field(kw_only=True)
 
     def interval(
         self,
@@ -52,9 +46,9 @@ class TransitionSolution(Solution):
         prob: float = 0.9,
         *,
         of: Literal["population"] = "population",
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> pd.DataFrame:
-        """Approximate intervals for the population's probabilities of joint states, or for a query's answers.
+        """Return approximate intervals for the probabilities of joint states, or for a query's answers.
 
         Normal, by the delta method, and cut at 0 and 1, or at the ends of one record's answer; parameters and result
         as those of a `NoiseAwareMAP` of another model. `bayesprivmrf.sequences` has those of the transition matrix.
@@ -67,7 +61,7 @@ class TransitionSolution(Solution):
             "intervals of='records', for the tables of the people themselves, are those of "
             "LatentCounts().fit(release)",
         )
-        asked = asked_of(self.evidence, variables, prob, of, given)
+        asked = asked_of(self._evidence, variables, prob, of, given)
         model, flat = self.specification, self.potentials.flat
         if asked.bound is not None:
             engine = marginal_engine(model.cardinalities, model.scopes)

@@ -21,6 +21,7 @@ from bayesprivmrf.learning.models.advice import NO_COUNTS, status_with_advice
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.conditions import Given
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, parent
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
@@ -284,7 +285,7 @@ class LearnedNetwork(Released, LearnedParameters):
         prob: float = 0.9,
         *,
         of: Whose = "population",
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
         **old: Any,
     ) -> pd.DataFrame:
         """Return intervals for the joint states of some variables; they cost no privacy budget.

@@ -40,12 +40,14 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.solution import Solution, Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.learning.rounds.cell_errors import CellErrors, given_back
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, marks_of_unmeasured
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+from bayesprivmrf.model.conditions import Condition
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
@@ -178,7 +180,9 @@ class RoundsSolution(LearnedSolution):
             marks += marks_of_unmeasured(apart, self._bounds.get(each), np.transpose(reach, axes))
         if self.status is Status.STOPPED_EARLY:
             # the widths would be those of tables that the estimate does not use
-            marks.append(Mark(RowStatus.NOT_TRUSTED, "the last fit failed"))
+            name = self.stats.get(INTERRUPTED_BY)
+            what = "the last fit failed" if name is None else f"a {name} interrupted the release"
+            marks.append(Mark(RowStatus.NOT_TRUSTED, what))
         middle, least, most = (np.transpose(each, axes) for each in (estimate, *limits))
         if of == "records":
             middle, least, most = (self.total * each for each in (middle, least, most))
@@ -238,9 +242,17 @@ class RoundsSolution(LearnedSolution):
             (self._errors.of_entry(clique, own, self._merging.groups) for clique in cliques), default=math.inf
         )
 
-    def _marginal_table(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
-        groups = {v: int(self._merging.groups[v][state]) for v, state in given.items()}
-        return self._expanded(query, self._merged._marginal_table(query, groups))
+    def _marginal_table(self, query: Sequence[int], given: Condition) -> FloatArray:
+        groups, shares = self._merging.groups, self._merging.shares
+        own = {v: groups[v][list(codes)] for v, codes in given.items()}
+        # within one group all states depend on other variables alike; several groups weigh by the shares given
+        several = [v for v in given if len(set(own[v])) > 1]
+        one = {v: (int(own[v][0]),) for v in given if v not in several}
+        table = self._merged._marginal_table([*query, *several], one)
+        for v in reversed(several):
+            codes = list(given[v])
+            table = table @ np.bincount(own[v], weights=shares[v][codes], minlength=table.shape[-1])
+        return self._expanded(query, table / table.sum() if several else table)
 
     def _expanded(self, scope: Sequence[int], table: FloatArray) -> FloatArray:
         """Return a table of declared states, expanded from the table of their groups."""

@@ -196,10 +196,11 @@ def test_a_quantity_that_is_no_number_is_refused():
         return [0.5, np.nan if len(seen) == 7 else 0.5]
 
     for function, words in (
-        (undefined_once, "NaN in 1 of 60"),
-        (lambda draw: np.nan, "NaN in 60 of 60"),
+        (undefined_once, "NaN or infinity in 1 of 60"),
+        (lambda draw: np.nan, "NaN or infinity in 60 of 60"),
+        (lambda draw: -np.inf, "finite numbers in every draw, got NaN or infinity in 60 of 60"),
         (lambda draw: "many", "numbers, got str"),
-        (lambda draw: None, "NaN in 60 of 60"),
+        (lambda draw: None, "NaN or infinity in 60 of 60"),
         (lambda draw: {"a": 1.0}, "numbers, got dict"),
     ):
         with pytest.raises(ArgumentError, match=f"`function` must give .*{words}"):

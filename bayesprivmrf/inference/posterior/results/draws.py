@@ -24,7 +24,7 @@ from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, marginal_of
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.conditions import given_error, share_given
+from bayesprivmrf.model.conditions import Condition, given_error, share_given
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
 
@@ -158,7 +158,7 @@ class Draws:
         model, flat = self.model, getattr(self.finished, kind)
         return None if parent(model.scopes, query) is None else model.project(flat, query)
 
-    def joint(self, query: Sequence[int], most: int, given: Mapping[int, int] | None = None) -> FloatArray:
+    def joint(self, query: Sequence[int], most: int, given: Condition | None = None) -> FloatArray:
         """Return draws of the joint marginal of any variables, thinned if each draw needs inference.
 
         Parameters
@@ -192,7 +192,7 @@ class Draws:
             raise given_error(model.domain, given, "draws of this posterior") from None
         return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
 
-    def records(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
+    def records(self, query: Sequence[int], given: Condition) -> FloatArray:
         """Return draws of the number of records in each joint state, or of its share given states of others."""
         model = self.model
         table = self.table([*query, *given], "counts")

@@ -31,7 +31,7 @@ from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import conditions
+from bayesprivmrf.model.conditions import Given, conditions
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import labelled
 from bayesprivmrf.queries import Query
@@ -139,7 +139,7 @@ class Posterior(Card):
         return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))
 
     def marginal(
-        self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
+        self, variables: Variable | Sequence[Variable], *, given: Given | None = None
     ) -> xr.DataArray:
         """Return the posterior mean of the joint marginal of any variables, or of a conditional distribution.
 
@@ -147,8 +147,10 @@ class Posterior(Card):
 
         Parameters
         ----------
-        variables, given
-            One or more declared variables, and states of others, ``{variable: state}``, to condition on.
+        variables
+            One or more declared variables.
+        given
+            A state or a set of states of each of some other variables, as for `interval`.
 
         Returns
         -------
@@ -171,7 +173,7 @@ class Posterior(Card):
         prob: float = 0.9,
         *,
         of: Literal["population", "records"] = "population",
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> pd.DataFrame:
         """Return credible intervals of a joint marginal, of a conditional distribution, or of the answers to a query.
 
@@ -189,8 +191,9 @@ class Posterior(Card):
             it, which requires variables that share a clique. Limits of numbers of records are whole; the estimate is
             a mean. For a query: its average per record of the population, or its answers on the records.
         given
-            States of other variables, ``{variable: state}``. Probabilities are then conditional on them, and numbers
-            of records become shares of the records with these states. Queries do not support it.
+            A state or a set of states of each of some other variables, ``{"a": "yes", "b": {"low", "middle"}}``. A
+            set means that the variable is in one of these states. Probabilities are then conditional on them, and
+            numbers of records become shares of the records with these states. Queries do not support it.
 
         Returns
         -------
@@ -226,7 +229,7 @@ class Posterior(Card):
         states: Mapping[Variable, Label],
         prob: float = 0.9,
         *,
-        given: Mapping[Variable, Label] | None = None,
+        given: Given | None = None,
     ) -> Quantity:
         """Return draws and an interval of the probability that some variables have given states.
 
@@ -239,7 +242,7 @@ class Posterior(Card):
         prob
             Posterior probability of the interval, between 0 and 1.
         given
-            States of other variables, on which the probability is conditional.
+            States of other variables, on which the probability is conditional, as `interval` takes them.
 
         Returns
         -------

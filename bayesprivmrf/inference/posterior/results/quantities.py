@@ -39,7 +39,7 @@ from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixin
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
-from bayesprivmrf.model.conditions import coded_states, conditions
+from bayesprivmrf.model.conditions import Given, coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 
@@ -117,12 +117,12 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
             shapes[0] == shapes[1], "function", "give one shape in every draw", f"{shapes[0]} and {shapes[1]}"
         )
     kept = draws.thinned(most)
-    undefined = sum(bool(np.isnan(value).any()) for value in values)
+    undefined = sum(not np.isfinite(value).all() for value in values)
     require(
         not undefined,
         "function",
-        "give numbers in every draw",
-        f"NaN in {undefined} of {len(values)}, as 0 / 0 does",
+        "give finite numbers in every draw",
+        f"NaN or infinity in {undefined} of {len(values)}, as 0 / 0 or 1 / 0 does",
         "let it return a value for this case",
     )
     array = np.array(values).reshape(draws.shape[0], len(kept), *values[0].shape)
@@ -182,9 +182,7 @@ class PosteriorIntervals:
         is_whole = is_of_records and not asked.given
         return self._framed(drawn, asked.index, asked.prob, asked.marks, asked.ends, is_whole=is_whole)
 
-    def of_event(
-        self, states: Mapping[Variable, Label], prob: float, given: Mapping[Variable, Label] | None
-    ) -> Quantity:
+    def of_event(self, states: Mapping[Variable, Label], prob: float, given: Given | None) -> Quantity:
         """Return the probability that some variables have given states; see `Posterior.probability`."""
         import xarray as xr
 
