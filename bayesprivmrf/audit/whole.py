@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from bayesprivmrf.audit.curves import convolved, log_ratio, losses_of
 from bayesprivmrf.audit.empirical import AuditResult, audit
 from bayesprivmrf.audit.worst_case import Sums
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
@@ -144,14 +146,32 @@ def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
     ArgumentError
         The release is not one of noisy tables, which state their noise.
     """
+    kinds = getattr(mechanism, "releases", ())
+    if kinds and not any(issubclass(kind, NoisyStatistics) for kind in kinds):
+        raise _not_auditable(mechanism, kinds[0].__name__)
     frame = _frame(model, neighbours(model, mechanism.promise(model).adjacency)[1], mechanism)
-    release = mechanism.release(model, frame)
+    with _without_noise_warnings():
+        release = mechanism.release(model, frame)
     if getattr(release, "statistics", None) is not release:
-        raise ArgumentError(
-            f"an audit of whole releases must be of noisy tables, got {type(release).__name__} from "
-            f"{type(mechanism).__name__}, which does not state the noise of what it holds."
-        )
+        raise _not_auditable(mechanism, type(release).__name__)
     return release
+
+
+def _not_auditable(mechanism: Any, kind: str) -> ArgumentError:
+    name = type(mechanism).__name__
+    accountant = getattr(mechanism, "accountant", "")
+    remedy = accountant or "its proof is in its documentation"
+    return ArgumentError(
+        f"an audit of whole releases needs noisy tables, which state their noise, got {kind} from {name}; {remedy}."
+    )
+
+
+@contextmanager
+def _without_noise_warnings() -> Iterator[None]:
+    """Silence warnings that the noise hides the records: the records of an audit are made up, and few."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        yield
 
 
 def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -> AuditResult:
@@ -199,7 +219,8 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
 
     shifts = (after - before)[moved].tolist()
     exact = convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
-    return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
+    with _without_noise_warnings():
+        return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
 
 
 def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.DataFrame:

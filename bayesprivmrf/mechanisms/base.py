@@ -110,6 +110,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     releases: ClassVar[tuple[type[Released], ...]] = ()
     removed_settings: ClassVar[Mapping[str, str]] = {}
     """Settings that no longer exist, each with the words of an error about its replacement."""
+    accountant: ClassVar[str] = ""
+    """Who computes the promise of a mechanism whose releases cannot be audited: the end of an audit's error."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -178,6 +178,10 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     """
 
     releases = (LearnedPotentials,)
+    accountant: ClassVar[str] = (
+        "its promise is computed by the accountant of dp-accounting, from public settings alone: see `spent_epsilon` "
+        "of bayesprivmrf.privacy"
+    )
 
     adjacency: ClassVar[Adjacency] = Adjacency.ADD_OR_REMOVE_ONE  # type: ignore[misc] # the accountant knows no other
     epsilon: float

@@ -230,6 +230,36 @@ def with_best_weights(
     return frame
 
 
+def fitted_deviations(
+    model: ModelSpecification, queries: tuple[Query, ...], noise: tuple[NoiseLaw, ...], *, knows_total: bool
+) -> tuple[float, ...]:
+    """Return the forecast standard deviation of one answer to each query, once all answers are combined.
+
+    Consistent tables are fitted to all noisy answers by generalized least squares, so no answer is worse than its own
+    noise. Where the model is too large for a forecast, or some answers are exact, the result is the standard
+    deviation of each query's own noise.
+    """
+    written = repr((model.domain.states, queries))  # labels that compare equal may differ, as 1 and True do
+    return _fitted_deviations(model, queries, noise, knows_total, written)
+
+
+@lru_cache(maxsize=32)
+def _fitted_deviations(
+    model: ModelSpecification,
+    queries: tuple[Query, ...],
+    noise: tuple[NoiseLaw, ...],
+    knows_total: bool,
+    written: str,
+) -> tuple[float, ...]:
+    own, variances = [law.standard_deviation for law in noise], np.array([law.variance for law in noise])
+    expected = forecast(model, queries, knows_total=knows_total) if variances.min() > 0 else None
+    if expected is None:
+        return tuple(own)
+    sizes = np.array([len(query.bind(model)) for query in queries])
+    fitted = np.sqrt(expected.variance(1 / variances)[2] / np.maximum(sizes, 1))
+    return tuple(np.minimum(fitted, own).tolist())
+
+
 def _forecast(told: Forecast, laws: Sequence[NoiseLaw]) -> float:
     """Return the forecast variance of the model's tables; infinite where a law is as good as no noise."""
     variances = np.array([law.variance for law in laws])

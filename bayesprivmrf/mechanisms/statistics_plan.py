@@ -18,7 +18,7 @@ from bayesprivmrf.errors import (
     NoiseWarning,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
-from bayesprivmrf.mechanisms.query_noise import QueryNoise
+from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
 from bayesprivmrf.mechanisms.settings import RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.specification import LARGEST_TABLE
@@ -42,6 +42,7 @@ class StatisticsPlan(RecordPlan):
     queries: tuple[BoundQuery, ...] | None = None
     query_noise: QueryNoise | None = None
     of_units: tuple[BoundQuery, ...] | None = None
+    knows_total: bool = False
 
     @property
     def offsets(self) -> Sequence[int]:
@@ -76,26 +77,30 @@ class StatisticsPlan(RecordPlan):
         measured = [Measurement(one.query, part, law) for one, part, law in given]
         return NoisyStatistics(specification=model, measurements=measured, bound=self.queries, **stamp)
 
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Forecast standard deviation of one answer to each query, from all answers together, records."""
+        queries = tuple(query.query for query in self.queries or ())
+        return fitted_deviations(self.specification, queries, self.noise, knows_total=self.knows_total)
+
     def drowned(self, total: float, what: str) -> str | None:
-        """Return what a warning says, if the noise would drown a table at this number of records."""
+        """Return the text of a warning if the noise hides tables or answers at this number of records.
+
+        A table is judged by its own noise, and the answers to a query by their forecast from all answers together:
+        the total of a table, for instance, is known from the table however noisy its own measurement is.
+        """
         if self.queries is None:
-            drowned, smaller = (
-                drowned_tables(self.specification, self.noise, total),
-                "declare fewer or smaller tables",
-            )
+            drowned: Sequence[object] = drowned_tables(self.specification, self.noise, total)
+            problem = f"an even cell in {len(drowned)} of {len(self.noise)} tables"
+            remedy = "declare fewer or smaller tables"
         else:
-            drowned, smaller = (
-                drowned_queries(self.queries, self.noise, total),
-                "ask for fewer or coarser queries, choose their `weights`",
-            )
+            drowned = drowned_queries(self.queries, self.deviations, total)
+            problem = f"the mean answer to {len(drowned)} of {len(self.noise)} queries, even with all answers combined"
+            remedy = "ask for fewer or coarser queries, choose their `weights`"
         if not drowned:
             return None
         shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
-        kind = "tables" if self.queries is None else "queries"
-        return (
-            f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(self.noise)} {kind} "
-            f"({shown}); {smaller}, spend more, or take more records."
-        )
+        return f"at {what} the noise is larger than {problem} ({shown}); {remedy}, spend more, or take more records."
 
     def rehearse(self) -> None:
         """Make and write a release of zeros, so that queries that no release can hold are refused beforehand."""
@@ -104,7 +109,8 @@ class StatisticsPlan(RecordPlan):
             guarantee=None,
             provenance=Provenance(mechanism="rehearsal"),
         )
-        _ = self.is_public_zero, release.estimated_total, release._content()
+        # whatever `_randomise` needs later is computed here, before the charge
+        _ = self.is_public_zero, self.deviations, release.estimated_total, release._content()
 
 
 def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -> tuple[BoundQuery, ...]:

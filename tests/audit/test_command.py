@@ -164,7 +164,7 @@ def test_estimates_of_a_network_are_audited_end_to_end(capsys):
     [
         (["laplace"], "which is no file"),
         (["nowhere.release"], "which is no file"),
-        (["dpsgd", "--epsilon", "1", "--set", "delta=1e-5", "--set", "steps=2"], "must be of noisy tables"),
+        (["dpsgd", "--epsilon", "1", "--set", "delta=1e-5", "--set", "steps=2"], "the accountant of dp-accounting"),
         (["frank-wolfe", "--rho", "1", "--set", "width=1", "--set", "calibration=paper"], "PaperFrankWolfe"),
         (["objective-perturbation", "--epsilon", "1", "--model", "m.toml"], "must be left out"),
         (["nowhere.release", "--set", "width=1"], "must go with a mechanism"),

@@ -9,6 +9,7 @@ import pickle
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -41,7 +42,6 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.queries import forecast as forecasts
-from bayesprivmrf.queries import sensitivity as norm_tables
 from bayesprivmrf.queries.sensitivity import moves
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -196,7 +196,8 @@ def test_a_bound_is_said_to_be_one_and_gives_more_noise(adjacency, monkeypatch):
     network, queries = CHAIN, [q.pooled([("m1", "m2"), ("m3", "m2")]), q.table("m1", "m2")]
     exact = make(GaussianStatistics, queries, 0.31, weights=[1, 1], adjacency=adjacency)
     laws = exact.release(network, sample(network, 50)).noise
-    monkeypatch.setattr(norm_tables, "LARGEST_PAIRS", 1)
+    # the package has a function of the same name
+    monkeypatch.setattr(import_module("bayesprivmrf.queries.sensitivity"), "LARGEST_PAIRS", 1)
     query_noise.kept_noise.cache_clear()
     mechanism = make(GaussianStatistics, queries, 0.31, weights=[1, 1], adjacency=adjacency)
     found = q.sensitivity(queries, network, norm=2, adjacency=adjacency)
@@ -449,7 +450,8 @@ def test_the_split_of_tables_in_a_large_domain_takes_no_matrices():
         q.table("c"),
         q.coarsened("a", a={"all": range(60)}),
     ]
-    preview = make(GaussianStatistics, queries).preview(network)
+    with pytest.warns(NoiseWarning, match=r"`queries\[0\]`, `queries\[1\]`, `queries\[3\]`"):
+        preview = make(GaussianStatistics, queries).preview(network)
     assert preview.attrs["forecast_variance"] < preview.attrs["even_forecast_variance"]
 
 
@@ -475,6 +477,42 @@ def test_the_preview_of_queries_compares_with_a_guessed_total():
         mechanism.preview(network, total=1)
     with pytest.raises(ArgumentError, match="`total`"):
         mechanism.preview(network, total=-1)
+
+
+@pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
+def test_a_coarse_answer_that_a_finer_table_tells_is_not_called_drowned(kind):
+    network = bpm.declare({"a": list(range(8)), "b": [0, 1]}, [("a", "b")])
+    queries = [
+        q.table("a", "b"),
+        q.coarsened("a", "b", groups={"a": {"few": [0, 1, 2, 3], "many": [4, 5, 6, 7]}}),
+    ]
+    mechanism = make(kind, queries, 1.0, weights=[1.0, 1e-6])
+    preview = mechanism.preview(network)
+    assert preview["noise_sd"][1] > 100 > 20 > preview["forecast_sd"][1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoiseWarning)
+        mechanism.preview(network, total=400)  # 100 records in a cell of the coarse table
+        mechanism.release(network, sample(network, 400), rng=1)
+    with pytest.warns(
+        NoiseWarning, match="the mean answer to 2 of 2 queries, even with all answers combined"
+    ):
+        mechanism.preview(network, total=4)
+
+
+def test_the_preview_names_a_query_that_the_default_weights_starve():
+    states = list(range(40))
+    network = bpm.declare({"a": states, "b": [0, 1]}, [("a", "b")])
+    queries = [
+        q.table("a", "b"),
+        q.coarsened("a", "b", groups={"a": {"low": states[:20], "high": states[20:]}}),
+    ]
+    with pytest.warns(NoiseWarning, match=r"`even_forecast_sd`, and pass weights=\[1.0, 1.0\]") as caught:
+        preview = make(LaplaceStatistics, queries, 1.0).preview(network)
+    assert caught[0].filename == __file__
+    assert (preview["forecast_sd"] > 2 * preview["even_forecast_sd"]).tolist() == [False, True]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoiseWarning)
+        make(LaplaceStatistics, queries, 1.0, weights=[1.0, 1.0]).preview(network)
 
 
 # bad input: nothing is spent
@@ -676,7 +714,11 @@ def test_the_true_mechanism_passes_and_a_twin_with_a_fifth_too_little_noise_is_c
 def test_whole_releases_of_queries_pass_their_audit(adjacency):
     network, queries = STACKS["mixed kinds"]
     mechanism = make(LaplaceStatistics, queries, 8.0, adjacency=adjacency, weights=[1] * 4)
-    result = audit_releases(mechanism, ModelSpecification.from_pgmpy(network), runs=150)
+    with (
+        warnings.catch_warnings()
+    ):  # the noise hides the made-up records, which says nothing about the mechanism
+        warnings.simplefilter("error", NoiseWarning)
+        result = audit_releases(mechanism, ModelSpecification.from_pgmpy(network), runs=150)
     assert not result.is_violated
     # the noise has no seed: under replace-one this is .9, with a deviation of .2
     assert max(result.epsilon_lower) > 0.1
