@@ -95,7 +95,9 @@ class StatisticsPlan(RecordPlan):
             remedy = "declare fewer or smaller tables"
         else:
             drowned = drowned_queries(self.queries, self.deviations, total)
-            problem = f"the mean answer to {len(drowned)} of {len(self.noise)} queries, even with all answers combined"
+            problem = (
+                f"the mean answer to {len(drowned)} of {len(self.noise)} queries, even with all combined"
+            )
             remedy = "ask for fewer or coarser queries, choose their `weights`"
         if not drowned:
             return None

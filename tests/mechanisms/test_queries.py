@@ -450,7 +450,7 @@ def test_the_split_of_tables_in_a_large_domain_takes_no_matrices():
         q.table("c"),
         q.coarsened("a", a={"all": range(60)}),
     ]
-    with pytest.warns(NoiseWarning, match=r"`queries\[0\]`, `queries\[1\]`, `queries\[3\]`"):
+    with pytest.warns(NoiseWarning, match=r"`queries\[1\]`, `queries\[2\]`, `queries\[3\]`"):
         preview = make(GaussianStatistics, queries).preview(network)
     assert preview.attrs["forecast_variance"] < preview.attrs["even_forecast_variance"]
 
@@ -494,7 +494,7 @@ def test_a_coarse_answer_that_a_finer_table_tells_is_not_called_drowned(kind):
         mechanism.preview(network, total=400)  # 100 records in a cell of the coarse table
         mechanism.release(network, sample(network, 400), rng=1)
     with pytest.warns(
-        NoiseWarning, match="the mean answer to 2 of 2 queries, even with all answers combined"
+        NoiseWarning, match="the mean answer to 2 of 2 queries, even with all combined"
     ):
         mechanism.preview(network, total=4)
 
