@@ -1,4 +1,4 @@
-"""The contract of every mechanism: check all that is public, read the data once, charge, randomise, stamp."""
+"""The contract of every mechanism: check all that is public, read the data once, charge, add noise, stamp."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
-# Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law
+# Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its distribution
 LARGEST_SCALE = 1e12
 
 _PASSES = 64  # a few are enough: each widens every scale by one more unit in its last place
@@ -21,9 +21,9 @@ _PASSES = 64  # a few are enough: each widens every scale by one more unit in it
 def discrete_laplace_laws(
     shares: Sequence[float], epsilon: float, sensitivity: int
 ) -> tuple[DiscreteLaplace, ...]:
-    r"""Return the discrete Laplace law of each table, for a joint pure guarantee.
+    r"""Return the discrete Laplace distribution of each table, for a joint pure guarantee.
 
-    Table C has L1 sensitivity :math:`\Delta` and scale :math:`b_C`. For neighbours whose tables are n and n',
+    Table C has L1 sensitivity :math:`\Delta` and scale :math:`b_C`. For neighbors whose tables are n and n',
     each cell's likelihood ratio is :math:`e^{(|y - n'| - |y - n|)/b_C} \le e^{|n - n'|/b_C}`, so that the joint
     loss is at most :math:`\sum_C \Delta / b_C`. With :math:`b_C = \Delta / (w_C \epsilon)` and shares
     :math:`w_C` that add to one it is :math:`\epsilon`.
@@ -35,7 +35,7 @@ def discrete_laplace_laws(
     epsilon
         Joint budget, nats.
     sensitivity
-        :math:`\Delta`, records: how far one neighbour moves one table in L1.
+        :math:`\Delta`, records: how far one neighbor moves one table in L1.
 
     Returns
     -------
@@ -58,7 +58,7 @@ def discrete_laplace_laws(
 def discrete_gaussian_laws(
     shares: Sequence[float], rho: float, sensitivity: float
 ) -> tuple[DiscreteGaussian, ...]:
-    r"""Return the discrete Gaussian law of each table, for a joint zero-concentrated guarantee.
+    r"""Return the discrete Gaussian distribution of each table, for a joint zero-concentrated guarantee.
 
     Discrete Gaussian noise of scale :math:`\sigma_C` on whole numbers moved by :math:`\Delta` in L2 costs
     :math:`\rho_C = \Delta^2 / (2 \sigma_C^2)` (Canonne, Kamath, Steinke 2020, Theorem 4 and Corollary 16), and
@@ -73,7 +73,7 @@ def discrete_gaussian_laws(
     rho
         Joint budget, nats.
     sensitivity
-        :math:`\Delta`, records: how far one neighbour moves one table in L2; rounded up.
+        :math:`\Delta`, records: how far one neighbor moves one table in L2; rounded up.
 
     Returns
     -------

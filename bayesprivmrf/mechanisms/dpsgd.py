@@ -134,8 +134,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     A step draws each record with probability q, clips each drawn record's gradient of the log-likelihood, indicators
     minus the model's exact marginals, to length c, and adds Gaussian noise of scale z c to the sum. A noisy number of
     records, 2 % of the budget, scales it. z is the smallest at which the accountant of dp-accounting finds T such
-    steps and the number within the budget; see docs/dpsgd.md for the proof, discretisation included. Neighbours
-    differ by one record more or less.
+    steps and the number within the budget; see docs/explanation/dpsgd.md for the proof, discretization included.
+    Neighbors differ by one record more or less.
 
     This is the baseline of Bernstein et al. (2017): it gives one estimate, without its uncertainty.
 

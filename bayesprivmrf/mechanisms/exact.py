@@ -31,7 +31,7 @@ class ExactStatistics(StatisticsMechanism):
     Parameters
     ----------
     adjacency
-        The neighbouring relation; nothing here depends on it but `total`, which replace-one states.
+        The neighboring relation; nothing here depends on it but `total`, which replace-one states.
     missing, other, queries, person, at_most, grid
         See `StatisticsMechanism`.
 

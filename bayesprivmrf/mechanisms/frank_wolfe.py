@@ -53,7 +53,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     r"""Learn couplings and fields by one private sparse regression a node: rho-zero-concentrated privacy.
 
     You need not declare a graph: every pair may be coupled, or every pair within a clique where cliques are declared.
-    Each step of each regression makes one choice by the exponential mechanism; docs/frank_wolfe.md has the proofs.
+    Each step of each regression makes one choice by the exponential mechanism; docs/explanation/frank-wolfe.md has
+    the proofs.
 
     Parameters
     ----------
@@ -62,8 +63,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     width
         :math:`\lambda`, public and positive: bounds, for every node, its couplings and its field added up in size,
         :math:`\sum_j |A_{ij}| + |h_i|` for two states, :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`
-        for more. Larger sums are shrunk to the width, so take a larger one in doubt: docs/learning.md shows what half
-        and twice the width cost.
+        for more. Larger sums are shrunk to the width, so take a larger one in doubt: docs/how-to/learn-a-model.md
+        shows what half and twice the width cost.
     order
         Size t of the largest interactions: 2 for couplings of pairs; 3 or more for products of up to t variables of
         two states, a `LearnedMonomials`. `width` then bounds :math:`\sum_{I \ni i} |h_I|` for every variable.
@@ -81,7 +82,8 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         regression a node.
     target
         Goal for an order of 3 or more: ``"l1"``, Algorithm 4, estimates all coefficients; ``"linf"``, Algorithm 5,
-        those of maximal monomials, with noisy parities and half of the budget on each part. See docs/parities.md.
+        those of maximal monomials, with noisy parities and half of the budget on each part. See
+        docs/explanation/parities.md.
     adjacency, missing, other
         See `LearningMechanism`.
 

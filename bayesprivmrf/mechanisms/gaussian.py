@@ -33,7 +33,7 @@ class GaussianStatistics(StatisticsMechanism):
     rho
         Joint budget of all tables, nats, positive.
     weights
-        Share of each table: clique (its variables in any order) to a positive number, normalised; even by
+        Share of each table: clique (its variables in any order) to a positive number, normalized; even by
         default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
         variance of the model's tables least.
     adjacency, missing, other, queries, person, at_most, grid

@@ -4,7 +4,7 @@
 mechanisms have which read records are those of `RecordMechanism` (`bayesprivmrf.mechanisms.settings`).
 
 1. ``_prepare``: what was declared is checked, the budget is split, and a subclass makes its own public plan. No data.
-2. ``_guarantee``: zero-concentrated privacy of `rho` for the neighbouring relation, whatever the answers will be, or
+2. ``_guarantee``: zero-concentrated privacy of `rho` for the neighboring relation, whatever the answers will be, or
    what a subclass spends in its place (`_cost`). No data.
 3. ``_read``: **data to codes**, by `read_records`, before the ledger is charged; no other hook sees the data frame. A
    value becomes the position of its label among the declared states: `bayesprivmrf.mechanisms.reading` matches
@@ -68,7 +68,7 @@ class Budget:
     learning
         rho of the mechanism itself, nats.
     total
-        Law of the noise on the number of records; ``None`` where the number is public, or not needed.
+        Distribution of the noise on the number of records; ``None`` where the number is public, or not needed.
     """
 
     learning: float
@@ -114,7 +114,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
     """Abstract mechanism that learns from whole records under zero-concentrated privacy.
 
     A subclass supplies `_plan` and `_randomise`, and says by `needs_total` whether anything in it depends on the
-    number of records n. Under replace-one neighbours n is public. Under add-or-remove-one it is not: a share of the
+    number of records n. Under replace-one neighbors n is public. Under add-or-remove-one it is not: a share of the
     budget then buys a noisy n, and nothing else may use the exact one.
 
     Parameters

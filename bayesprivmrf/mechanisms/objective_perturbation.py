@@ -125,7 +125,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     def law(self, network: IsingNetwork, **settings: Any) -> EstimateLaw:
         """Simulate what `release` would give at each beta of a grid, before any data is read or budget spent.
 
-        The law shows what a budget buys, and later serves the release for intervals and posteriors.
+        The distribution shows what a budget buys, and later serves the release for intervals and posteriors.
 
         Parameters
         ----------
@@ -236,10 +236,10 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
 def _warn_of_heavy_tails(coupling: Any) -> None:
     r"""Warn where the truncated tail of Theorem B.1 (i) need not be small.
 
-    The condition is :math:`E \sum_i |m_i| 1\{|m_i| > K\} = o(a_n)` for large K. Nobody knows the law of the fields,
-    but :math:`|m_i| \le D_i`, and at beta = 0 :math:`a_n` is of the size of :math:`\|J\|_F^2`; with J in units of
-    its norm :math:`\lambda`, the bound :math:`\lambda \sum_i D_i 1\{D_i > 4 \lambda\} / \|J\|_F^2` is a function
-    of J alone.
+    The condition is :math:`E \sum_i |m_i| 1\{|m_i| > K\} = o(a_n)` for large K. Nobody knows the distribution of the
+    fields, but :math:`|m_i| \le D_i`, and at beta = 0 :math:`a_n` is of the size of :math:`\|J\|_F^2`; with J in
+    units of its norm :math:`\lambda`, the bound :math:`\lambda \sum_i D_i 1\{D_i > 4 \lambda\} / \|J\|_F^2` is a
+    function of J alone.
     """
     norms = CouplingNorms.of(coupling)
     row_norms = np.asarray(abs(coupling).sum(axis=1)).ravel()
@@ -249,7 +249,7 @@ def _warn_of_heavy_tails(coupling: Any) -> None:
         warnings.warn(
             f"the largest row sum of |J|, {norms.row_norm:.3g}, is far above its norm, {norms.spectral:.3g}, and "
             "such nodes are much of the network: the theory does not promise that the estimate comes near beta. Drop "
-            "the hubs, or normalise the couplings by degree; privacy holds all the same.",
+            "the hubs, or normalize the couplings by degree; privacy holds all the same.",
             ConsistencyWarning,
             stacklevel=4,
         )

@@ -34,7 +34,7 @@ from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 type Method = Literal["gaussian", "pmw", "auto"]
 
-# Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md
+# Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/explanation/parities.md
 AUTO_ERROR = 0.1
 
 # Variables up to which "auto" may take multiplicative weights, whose state has 2^p numbers
@@ -46,7 +46,7 @@ _CHOICE_SHARE = 0.5  # of what multiplicative weights may spend; the rest measur
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityPlan(LearningPlan):
-    """The public part of a release of parities: the sets, and the Gaussian law where it may be drawn."""
+    """The public part of a release of parities: the sets, and the Gaussian distribution where it may be drawn."""
 
     sets: Monomials
     law: DiscreteGaussian | None
@@ -67,9 +67,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         t, from 1 to p.
     method
         ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
-        (`bayesprivmrf.privacy.largest_sum`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
-        distribution over all 2^p records, corrected where it is most wrong; better where noise would drown that
-        many sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
+        (`bayesprivmrf.privacy.largest_sum`); unbiased, with a known distribution. ``"pmw"``: private multiplicative
+        weights, a distribution over all 2^p records, corrected where it is most wrong; better where noise would drown
+        that many sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
     rounds
         Number of rounds of ``"pmw"``; by default from the number of records, public or noisy, and the budget.
     adjacency, missing, other
@@ -218,7 +218,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     @staticmethod
     def _total_law(plan: ParityPlan, law: DiscreteGaussian | None) -> NoiseLaw:
-        """Return the law of the noise on the number of records: none, its own, or that of all sums."""
+        """Return the distribution of the noise on the number of records: none, its own, or that of all sums."""
         if plan.is_total_public:
             return NoNoise()
         measured = plan.budget.total or law
@@ -233,7 +233,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         return "gaussian" if largest <= AUTO_ERROR or plan.sets.variables > AUTO_VARIABLES else "pmw"
 
     def _scales(self, plan: LearningPlan, rounds: int) -> tuple[float, DiscreteGaussian]:
-        """Return the scale of the choices of multiplicative weights, and the law of each measurement."""
+        """Return the scale of the choices of multiplicative weights, and the distribution of each measurement."""
         budget, moved = plan.budget.learning, self._moved
         choosing = _CHOICE_SHARE * budget
         (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
@@ -245,7 +245,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         return 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2.0
 
     def _rounds(self, plan: ParityPlan, total: float) -> int:
-        r"""Return T, about :math:`0.63 (N \sqrt\rho / D)^{2/3}`; measured, see docs/parities.md."""
+        r"""Return T, about :math:`0.63 (N \sqrt\rho / D)^{2/3}`; measured, see docs/explanation/parities.md."""
         if self.rounds is not None:
             return int(self.rounds)
         strength = total * math.sqrt(plan.budget.learning) / self._moved

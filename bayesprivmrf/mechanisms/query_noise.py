@@ -17,7 +17,7 @@ noise, whose variance is :math:`2 s_q^2` with the scale itself inverse to the sh
 
 with equality at :math:`t = t_0` (joint convexity of :math:`X'Y^{-1}X`, at :math:`X_q = t_{0q} M_q`,
 :math:`Y_q = t_q M_q`). So :math:`f(t) \le \sum_q h_q t_{0q}^2 / t_q` with :math:`h_q = -∂f/∂t_q`, and the shares
-that minimise the right side, :math:`w_q \propto (h_q t_{0q} w_{0q}^k)^{1/(k+1)}`, never raise f. From the even shares
+that minimize the right side, :math:`w_q \propto (h_q t_{0q} w_{0q}^k)^{1/(k+1)}`, never raise f. From the even shares
 on this is repeated. Where each effect is told by one query, the first step is the closed form. For Gaussian noise f
 is convex in w, and lies above its least value by at most :math:`\max_q (-∂f/∂w_q) - f`, which ends the search. For
 Laplace noise it need not be convex: what is found is no worse than even, and cannot be bettered by small changes.
@@ -71,7 +71,7 @@ class QueryNoise:
     Parameters
     ----------
     laws
-        The law of the noise on each query's answers.
+        The distribution of the noise on each query's answers.
     shares
         The part of the budget that each has, adding up to one; ``None`` where there is no budget.
     is_bound
@@ -102,16 +102,16 @@ def noise_of_queries(
     model, queries
         The queries that are measured.
     weights
-        Share of each query, positive, normalised; by default the shares of least forecast variance.
+        Share of each query, positive, normalized; by default the shares of least forecast variance.
     budget
         Positive, nats.
     adjacency, at_most
-        The neighbouring relation, as `bayesprivmrf.queries.sensitivity` has it.
+        The neighboring relation, as `bayesprivmrf.queries.sensitivity` has it.
 
     Raises
     ------
     ArgumentError
-        No neighbour changes a query's answers; a share is none; the budget leaves a scale too large or too small.
+        No neighbor changes a query's answers; a share is none; the budget leaves a scale too large or too small.
     """
     # labels that compare equal may differ, as 1 and True do
     written = repr((model.domain.states, queries))
@@ -135,7 +135,7 @@ def kept_noise(
     own = stack.own_powers()
     even = (1 / len(queries),) * len(queries)
     if weights is not None:
-        shares = _normalised(weights, queries)
+        shares = _normalized(weights, queries)
         laws, is_exact = stack.laws(own, shares)
         return QueryNoise(laws=laws, shares=shares, is_bound=not is_exact)
     laws, is_exact = stack.laws(own, even)
@@ -261,7 +261,7 @@ def _fitted_deviations(
 
 
 def _forecast(told: Forecast, laws: Sequence[NoiseLaw]) -> float:
-    """Return the forecast variance of the model's tables; infinite where a law is as good as no noise."""
+    """Return the forecast variance of the model's tables; infinite where a distribution is as good as no noise."""
     variances = np.array([law.variance for law in laws])
     return told.variance(1 / variances)[0] if variances.min() > 0 else math.inf
 
@@ -292,13 +292,13 @@ class _Stack:
         for query, power in zip(self.queries, found, strict=True):
             if not power > 0:
                 raise ArgumentError(
-                    f"`queries` must be answered differently by some neighbours, got {query!r}, whose answers the "
+                    f"`queries` must be answered differently by some neighbors, got {query!r}, whose answers the "
                     "declaration and a public number of records fix; leave it out."
                 )
         return found
 
     def laws(self, own: Sequence[float], shares: Sequence[float]) -> tuple[tuple[NoiseLaw, ...], bool]:
-        """Return the law of each query's noise, and whether the sensitivity behind them is exact."""
+        """Return the distribution of each query's noise, and whether the sensitivity behind them is exact."""
         name, allowed = ("epsilon", self.budget) if self.norm == 1 else ("rho", 2 * self.budget)
         ratios = [(power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)]
         whole = self._sensitivity(self.queries, ratios).power / allowed
@@ -320,7 +320,7 @@ class _Stack:
         return sensitivity(queries, self.model, scales=scales, **given)
 
     def _promised(self, laws: Sequence[DiscreteLaplace | DiscreteGaussian], found: Sensitivity) -> Fraction:
-        """Return what OpenDP's maps promise for the neighbours that the stacked answers tell best."""
+        """Return what OpenDP's maps promise for the neighbors that the stacked answers tell best."""
         bound = [query.bind(self.model) for query in self.queries]
         total = Fraction(0)
         for one, law in zip(moves(bound, found.neighbours), laws, strict=True):
@@ -330,7 +330,7 @@ class _Stack:
         return total
 
 
-def _normalised(weights: Sequence[float], queries: Sequence[Query]) -> tuple[float, ...]:
+def _normalized(weights: Sequence[float], queries: Sequence[Query]) -> tuple[float, ...]:
     largest = max(weights)  # the sum of the weights themselves may be no number
     total = math.fsum(weight / largest for weight in weights)
     found = tuple(weight / largest / total for weight in weights)

@@ -38,7 +38,7 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
     Parameters
     ----------
     adjacency
-        The neighbouring relation, `Adjacency` or its name.
+        The neighboring relation, `Adjacency` or its name.
     missing, other
         Declared state that takes missing values, or undeclared ones: a label, for the variables that have
         that state, or a mapping from variable to label. By default either is an error.
@@ -91,7 +91,7 @@ def require_records(records: int) -> None:
     """Refuse data without records if the number of records is public."""
     if records == 0:
         raise DataError(
-            "`data` must hold at least one record under replace-one neighbours, where their number is "
+            "`data` must hold at least one record under replace-one neighbors, where their number is "
             "public, got none; use add-or-remove-one to protect the number as well."
         )
 

@@ -30,7 +30,7 @@ from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, ROUNDING
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-_MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
+_MOVED = 2  # how far apart one neighbor moves the clearness of two thresholds
 # The choice of a threshold's share of epsilon
 _CHOOSING = 0.25
 _BEHIND = 5.0  # scales: a choice of one in 150, which tells nearly all that any choice may

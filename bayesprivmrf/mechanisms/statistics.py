@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStatistics]):
     r"""Abstract mechanism that adds independent integer noise to each measured table.
 
-    A subclass supplies ``_noise(specification)``, one law a table, and ``_promise(specification)``; and, where it
-    takes queries, ``_query_noise(specification, queries)``, one law a query.
+    A subclass supplies ``_noise(specification)``, one distribution a table, and ``_promise(specification)``; and,
+    where it takes queries, ``_query_noise(specification, queries)``, one distribution a query.
 
     Its sensitivity: every record lies in exactly one cell of each of the m tables. Adding or removing it
     moves one cell of each table by one: L1 distance 1 and L2 distance 1 a table, m and :math:`\sqrt m`
     jointly. Replacing it moves it, in each table, from one cell to another or not at all: L1 distance 2 and L2
     distance :math:`\sqrt 2` a table at most, 2m and :math:`\sqrt{2m}` jointly, attained by two records that
     differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table. With `person` both
-    are `contribution` times as large (`docs/privacy.md`, "Records of one person").
+    are `contribution` times as large (`docs/explanation/privacy.md`, "Records of one person").
 
     With `queries` their answers :math:`A n` are measured in place of the tables, and
     `bayesprivmrf.queries.sensitivity` says how far one record moves them.
@@ -72,7 +72,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     Parameters
     ----------
     adjacency
-        The neighbouring relation, `Adjacency` or its name.
+        The neighboring relation, `Adjacency` or its name.
     missing, other
         Declared state that takes missing values, or undeclared ones: a label, for the variables that have
         that state, or a mapping from variable to label. By default either is an error.
@@ -88,7 +88,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     grid
         Units that the rows of one person share: each of K counted rows weighs floor(grid / K) of them, so that every
         person weighs about the same. A whole number from `at_most` on, with `person` and `queries` on one scope
-        each. The release holds sums of units: ``grid`` times the query of persons. One neighbour moves them
+        each. The release holds sums of units: ``grid`` times the query of persons. One neighbor moves them
         `grid` times as far as a record, in place of `at_most` times.
     """
 
@@ -115,10 +115,10 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @abstractmethod
     def _noise(self, specification: ModelSpecification) -> tuple[NoiseLaw, ...]:
-        """Return the integer noise law of each measured table."""
+        """Return the integer noise distribution of each measured table."""
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
-        """Return the integer noise law of each query's answers; a mechanism without this hook takes no queries."""
+        """Return the integer noise distribution of each query's answers; a mechanism without this hook takes no queries."""
         raise ArgumentError(
             f"`queries` must be left out of {type(self).__name__}, which measures the declared tables; use "
             "LaplaceStatistics or GaussianStatistics, or give it a hook `_query_noise`."
@@ -126,7 +126,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @abstractmethod
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
-        """Return the joint guarantee of those laws, for neighbours as `adjacency` says."""
+        """Return the joint guarantee of those distributions, for neighbors as `adjacency` says."""
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings; newer ones stand in them where given, so that other files stay as they are."""
@@ -222,7 +222,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @final
     def noise_laws(self, network: DiscreteMarkovNetwork | ModelSpecification) -> tuple[NoiseLaw, ...]:
-        """Return the law of the noise of each table, or of each query's answers, before any data is read.
+        """Return the distribution of the noise of each table, or of each query's answers, before any data is read.
 
         Parameters
         ----------
@@ -273,12 +273,12 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         if len(noise) != len(measured):
             what, hook = ("tables", "_noise") if queries is None else ("queries", "_query_noise")
             raise ArgumentError(
-                f"{type(self).__name__} must give one noise law for each of the {len(measured)} {what}, got "
+                f"{type(self).__name__} must give one noise distribution for each of the {len(measured)} {what}, got "
                 f"{len(noise)}; correct its `{hook}`."
             )
         for place, law in enumerate(noise):
             before = noise[place - 1] if place else None
-            if type(law) is not type(before) or law != before:  # tables of one law follow each other
+            if type(law) is not type(before) or law != before:  # tables of one distribution follow each other
                 require_releasable(law)
         bare = [one for one, law in zip(measured, noise, strict=True) if not (law.hides and law.variance > 0)]
         if bare and self._promise(specification) is not None:
@@ -308,7 +308,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             return promised  # None, or what `_promised` refuses
         if promised.adjacency is not self.adjacency:
             raise PrivacyError(
-                f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
+                f"{type(self).__name__} must promise for {self.adjacency.value} neighbors, as its `adjacency` says, "
                 f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
             )
         if promised.unit != self.unit:
@@ -347,7 +347,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
     ) -> NoisyStatistics:
         offsets, answers = plan.offsets, plan.answers(exact.flat)
-        # by all that a law is, whatever it calls equal
+        # by all that a distribution is, whatever it calls equal
         measured_of: dict[str, tuple[NoiseLaw, list[int]]] = {}
         for position, law in enumerate(plan.noise):
             measured_of.setdefault(repr(law.as_dict()), (law, []))[1].append(position)
@@ -390,10 +390,10 @@ def _warn_of_starved_queries(frame: pd.DataFrame, *, is_default: bool) -> None:
 
 
 def _laws(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseLaw, ...]:
-    """Return the laws that a hook gave, one by one."""
+    """Return the distributions that a hook gave, one by one."""
     if not isinstance(given, list | tuple):
         raise ArgumentError(
-            f"{type(mechanism).__name__} must give a tuple of noise laws, one for each table or query, got "
+            f"{type(mechanism).__name__} must give a tuple of noise distributions, one for each table or query, got "
             f"{type(given).__name__}; correct its `{hook}`."
         )
     return tuple(given)

@@ -36,7 +36,7 @@ LARGEST_ANSWER = 2**61
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsPlan(RecordPlan):
-    """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
+    """Everything public about a release: model, queries, a noise distribution each, codes of redirected values."""
 
     noise: tuple[NoiseLaw, ...]
     queries: tuple[BoundQuery, ...] | None = None

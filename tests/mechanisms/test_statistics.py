@@ -351,7 +351,7 @@ def test_a_wrong_number_of_noise_laws_is_the_plugins_error():
         def _noise(self, specification):
             return ()
 
-    with pytest.raises(ArgumentError, match="one noise law"):
+    with pytest.raises(ArgumentError, match="one noise distribution"):
         Forgetful().release(MODEL, sample(5))
 
 

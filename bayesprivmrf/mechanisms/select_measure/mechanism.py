@@ -115,7 +115,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         single variables, four tenths are for the choice, and the pairs get what is left. `preview` shows the rounds'
         shares.
     degree
-        d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
+        d, public: about how many neighbors a variable has, on average. Give one more than you believe: a pair
         chosen for nothing costs little, but a coupling left out is lost. ``None`` asks for rounds.
     measure
         For one choice only. ``"moments"`` measures sums of spins and of their products, and needs two states a
@@ -170,7 +170,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             raise ArgumentError(
                 "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
             )
-        positive_finite("degree", self.degree, "state about how many neighbours a variable has")
+        positive_finite("degree", self.degree, "state about how many neighbors a variable has")
         if self.measure is not None:
             one_of(
                 "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"

@@ -2,7 +2,7 @@ r"""Misfits of tables, in whole numbers, and how many tables stand out by them.
 
 Misfits of many tables of two variables are computed by compiled passes over the records. Each pass counts one table
 and compares it with a model's mean counts, so that no table of counts is kept: memory is that of the records and of
-one number a pair. `select_measure.rounds` says what a neighbour can change.
+one number a pair. `select_measure.rounds` says what a neighbor can change.
 
 **A heaviest basis.** Some tables say the same, so that how many stand out is counted on a heaviest basis of them.
 Pairs across parts of a model, which are independent in it, are of use as a forest alone. If a depends on b, and b on

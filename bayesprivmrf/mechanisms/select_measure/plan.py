@@ -2,7 +2,7 @@ r"""Plan of adaptive rounds, from public facts: eligible tables, shares of the b
 
 The plan is computed from the declaration, the settings, and earlier released numbers; no function here reads a
 record. `select_measure.rounds` runs the steps and proves their sensitivities. With M steps of a
-score for one record, and D = 1 where a neighbour has a record more or less, D = 2 where one record is another:
+score for one record, and D = 1 where a neighbor has a record more or less, D = 2 where one record is another:
 
 | step | released | sensitivity | share of rho |
 |---|---|---|---|
@@ -86,7 +86,7 @@ class RoundsPlan:
     rho
         Budget of everything, nats.
     adjacency
-        The neighbouring relation.
+        The neighboring relation.
     inside
         Declared cliques in which tables must lie; ``None`` for any.
     workload
@@ -324,13 +324,13 @@ def _pairs_and_triples(
 
 def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
     """Return triples of three allowed pairs, two of which are in the model."""
-    neighbours: dict[int, set[int]] = {}
+    neighbors: dict[int, set[int]] = {}
     for scope in model:
         for a, b in combinations(scope, 2):
-            neighbours.setdefault(a, set()).add(b)
-            neighbours.setdefault(b, set()).add(a)
+            neighbors.setdefault(a, set()).add(b)
+            neighbors.setdefault(b, set()).add(a)
     found = set()
-    for v, around in neighbours.items():
+    for v, around in neighbors.items():
         for a, b in combinations(sorted(around), 2):
             triple = tuple(sorted((a, b, v)))
             if set(combinations(triple, 2)) <= pairs:
