@@ -154,8 +154,8 @@ def audit(
         curve = checked_function("guarantee_curve", guarantee_curve, kind)
     if not len(deltas):
         raise ArgumentError(
-            "`deltas` must hold a delta at which the guarantee says something, got none; choose a delta above 0 for a "
-            "zero-concentrated guarantee, and at least the guarantee's delta for an approximate one."
+            "`deltas` must hold a delta at which the guarantee says something, got none; choose a delta above 0 for "
+            "a zero-concentrated guarantee, and at least the guarantee's delta for an approximate one."
         )
     level = error / (2 * len(deltas))
     samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
@@ -197,8 +197,8 @@ def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
     if values.shape != (runs,) or not np.isfinite(values).all():
         raise ArgumentError(
             f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape} with "
-            f"{int((~np.isfinite(values)).sum())} that are not finite; noise must be what its stated distribution can "
-            "give."
+            f"{int((~np.isfinite(values)).sum())} that are not finite; noise must be what its stated distribution "
+            "can give."
         )
     return values
 

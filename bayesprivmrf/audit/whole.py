@@ -1,4 +1,4 @@
-"""Audits of released tables and answers: the cost of their stated noise, and whole releases of simulated neighbors."""
+"""Audits of noisy tables and answers: the cost of their stated noise, and whole releases of simulated neighbors."""
 
 from __future__ import annotations
 

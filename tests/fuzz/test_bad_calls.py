@@ -78,7 +78,8 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "`size` must be a whole number from 1 to": (ArgumentError, lambda: network.sample(0.5, 10**400)),
         "`path` must be readable": (ArgumentError, lambda: EstimateLaw.load("no such file")),
         "must map `name`": (ArgumentError, lambda: noise.noise_from_dict({})),
-        "the fields of the noise distribution 'laplace'": (ArgumentError, lambda: noise.noise_from_dict({"name": "laplace"})),
+        "the fields of the noise distribution 'laplace'": (
+            ArgumentError, lambda: noise.noise_from_dict({"name": "laplace"})),
         "`residual` must be an array of numbers": (ArgumentError, lambda: noise.Laplace(1.0).score([[0], 1])),
         "must be pairs": (ModelError, lambda: bpm.ModelSpecification(
             domain=bpm.Domain.from_states({"a": [0, 1]}), cliques=(("a",),), impossible=((1, 2),))),

@@ -254,7 +254,7 @@ class UnderNoised(OfRecords):
 
 
 def test_a_mechanism_that_promises_for_records_takes_no_persons():
-    with pytest.raises(PrivacyError, match="must promise for a person"):
+    with pytest.raises(PrivacyError, match="must give a guarantee for a person"):
         OfRecords(person="id", at_most=3).release(CHAIN, people())
 
 
@@ -435,7 +435,7 @@ def test_weights_are_of_queries_on_one_scope_and_of_noise_that_follows_them():
                 ArgumentError, match=r"reads \d scopes; ask for each scope by a query of its own"
             ):
                 call(CHAIN)
-    with pytest.raises(ArgumentError, match="does not follow it"):
+    with pytest.raises(ArgumentError, match="is not scaled by it"):
         OfRecords(queries=[q.table("m1")], **settings)
 
 

@@ -531,7 +531,7 @@ class Unread:
         ([q.coarsened(0, groups={0: {"x": [5], "y": [99]}})], r"queries\[0\]"),
         ([q.coarsened(0, groups={0: {"x": [5]}})], "put it into one group"),
         ([q.weighted("a", matrix=[[1, 2, 3]])], "a column for each"),
-        ([q.weighted("a", matrix=[[0, 0]])], "answered differently"),
+        ([q.weighted("a", matrix=[[0, 0]])], "must have answers that depend on the records"),
     ],
 )
 def test_a_query_that_does_not_fit_is_named_before_the_data_is_read(queries, match):
@@ -547,7 +547,7 @@ def test_a_query_that_does_not_fit_is_named_before_the_data_is_read(queries, mat
 def test_what_a_public_number_of_records_fixes_is_not_measured():
     queries = [q.table("a"), q.coarsened("a", a={"all": ["z", "y"]})]
     LaplaceStatistics(epsilon=1.0, queries=queries).promise(CYCLE)
-    with pytest.raises(ArgumentError, match=r"answered differently.*leave it out"):
+    with pytest.raises(ArgumentError, match=r"must have answers that depend on the records.*leave it out"):
         LaplaceStatistics(epsilon=1.0, queries=queries, adjacency="replace-one").promise(CYCLE)
 
 

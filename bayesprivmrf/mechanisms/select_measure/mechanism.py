@@ -50,10 +50,10 @@ from bayesprivmrf.learning.select_measure import (
     smallest_measured,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.after_charge import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.noise_warning import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, RoundsPlan, no_pair, rounds_plan
 from bayesprivmrf.mechanisms.select_measure.released import release_of, warning_of
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
