@@ -86,7 +86,8 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "each of `levels` must be text": (ArgumentError, lambda: readers.read_census(
             bpm.declare({"a": [0, 1]}, [("a",)]), "f.csv", queries={}, levels=[["a"]])),
         "`domain` must be a Domain, got a DataFrame": (ModelError, lambda: record_codes(FRAME, FRAME)),
-        "`missing` must map variables to codes": (ArgumentError, lambda: record_codes(DOMAIN, FRAME, missing=1)),
+        "`missing` must be a mapping from variables to codes": (
+            ArgumentError, lambda: record_codes(DOMAIN, FRAME, missing=1)),
         "`other` must be a whole number from 0 to 1": (
             ArgumentError, lambda: record_codes(DOMAIN, FRAME, other={"a": 2})),
         "`laws` must be of noise distributions, got a str": (ArgumentError, lambda: audit.privacy_loss(["x"], [1])),

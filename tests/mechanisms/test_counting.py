@@ -459,10 +459,10 @@ def test_a_cell_outside_its_table_is_refused(monkeypatch):
     )
     lazy = pl.LazyFrame({"x": [0], "y": [0]})
     from_the_engine(monkeypatch, [(2, 1, 0), (0, 1, 1)])
-    with pytest.raises(DataError, match="outside its table"):
+    with pytest.raises(DataError, match="must be in a cell of its table"):
         count_tables(model, lazy)
     from_the_engine(monkeypatch, [(0, 1, 0), (2, 1, 1)])
-    with pytest.raises(DataError, match="outside its table"):
+    with pytest.raises(DataError, match="must be in a cell of its table"):
         count_tables(model, lazy)
 
 
