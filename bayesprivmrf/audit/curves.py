@@ -13,7 +13,7 @@ from bayesprivmrf.checks import finite, positive_finite, probability, require, w
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.base import checked_law
+from bayesprivmrf.noise.base import checked_noise
 from bayesprivmrf.privacy import NoiseLaw
 
 # The number that stands for an infinite loss, nats.
@@ -109,7 +109,7 @@ def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss
     >>> round(privacy_loss([DiscreteLaplace(2.0)], [1]).epsilon(0.0), 6)
     0.5
     """
-    laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
+    laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     shifts = [checked_shift("shifts", one) for one in listed("`shifts`", shifts, error=ArgumentError)]
     given = f"{len(shifts)} for {len(laws)}"
     require(len(laws) == len(shifts), "shifts", "hold one number for each distribution", given)

@@ -19,7 +19,7 @@ from bayesprivmrf.checks import bare_array, probability, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.base import checked_law
+from bayesprivmrf.noise.base import checked_noise
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 
 # Deltas that are tested by default; arbitrary: 0 for a pure guarantee, and some for events of moderate probability.
@@ -276,7 +276,7 @@ def audit_noise(
     False
     """
     checked_function("add", add, "a function from counts and the position of a table to noisy counts")
-    laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
+    laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     if moves is None:
         moves = [(1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
     moves = [

@@ -88,7 +88,7 @@ def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
 def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
     """Return how far the worst neighbors move the measured numbers, with the noise that the release states."""
     by = np.abs(_moved(release, Adjacency.checked(adjacency)))
-    moved = Counter(zip(_laws(release)[by > 0], by[by > 0].tolist(), strict=True))
+    moved = Counter(zip(_noise_of(release)[by > 0], by[by > 0].tolist(), strict=True))
     return [Sums(law=law, copies=count, shift=shift) for (law, shift), count in moved.items()]
 
 
@@ -215,7 +215,7 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     pair = tuple(np.repeat(records, _at_most(stated) or 1, axis=0) for records in pair)
     before, after = (_answers(stated, records) for records in pair)
     moved = before != after
-    laws = _laws(stated)[moved]
+    laws = _noise_of(stated)[moved]
 
     # numbers that are equal for both neighbors carry no information
     def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
@@ -246,7 +246,7 @@ def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.D
     return frame if person is None else frame.assign(**{str(person): "somebody"})
 
 
-def _laws(release: NoisyStatistics) -> np.ndarray:
+def _noise_of(release: NoisyStatistics) -> np.ndarray:
     """Return the noise distribution of each released number."""
     found = np.empty(len(release.noise), dtype=object)
     found[:] = release.noise

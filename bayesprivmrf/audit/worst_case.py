@@ -23,7 +23,7 @@ from bayesprivmrf.checks import at_least, instance_of, positive_finite, whole_nu
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import checked_law
+from bayesprivmrf.noise.base import checked_noise
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 
@@ -59,7 +59,7 @@ class Sums:
     shift: int = 1
 
     def __post_init__(self) -> None:
-        checked_law("law", self.law)
+        checked_noise("law", self.law)
         whole_number("copies", self.copies, most=_MOST_COPIES)
         checked_shift("shift", self.shift)
 
@@ -162,7 +162,7 @@ class StableAnswers:
     copies: int = 1
 
     def __post_init__(self) -> None:
-        checked_law("law", self.law)
+        checked_noise("law", self.law)
         checked_shift("threshold", self.threshold)
         whole_number("copies", self.copies, most=_MOST_COPIES)
 

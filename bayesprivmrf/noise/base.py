@@ -188,7 +188,7 @@ class NoiseLaw(ABC):
         PrivacyError
             The distribution has no exact draw.
         """
-        raise refuse_law(self)
+        raise no_exact_draw(self)
 
     @property
     @final
@@ -242,7 +242,7 @@ def _is_same(known: type | None, law: type) -> bool:
     return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
 
 
-def checked_law(name: str, law: Any) -> NoiseLaw:
+def checked_noise(name: str, law: Any) -> NoiseLaw:
     """Return the argument, after a check that it is a noise distribution."""
     instance_of(name, law, NoiseLaw, "be of noise distributions", "write DiscreteLaplace(2.0), for instance")
     return law
@@ -289,7 +289,7 @@ def check_kernel(law: NoiseLaw) -> None:
 CONTRADICTION = 8.0
 
 
-def refuse_law(law: NoiseLaw) -> PrivacyError:
+def no_exact_draw(law: NoiseLaw) -> PrivacyError:
     """Return the error for a distribution with which no release may be made."""
     lacks = "which has no exact draw (`add_exactly`)" if law.is_discrete else "which is continuous"
     return PrivacyError(
@@ -304,7 +304,7 @@ def shape(size: Any) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledLaw(NoiseLaw):
+class ScaledNoise(NoiseLaw):
     """Abstract distribution whose only field is a positive scale."""
 
     scale: float

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf.checks import generator, number_array, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, ScaledLaw, shape
+from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, ScaledNoise, shape
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
@@ -202,7 +202,7 @@ class Within(NoiseLaw):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Laplace(ScaledLaw):
+class Laplace(ScaledNoise):
     r"""Laplace noise, density :math:`e^{-|r|/b} / (2b)`; variance :math:`2b^2`, mean absolute value b.
 
     Parameters
@@ -244,7 +244,7 @@ class Laplace(ScaledLaw):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Gaussian(ScaledLaw):
+class Gaussian(ScaledNoise):
     r"""Normal noise of mean zero; variance :math:`s^2`, mean absolute value :math:`s \sqrt{2/\pi}`.
 
     Parameters

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import finite, generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words, shape
+from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledNoise, Words, shape
 
 
-class _OpenDPLaw(ScaledLaw):
+class _OpenDPNoise(ScaledNoise):
     """Abstract distribution that OpenDP draws by exact arithmetic, with the operating system's randomness."""
 
     __slots__ = ()
@@ -44,7 +44,7 @@ class _OpenDPLaw(ScaledLaw):
 
 
 @functools.lru_cache(maxsize=256)
-def opendp_measurement(law: _OpenDPLaw) -> Any:
+def opendp_measurement(law: _OpenDPNoise) -> Any:
     """Return the OpenDP measurement of a distribution, on vectors of integers."""
     from opendp import domains
     from opendp.mod import enable_features
@@ -55,7 +55,7 @@ def opendp_measurement(law: _OpenDPLaw) -> Any:
 
 @final
 @dataclass(frozen=True, slots=True)
-class DiscreteLaplace(_OpenDPLaw):
+class DiscreteLaplace(_OpenDPNoise):
     r"""Two-sided geometric noise, :math:`P(k) = \frac{1-a}{1+a} a^{|k|}` with :math:`a = e^{-1/b}`.
 
     The constant follows from :math:`\sum_k a^{|k|} = 1 + 2a/(1-a) = (1+a)/(1-a)`. It is the difference of two
@@ -119,7 +119,7 @@ class DiscreteLaplace(_OpenDPLaw):
 
 @final
 @dataclass(frozen=True, slots=True)
-class DiscreteGaussian(_OpenDPLaw):
+class DiscreteGaussian(_OpenDPNoise):
     r"""Discrete Gaussian noise, :math:`P(k) = e^{-k^2/(2s^2)} / Z(s)` on the integers.
 
     Poisson's summation formula gives a second form of the constant,

@@ -11,7 +11,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refuse_law
+from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, no_exact_draw
 from bayesprivmrf.noise.continuous import noise_from_dict
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
 
@@ -25,7 +25,7 @@ class SecureNoise(NoiseSource):
     def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.has_exact_draw:
-            raise refuse_law(law)
+            raise no_exact_draw(law)
         counts = whole_counts(counts)
         return _checked(law, law.add_exactly(counts, self.words), counts.shape)
 
@@ -46,7 +46,7 @@ def require_releasable(law: NoiseLaw) -> None:
     """
     instance_of("a mechanism's noise", law, NoiseLaw, "be a NoiseLaw")
     if not law.has_exact_draw:
-        raise refuse_law(law)
+        raise no_exact_draw(law)
     if noise_from_dict(law.as_dict()) != law:
         raise ArgumentError(
             f"the noise distribution {law!r} must equal the one that is read back from its fields, but does not; "

@@ -13,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, Words, refuse_law
+from bayesprivmrf.noise.base import NoiseLaw, Words, no_exact_draw
 
 # Scales below or above the last score to be chosen, beyond which scores no longer fall or rise.
 _CLAMP = 300.0
@@ -228,7 +228,7 @@ class SimulatedNoise(NoiseSource):
     def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.is_discrete:
-            raise refuse_law(law)
+            raise no_exact_draw(law)
         counts = whole_counts(counts)
         return counts + law.draw(counts.shape, self._generator)
 

@@ -232,7 +232,7 @@ def test_true_and_one_are_two_labels_even_in_one_column_of_objects():
 
 def test_text_is_never_a_number():
     for frame in (pd.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}).lazy()):
-        with pytest.raises(UndeclaredStateError, match="text and numbers are different"):
+        with pytest.raises(UndeclaredStateError, match="text, numbers and truth values are different"):
             count_one([1, 2], frame)
     for frame in (pd.DataFrame({"x": [1]}), pl.DataFrame({"x": [1]}), duckdb.sql("select 1 as x")):
         with pytest.raises(UndeclaredStateError):

@@ -147,5 +147,5 @@ def test_names_and_lengths_are_checked():
         wide_sequences(events(), **LONG, length=0)
     with pytest.raises(ArgumentError, match="different names"):
         wide_sequences(events(), **LONG, length=2, names=["id", "x"])
-    with pytest.raises(ArgumentError, match="two names"):
+    with pytest.raises(ArgumentError, match="two different names"):
         transition_rows(events(), **LONG, names=("id", "to"))

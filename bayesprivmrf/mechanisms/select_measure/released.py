@@ -1,11 +1,11 @@
 """Release of adaptive rounds: the fitted model on the declared states, all measured tables, and warnings.
 
-Nothing here uses a record: only the released numbers of a finished run are read. The release holds the last model,
-and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their order,
-then what was measured again. Intervals rely on this order. A `LearnedPotentials`
-(`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to files; its `solution` is
-that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the noisy numbers do not
-differ from noise alone (`bayesprivmrf.learning.models.advice`).
+No function here uses a record: only the released numbers of a finished run are read. The release contains the last
+model, and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their
+order, then repeated measurements. Intervals rely on this order. A `LearnedPotentials`
+(`bayesprivmrf.learning.models.potentials`) stores both and writes them to files. Its `solution`, with intervals, is
+that of `bayesprivmrf.learning.rounds.solution`. The solution is not trusted if the noisy numbers do not differ from
+noise alone (`bayesprivmrf.learning.models.advice`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     """Return the release: the fitted model on the declared states, and all measured tables."""
-    scopes, merging, told = run.fit.effects.scopes, run.merging, _told(run)
+    scopes, merging, advice = run.fit.effects.scopes, run.merging, _advice(run)
     model = ModelSpecification(
         domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
     )
@@ -40,8 +40,8 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     return LearnedPotentials(
         domain=domain,
         total=run.fit.total,
-        unsupported=told.unsupported,
-        details=_details(run, domain, told),
+        unsupported=advice.unsupported,
+        details=_details(run, domain, advice),
         model=model,
         tables=CliqueTables.from_arrays(
             domain, model.cliques, merging.expanded(scopes, run.fit.potentials())
@@ -55,23 +55,21 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
 
 
 def warning_of(run: Rounds, domain: Domain) -> str | None:
-    """Return the text of a warning about the rounds, from public numbers; None where they were interrupted."""
+    """Return the text of a warning about the rounds, from public numbers; None if they were interrupted."""
     if interrupted_by() is not None:
         return None
     said, left_out = [], _left_out(run)
     if left_out:
         names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
-        said.append(
-            f"requested tables did not fit into `maximum_cells` beside the others: {', '.join(names)}"
-        )
+        said.append(f"requested tables did not fit into `maximum_cells` with the others: {', '.join(names)}")
     if not run.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
-    if hides := _told(run).details.get(NOISE_HIDES):
-        said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")
+    if hides := _advice(run).details.get(NOISE_HIDES):
+        said.append(f"the noise hides {hides}, so that no number of the model can be trusted")
     return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
 
 
-def _told(run: Rounds) -> Told:
+def _advice(run: Rounds) -> Told:
     """Return evidence of which states have records, from the tables of single variables."""
     return Told.by(*_number_of_records(run), *single_counts(run.plan.declared, run.tables))
 
@@ -84,7 +82,7 @@ def _number_of_records(run: Rounds) -> tuple[float, float]:
 
 
 def _left_out(run: Rounds) -> list[Scope]:
-    """Return the tables of the workload that do not fit beside those that were measured."""
+    """Return the tables of the workload that do not fit together with the measured ones."""
     inside = [set(scope) for scope in run.fit.effects.scopes]
     asked, cards = run.plan.workload or (), run.merging.cardinalities
     found = {c: tuple(v for v in c if cards[v] > 1) for c in asked}
@@ -93,7 +91,7 @@ def _left_out(run: Rounds) -> list[Scope]:
     return [c for c, kept in missing.items() if not run.size.bears([*model, kept])]
 
 
-def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
+def _details(run: Rounds, domain: Domain, advice: Told) -> dict[str, Any]:
     """Return public numbers about a release, and the names of the states that are merged in the fit."""
     status, merging = run.fit.status, run.merging
     if run.has_fallen_back and status is not Status.DIVERGED:
@@ -118,6 +116,6 @@ def _details(run: Rounds, domain: Domain, told: Told) -> dict[str, Any]:
         "rho_spent": float(run.filter.spent),
         NOT_MEASURED: run.unmeasured.at_most(run.fit, merging.groups, _number_of_records(run)[1]),
         **stopped_details(),
-        **(told.details if status is not Status.DIVERGED else {}),
+        **(advice.details if status is not Status.DIVERGED else {}),
         **({"left_out": left_out} if left_out else {}),
     }
