@@ -55,6 +55,10 @@ class ExactGraph:
     pairs: tuple[tuple[int, int], ...] | None
     distance: int
 
+    def choose(self, source: NoiseSource, scale: float | None) -> tuple[ExactGraph, float | None]:
+        """Return the graph itself, and no threshold: nothing is chosen."""
+        return self, None
+
     def __repr__(self) -> str:
         return "ExactGraph(sensitive)"
 
@@ -65,6 +69,12 @@ class ExactGraphs:
 
     clearness: IntArray
     graphs: tuple[ExactGraph, ...]
+
+    def choose(self, source: NoiseSource, scale: float | None) -> tuple[ExactGraph, float | None]:
+        """Return the graph of a threshold that is chosen with noise of a given scale, and the threshold."""
+        assert scale is not None
+        place = int(source.choose(self.clearness[None, :], scale)[0])
+        return self.graphs[place], THRESHOLDS[place] / UNIT
 
     def __repr__(self) -> str:
         return "ExactGraphs(sensitive)"
@@ -238,18 +248,14 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     def _randomise(
         self, plan: StructurePlan, exact: Exact, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
-        threshold = self.threshold
-        if isinstance(exact, ExactGraphs):
-            assert plan.choice is not None
-            place = int(source.choose(exact.clearness[None, :], plan.choice)[0])
-            exact, threshold = exact.graphs[place], THRESHOLDS[place] / UNIT
-        noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
+        graph, chosen = exact.choose(source, plan.choice)
+        noisy = int(source.add(np.array([graph.distance - 1], dtype=np.int64), plan.law)[0])
         details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
         if self.structure == "graph":
-            details |= {"threshold": threshold, "given": self.given}
+            details |= {"threshold": self.threshold if chosen is None else chosen, "given": self.given}
         return ReleasedGraph(
             domain=plan.specification.domain,
-            pairs=exact.pairs if noisy >= plan.needed else None,
+            pairs=graph.pairs if noisy >= plan.needed else None,
             order=self.order or 2,
             details=details,
             **stamp.fields,

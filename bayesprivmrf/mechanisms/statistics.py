@@ -31,6 +31,7 @@ from bayesprivmrf.mechanisms.statistics_plan import (
     largest_weight,
     times,
     warn_of_bounds,
+    warn_of_starved_queries,
     warn_of_width,
 )
 from bayesprivmrf.model import ModelSpecification
@@ -217,7 +218,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             )
         else:
             frame = self._query_preview(plan, plan.queries, total)
-            _warn_of_starved_queries(frame, is_default=getattr(self, "weights", None) is None)
+            warn_of_starved_queries(frame, is_default=getattr(self, "weights", None) is None)
         if any(law.kernel is None for law in plan.noise):
             frame.attrs["estimators"] = ("NaiveMLE",)
         if self.person is not None:
@@ -380,22 +381,6 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             if message is not None:
                 warn_without_raising(message)
         return release
-
-
-def _warn_of_starved_queries(frame: pd.DataFrame, *, is_default: bool) -> None:
-    """Warn if the default weights make the answers to some query much less precise than even weights would."""
-    # twice the error: smaller differences are the price of a smaller error of the tables as a whole
-    starved = np.flatnonzero(frame["forecast_sd"] > 2 * frame["even_forecast_sd"]).tolist()
-    if is_default and starved:
-        shown = ", ".join(f"`queries[{at}]`" for at in starved[:3]) + (", ..." if len(starved) > 3 else "")
-        warnings.warn(
-            f"the default `weights` give {len(starved)} of {len(frame)} queries so small a share of the budget that "
-            f"their answers have more than twice the error of an even split ({shown}); compare `forecast_sd` with "
-            f"`even_forecast_sd`, and pass weights={[1.0] * len(frame) if len(frame) < 5 else '[1.0, ...]'} "
-            "if these answers matter by themselves.",
-            NoiseWarning,
-            stacklevel=3,
-        )
 
 
 def _distributions(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseLaw, ...]:

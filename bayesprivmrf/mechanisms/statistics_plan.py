@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from bayesprivmrf.planning import drowned_queries, drowned_tables
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery, Query, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Largest weight of one record in an answer; fixed without data, so that 64 bits hold sums over 2^35 records
 LARGEST_WEIGHT = 2**26
@@ -177,3 +180,19 @@ def warn_of_width(specification: ModelSpecification) -> None:
             option="fit its release with `--inference loopy` only, which approximates, or declare smaller cliques",
         )
         warnings.warn(warning, stacklevel=4)
+
+
+def warn_of_starved_queries(frame: pd.DataFrame, *, is_default: bool) -> None:
+    """Warn if the default weights make the answers to some query much less precise than even weights would."""
+    # twice the error: smaller differences are the price of a smaller error of the tables as a whole
+    starved = np.flatnonzero(frame["forecast_sd"] > 2 * frame["even_forecast_sd"]).tolist()
+    if is_default and starved:
+        shown = ", ".join(f"`queries[{at}]`" for at in starved[:3]) + (", ..." if len(starved) > 3 else "")
+        warnings.warn(
+            f"the default `weights` give {len(starved)} of {len(frame)} queries so small a share of the budget that "
+            f"their answers have more than twice the error of an even split ({shown}); compare `forecast_sd` with "
+            f"`even_forecast_sd`, and pass weights={[1.0] * len(frame) if len(frame) < 5 else '[1.0, ...]'} "
+            "if these answers matter by themselves.",
+            NoiseWarning,
+            stacklevel=3,
+        )
