@@ -40,7 +40,7 @@ class NoiseLaw(ABC):
     name
         The name of the distribution in a file.
     is_discrete
-        Whether the noise is of whole numbers.
+        True if the noise is of whole numbers.
     kernel
         Form of the log density. ``"absolute"``: :math:`-|r|/b` plus a constant, with b the `scale`. ``"square"``:
         :math:`-r^2/(2 s^2)` plus a constant, with s the `scale`, or the limit s = 0. ``"within"``: that of a value
