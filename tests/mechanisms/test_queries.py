@@ -493,9 +493,7 @@ def test_a_coarse_answer_that_a_finer_table_tells_is_not_called_drowned(kind):
         warnings.simplefilter("error", NoiseWarning)
         mechanism.preview(network, total=400)  # 100 records in a cell of the coarse table
         mechanism.release(network, sample(network, 400), rng=1)
-    with pytest.warns(
-        NoiseWarning, match="the mean answer to 2 of 2 queries, even with all combined"
-    ):
+    with pytest.warns(NoiseWarning, match="the mean answer to 2 of 2 queries, even with all combined"):
         mechanism.preview(network, total=4)
 
 

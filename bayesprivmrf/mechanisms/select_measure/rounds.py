@@ -295,9 +295,9 @@ class Rounds:
     def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
         """Return the largest number whose order statistic is above zero with noise, each of sensitivity D.
 
-        The number is 0 if no order statistic exceeds its noise by three deviations, or by one deviation if the model already
-        has tables. The first round must be certain that columns depend at all: K numbers of noise alone exceed three
-        deviations in at most 0.00135 K of cases. Later, an extra table costs less than a missed one.
+        The number is 0 if no order statistic exceeds its noise by three deviations, or by one deviation if the model
+        already has tables. The first round must be certain that columns depend at all: K numbers of noise alone
+        exceed three deviations in at most 0.00135 K of cases. Later, an extra table costs less than a missed one.
         """
         law = counting_noise(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
