@@ -162,7 +162,7 @@ def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
 
 def _not_auditable(mechanism: Any, kind: str) -> ArgumentError:
     name = type(mechanism).__name__
-    accountant = getattr(mechanism, "accountant", "")
+    accountant = getattr(mechanism, "_accountant", "")
     remedy = accountant or "its proof is in its documentation"
     return ArgumentError(
         f"an audit of whole releases needs noisy tables, which state their noise, got {kind} from {name}; {remedy}."

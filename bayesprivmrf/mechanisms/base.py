@@ -103,7 +103,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
     releases: ClassVar[tuple[type[Released], ...]] = ()
     removed_settings: ClassVar[Mapping[str, str]] = {}
     """Settings that no longer exist, each with the text of an error about its replacement."""
-    accountant: ClassVar[str] = ""
+    _accountant: ClassVar[str] = ""
     """Remedy in the error of an audit, for mechanisms whose guarantee an accountant computes."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

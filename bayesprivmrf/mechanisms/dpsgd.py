@@ -177,7 +177,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     """
 
     releases = (LearnedPotentials,)
-    accountant: ClassVar[str] = (
+    _accountant: ClassVar[str] = (
         "its promise is computed by the accountant of dp-accounting, from public settings alone: see `spent_epsilon` "
         "of bayesprivmrf.privacy"
     )
