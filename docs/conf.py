@@ -2,6 +2,7 @@
 
 import importlib
 import logging
+import os
 import re
 import sys
 import tomllib
@@ -52,6 +53,8 @@ suppress_warnings = ["ref.footnote"]  # numbered references of docstrings that n
 # --- guides and notebooks
 myst_enable_extensions = ["amsmath", "colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
+# figures of pyplot and ArviZ show below their cells, even if the environment names another backend, as CI does
+os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 nb_execution_mode = "cache"
 nb_execution_raise_on_error = True  # a notebook or block that fails stops the build
 nb_execution_timeout = 300  # seconds a cell

@@ -51,14 +51,14 @@ def test_a_learned_graph_has_edges_as_wide_as_their_couplings_are_strong():
     positive, negative, nodes = panel.collections
     assert len(nodes.get_offsets()) == 4
     widths = positive.get_linewidths()
-    assert widths[0] == max(widths)
+    assert widths[-1] == max(widths)  # the strongest are drawn last
     assert len(widths) == 2
-    assert widths[1] < negative.get_linewidths()[0] < widths[0]
+    assert widths[0] < negative.get_linewidths()[0] < widths[1]
     texts = [text.get_text() for text in panel.texts]
-    assert {"0", "('t', 1)", "c", "v3", "2", "-1", "0.5"} == set(texts)
+    assert {"0", "('t', 1)", "c", "v3", "2.00", "-1.00", "0.50"} == set(texts)
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [
-        "positive, up to 2 nats",
-        "negative, up to 1 nats",
+        "positive, up to 2.00 nats",
+        "negative, up to 1.00 nats",
     ]
     (few,) = learned_graph(ising(), threshold=1.5).axes
     assert len(few.collections[0].get_linewidths()) == 1
@@ -74,13 +74,75 @@ def test_a_graph_of_tables_has_dependences_and_no_signs(learned):
     assert len(edges.get_linewidths()) == expected.number_of_edges() == 3
     largest = max(weight for *_, weight in expected.edges(data="weight"))
     label, *stars = (text.get_text() for text in figure.legends[0].get_texts())
-    assert label == f"dependence given all others, up to {largest:.3g}"
+    assert label == f"dependence given all others, up to {largest:.2f}"
     merged = {f"{variable}*" for variable in learned.merged_states}
     assert merged == {text.get_text() for text in panel.texts if text.get_text().endswith("*")}
-    assert stars == ["rare states are merged in the fit"] * bool(merged)
+    assert stars == ["rare states merged in the fit"] * bool(merged)
     other = learned_graph(learned, weight="largest").legends[0].get_texts()[0].get_text()
     assert other.startswith("largest entry of a coupling, up to")
     assert other.endswith("nats")
+
+
+def test_a_graph_keeps_the_pairs_whose_interval_excludes_zero(survey, learned):
+    few = ["sex", "smokes", "language"]
+    variables = bpm.declare(states={v: list(survey.states[v])[:2] for v in few[:2]})
+    data = survey.simulated[few[:2]]
+    data = data[data.isin({v: list(survey.states[v])[:2] for v in few[:2]}).all(axis=1)]
+    model = SelectMeasure(rho=1.0, degree=1).release(variables, data, rng=1)
+    for prob in (0.5, 0.999):
+        limits = model.couplings_interval(prob, 1)
+        expected = int(((limits["lower"] > 0) | (limits["upper"] < 0)).sum())
+        (panel,) = learned_graph(model, threshold=0.0, excludes_zero=prob, rng=1).axes
+        weights = [text for text in panel.texts if text.get_text() not in few]
+        assert len(weights) == expected
+    with pytest.raises(ModelError, match="degree"):
+        learned_graph(learned, excludes_zero=0.9)
+    with pytest.raises(ArgumentError, match="`excludes_zero`"):
+        learned_graph(model, excludes_zero=90)
+
+
+def test_communities_stand_side_by_side_in_one_color():
+    size = 8
+    A = np.zeros((size, size))
+    for group in ([0, 2, 4], [1, 3, 5, 6]):
+        for i, j in itertools.combinations(group, 2):
+            A[i, j] = A[j, i] = 1.0
+    A[0, 1] = A[1, 0] = -0.1
+    domain = Domain.from_states({f"v{i}": [0, 1] for i in range(size)})
+    model = LearnedIsing(domain=domain, coupling_matrix=A, field_vector=np.zeros(size), **STAMP)
+    (panel,) = learned_graph(model).axes
+    nodes = panel.collections[-1]
+    names = [text.get_text() for text in panel.texts if text.get_text().startswith("v")]
+    assert names == ["v0", "v2", "v4", "v1", "v3", "v5", "v6", "v7"]
+    colors = [tuple(color) for color in nodes.get_facecolors()]
+    assert len(set(colors[:3])) == len(set(colors[3:7])) == 1
+    assert len({colors[0], colors[3], colors[7]}) == 3
+    (declared,) = learned_graph(model, order="declared").axes
+    assert [t.get_text() for t in declared.texts if t.get_text().startswith("v")] == [
+        f"v{i}" for i in range(size)
+    ]
+    with pytest.raises(ArgumentError, match="`order`"):
+        learned_graph(model, order="size")
+
+
+@pytest.mark.parametrize("states", [["a", "b"], ["strongly disagree", "neither", "strongly agree"]])
+def test_columns_of_a_table_are_named_upright_only_where_they_do_not_fit(states):
+    domain = Domain.from_states({"first": states, "second": states})
+    size = 2 * len(states)
+    model = LearnedPairwise(
+        domain=domain, coupling_matrix=np.zeros((size, size)), field_vector=np.zeros(size), **STAMP
+    )
+    figure = couplings(model, ("first", "second"))
+    panel = figure.axes[0]
+    assert (panel.get_ylabel(), panel.get_xlabel()) == ("first", "second")
+    figure.canvas.draw()
+    labels = panel.get_xticklabels()
+    assert {label.get_rotation() for label in labels} == {0 if len(states) == 2 else 90}
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(one.overlaps(other) for one, other in itertools.pairwise(boxes))
+    bar = figure.axes[-1].yaxis.label.get_window_extent()
+    assert bar.y0 >= 0
+    assert bar.y1 <= figure.bbox.y1
 
 
 def test_a_matrix_has_every_coupling_and_blanks_for_the_rest(learned):
@@ -116,7 +178,7 @@ def test_tables_of_pairs_are_those_of_the_model_state_by_state(learned, survey):
     for panel, (first, second) in zip(panels, pairs, strict=True):
         expected = learned.association(first, second).values / np.log(2)
         np.testing.assert_array_equal(panel.images[0].get_array(), expected)
-        assert panel.get_title(loc="left") == f"{first} × {second}"
+        assert (panel.get_ylabel(), panel.get_xlabel()) == (first, second)
         assert [text.get_text() for text in panel.get_yticklabels()] == list(survey.states[first])
         assert panel.images[0].get_clim() == (-3.0, 3.0)
     np.testing.assert_allclose(panels[2].images[0].get_array(), 0, atol=1e-9)  # no pair of the workload

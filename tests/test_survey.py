@@ -232,3 +232,9 @@ def test_the_survey_has_nine_variables_and_nine_cliques():
     assert list(frame.columns) == list(network.nodes)
     assert len(network.nodes) == 9
     assert len(network.get_factors()) == 9
+
+
+def test_the_shipped_survey_has_the_records_of_statsmodels():
+    datasets = pytest.importorskip("statsmodels.datasets.fair")
+    expected = recode(fair_survey_declaration(), datasets.load_pandas().data)
+    pd.testing.assert_frame_equal(fair_survey_records(), expected)

@@ -29,7 +29,7 @@ from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.interval_frame import POINT, interval_frame, joint_index, point_status
-from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.models.advice import status_with_advice
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.release import NoisyStatistics, load_release
 
@@ -121,7 +121,9 @@ def _learned_solution(release: Any) -> Solution | None:
 def _trust(learned: Solution) -> str:
     """Say which tables of a learned model can be trusted; whoever fits may not have seen how its own fit ended."""
     if learned.status is not Status.CONVERGED:
-        remark(f"bayesprivmrf: warning: the learned model is {told_status(learned.status, learned.stats)}.")
+        remark(
+            f"bayesprivmrf: warning: the learned model is {status_with_advice(learned.status, learned.stats)}."
+        )
     return trusted_tables(learned) if isinstance(learned, RoundsSolution) else ""
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.output import aligned
 from bayesprivmrf.inference import Status
-from bayesprivmrf.learning.models.advice import told_status
+from bayesprivmrf.learning.models.advice import status_with_advice
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
@@ -36,7 +36,7 @@ def told(release: LearnedNetwork, summary: Mapping[str, Any], path: Path) -> str
     path
         The release's file, which has what is not shown.
     """
-    status = told_status(summary["status"], summary["details"])
+    status = status_with_advice(summary["status"], summary["details"])
     lines = [f"Status: {status}.", *_measured(summary["details"]), ""]
     couplings = summary["couplings"]
     is_of_tables = bool(couplings) and all(each["error"] is not None for each in couplings)

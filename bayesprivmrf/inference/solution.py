@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import SIMULATED, Card, marked, stated
+from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, one_of, whole_number
 from bayesprivmrf.errors import ModelError, NoIntervalError
 from bayesprivmrf.inference.interval_frame import Mark, Status, interval_frame
@@ -315,6 +315,19 @@ class Solution(Card):
             [("problems", "; ".join(self.problems))] if self.problems and "problems" not in self.stats else []
         )
         return facts + told + stated(self.stats)
+
+    def _headline(self) -> list[tuple[str, str]]:
+        return [*fit_headline(self._facts(), self.stats), ("privacy", self._promise)]
+
+    def _folded(self) -> dict[str, list[tuple[str, str]]]:
+        return {"Numbers of the fit": stated(self.stats)}
+
+    @property
+    def _promise(self) -> str:
+        """Sentence about what protects the records behind the fit."""
+        if self.is_simulated:
+            return "none, because the noise of a release was simulated"
+        return "the promise of the fitted releases, if any; a fit spends no further budget"
 
     @property
     def _mark(self) -> str:

@@ -1,7 +1,7 @@
-"""Models whose couplings were learned from records: released, public, and free to use.
+"""Releases of learned models and graphs, which are public: anything done with them is post-processing.
 
-The mechanisms that make them are `bayesprivmrf.mechanisms.PrivateFrankWolfe`, `SelectMeasure`, `ParityQueries` and
-`DPSGD`.
+`PrivateFrankWolfe`, `SelectMeasure`, `ParityQueries`, `DPSGD` and `StableStructure` of `bayesprivmrf.mechanisms` make
+them.
 """
 
 from bayesprivmrf.deprecation import removed

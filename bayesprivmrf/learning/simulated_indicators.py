@@ -1,4 +1,4 @@
-"""Made-up records of many indicators whose couplings are known, for rehearsals and examples."""
+"""Simulated records of two-state indicators with known couplings, for rehearsals and examples."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from bayesprivmrf.checks import generator, whole_number
 if TYPE_CHECKING:
     import pandas as pd
 
-_FEWEST, _MOST = 6, 20  # variables: two a group, and 2^p probabilities in memory
-# groups of variables that depend on each other more than on the rest
-_GROUPS = 3
-_WITHIN, _BETWEEN, _TRIPLE = (0.2, 0.9), 0.1, -0.12  # nats
-_SHARES = (0.1, 0.6)  # of records with 1, by which fields are chosen
-_SWEEPS, _TOLERANCE = 100, 1e-6  # nats
+_FEWEST, _MOST = 6, 20  # number of variables: two in each group, and 2^p probabilities in memory
+# coefficients of pairs within a group, of pairs between groups, and of one triple in each group, nats
+_WITHIN, _BETWEEN, _TRIPLE = (0.2, 0.9), 0.1, -0.12
+_SWEEPS, _TOLERANCE = 100, 1e-6  # most sweeps of iterative scaling, and its tolerance, nats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SimulatedIndicators:
-    """Records drawn from a known model; they are nobody's.
+    """Records drawn from a known model of two-state indicators; no real person is in them.
 
     Parameters
     ----------
     simulated
-        One row a record, one column ``q0``, ``q1``, ... an indicator, 0 or 1.
+        One row for each record, and a column of 0 and 1 for each indicator ``q0``, ``q1``, ...
     monomials
-        Coefficients h of the model by tuples of variables, nats, for the spins -1 (state 0) and +1 (state 1): of
-        single variables, of all pairs, and of one triple a group.
+        Coefficients h of the model by tuples of variables, nats, for the spins -1 (state 0) and +1 (state 1). There
+        are coefficients of single variables, of all pairs, and of one triple in each group.
     """
 
     simulated: pd.DataFrame
@@ -45,40 +43,50 @@ class SimulatedIndicators:
 def simulated_indicators(
     size: int = 20_000, rng: int | np.random.Generator | None = None, *, variables: int = 16
 ) -> SimulatedIndicators:
-    r"""Make up records of two-state indicators with known couplings.
+    r"""Simulate records of two-state indicators with known couplings.
 
     The model is :math:`P(x) \propto \exp \sum_I h_I \prod_{i \in I} x_i`, :math:`x_i = \pm 1`, with sets I of one,
-    two and three variables. Variables fall into three groups of g or g + 1. The coefficient of a pair inside a group
-    of g is uniform on 0.2 to 0.9 over the root of g; one in four of the pairs between groups has one that is uniform
-    on -0.1 to 0.1, the others 0. The first three variables of a group of three or more have -0.12. Fields are such
-    that the probability of state 1 is uniform on 0.1 to 0.6. Records are independent, and given in no random order.
+    two and three variables. Variables form three groups of g or g + 1. The coefficient of a pair within a group of g
+    is uniform on 0.2 to 0.9, divided by the root of g. Between groups, one pair in four has a coefficient uniform on
+    -0.1 to 0.1, the others 0. The first three variables of a group of three or more have the coefficient -0.12.
+    Fields are chosen such that the probability of state 1 is uniform on 0.1 to 0.6. Records are independent; their
+    order is not random.
 
     Parameters
     ----------
     size
         Number of records, at least 0.
     rng
-        A seed or a generator, for the model and the records.
+        Seed or generator for the model and the records.
     variables
-        p, from 6 to 20.
+        Number of indicators p, from 6 to 20.
 
     Raises
     ------
     ArgumentError
         A number is out of range.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.learning import simulated_indicators
+    >>> made = simulated_indicators(100, rng=1, variables=6)
+    >>> made.simulated.shape
+    (100, 6)
     """
     import pandas as pd
 
     size, p = whole_number("size", size), whole_number("variables", variables, _FEWEST, _MOST)
     random = generator(rng)
-    groups = np.array_split(np.arange(p), _GROUPS)
+    # three groups of variables, dependent within and nearly independent between
+    groups = np.array_split(np.arange(p), 3)
     coefficients = _couplings(groups, random)
     states = (np.arange(2**p)[:, None] >> np.arange(p)) & 1
     spins = (2 * states - 1).astype(np.int8)
     energy = np.zeros(2**p)
     for members, value in coefficients.items():
         energy += value * spins[:, members].prod(axis=1)
-    fields, probability = _fields(energy, spins, random.uniform(*_SHARES, p))
+    # the probability of state 1 is uniform on 0.1 to 0.6
+    fields, probability = _fields(energy, spins, random.uniform(0.1, 0.6, p))
     counts = random.multinomial(size, probability)
     rows = np.repeat(np.arange(2**p), counts)
     frame = pd.DataFrame(states[rows].astype(np.int8), columns=pd.Index([f"q{i}" for i in range(p)]))
@@ -92,7 +100,7 @@ def simulated_indicators(
 
 
 def _couplings(groups: list[np.ndarray], generator: np.random.Generator) -> dict[tuple[int, ...], float]:
-    """Coefficients of all pairs, and of one triple a group."""
+    """Return the coefficients of all pairs, and of one triple in each group."""
     found: dict[tuple[int, ...], float] = {}
     owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     for pair in combinations(range(owner.size), 2):
@@ -107,7 +115,7 @@ def _couplings(groups: list[np.ndarray], generator: np.random.Generator) -> dict
 
 
 def _fields(energy: np.ndarray, spins: np.ndarray, shares: np.ndarray) -> tuple[list[float], np.ndarray]:
-    """Fields that give each variable nearly its share of ones, by iterative scaling, and the law of the states."""
+    """Return fields that give each variable its share of ones, and the distribution of the joint states."""
     fields = np.zeros(shares.size)
     log = energy.copy()
     for _ in range(_SWEEPS):

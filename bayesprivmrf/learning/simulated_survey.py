@@ -1,4 +1,4 @@
-"""A made-up survey of questions with two to twenty answers, whose law is known, for rehearsals and examples."""
+"""A simulated survey of questions with two to twenty answers and a known distribution, for examples."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from bayesprivmrf.model.tables import FloatArray, expand, parent, project
 if TYPE_CHECKING:
     import pandas as pd
 
-_SWEEPS, _TOLERANCE = 200, 1e-6  # nats
+_SWEEPS, _TOLERANCE = 200, 1e-6  # most sweeps of iterative proportional fitting, and its tolerance, nats
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SimulatedSurvey:
-    """Records drawn from a known model; they are nobody's.
+    """Records drawn from a known model of a survey; no real person is in them.
 
     Parameters
     ----------
     simulated
-        One row a record, one column a question; the answers are text.
+        One row for each record and one column for each question; the answers are text.
     truth
-        The law that the records were drawn from, with one clique a coupling.
+        Distribution that the records were drawn from, with one clique for each coupling.
     """
 
     simulated: pd.DataFrame
@@ -39,7 +39,7 @@ class SimulatedSurvey:
 
     @property
     def states(self) -> dict[str, tuple[str, ...]]:
-        """Possible answers by question, in their order: what `bayesprivmrf.declare` asks for."""
+        """Possible answers by question, in their order, as `bayesprivmrf.declare` takes them."""
         domain: Any = self.truth.specification.domain
         return dict(zip(domain.variables, domain.states, strict=True))
 
@@ -49,25 +49,25 @@ class SimulatedSurvey:
 
 
 def simulated_survey(size: int = 20_000, rng: int | np.random.Generator | None = None) -> SimulatedSurvey:
-    r"""Make up answers to thirteen questions with two to twenty states, some of them rare, and couplings with loops.
+    r"""Simulate answers to thirteen questions with two to twenty states, some rare, whose couplings form loops.
 
     The model is :math:`P(x) \propto \exp \bigl(\sum_v h_v(x_v) + \sum_C \theta_C \prod_{v \in C} z_{Cv}(x_v)\bigr)`:
-    Goodman's linear-by-linear association for each of eighteen pairs, and its like for three questions together. The
-    fields h are such that the states of a question have given shares, under which the scores z have mean 0 and
-    variance 1, so that :math:`|\theta_C|`, nats, is the root mean square of a coupling. Shares, scores and couplings
-    are those of ``bayesprivmrf/data/simulated_survey.toml``, the same at every call. Records are independent.
+    Goodman's linear-by-linear association for each of eighteen pairs, and its analogue for three questions together.
+    The fields h are chosen such that the states of a question have given shares. Under these the scores z have mean 0
+    and variance 1, so :math:`|\theta_C|`, nats, is the root mean square of a coupling. The shares, scores and
+    couplings of ``bayesprivmrf/data/simulated_survey.toml`` are the same in every call. Records are independent.
 
     Parameters
     ----------
     size
         Number of records, at least 0.
     rng
-        A seed or a generator, for the records.
+        Seed or generator for the records.
 
     Raises
     ------
     ArgumentError
-        `size` is no whole number of at least 0, or `rng` is neither a seed nor a generator.
+        `size` is not a whole number of at least 0, or `rng` is neither a seed nor a generator.
 
     References
     ----------
@@ -89,7 +89,7 @@ def simulated_survey(size: int = 20_000, rng: int | np.random.Generator | None =
 
 @functools.cache
 def _truth() -> Solution:
-    """Return the law of the file, its margins fitted to the shares."""
+    """Return the distribution in the data file, with margins fitted to the shares."""
     content = tomllib.loads(
         (files("bayesprivmrf") / "data" / "simulated_survey.toml").read_text(encoding="utf-8")
     )
@@ -113,7 +113,7 @@ def _truth() -> Solution:
 
 
 def _standardised(scores: list[float] | None, shares: FloatArray) -> FloatArray:
-    """Return scores, or the ranks of the states, with mean 0 and variance 1 under the shares."""
+    """Return scores, by default the ranks of the states, with mean 0 and variance 1 under the shares."""
     centred = np.arange(len(shares)) if scores is None else np.array(scores)
     centred = centred - shares @ centred
     return centred / np.sqrt(shares @ centred**2)
@@ -122,7 +122,7 @@ def _standardised(scores: list[float] | None, shares: FloatArray) -> FloatArray:
 def _with_margins(
     model: ModelSpecification, tables: list[FloatArray], shares: list[FloatArray]
 ) -> CliqueTables:
-    """Return the potentials with fields that give each variable its shares, by iterative proportional fitting."""
+    """Return potentials whose margins are the given shares, by iterative proportional fitting."""
     engine = marginal_engine(model.cardinalities, model.scopes)
     fitted = [np.array(table) for table in tables]
     for _ in range(_SWEEPS):

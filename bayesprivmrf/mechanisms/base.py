@@ -315,8 +315,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         ArgumentError, ModelError
             `release` would raise the same error before it reads anything, or ``total`` is not a number of records.
         """
+        from bayesprivmrf.mechanisms.preview import Preview
+
         known = None if total is None else checked_total(total)
-        return outlay_preview(self.outlays(network, known), known)
+        frame = outlay_preview(self.outlays(network, known), known)
+        return Preview.of(frame, self, self.promise(network))
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
         """Return the steps of a release as objects, each with its cost, its noise and its random draws.

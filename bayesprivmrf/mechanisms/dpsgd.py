@@ -21,7 +21,7 @@ from bayesprivmrf.learning.gradient_ascent import (
     cells_of,
     drawn_noises,
 )
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.after_charge import warn_without_raising
@@ -100,7 +100,7 @@ class AscentPlan(RecordPlan):
     def released(self, path: AscentPath, total: float, stamp: Stamp) -> LearnedPotentials:
         """Return the release, from public or already noisy values only."""
         model, ascent = self.specification, self.ascent
-        advice = Told.by(total, self.total_deviation, (), ())
+        signal = Signal.of(total, self.total_deviation, (), ())
         return LearnedPotentials(
             domain=model.domain,
             total=total,
@@ -115,7 +115,7 @@ class AscentPlan(RecordPlan):
                 ),  # without steps none was used
                 "averaging": ascent.averaging,
                 "total_deviation": self.total_deviation,
-                **({} if path.is_bounded else stopped_details() | advice.details),
+                **({} if path.is_bounded else stopped_details() | signal.details),
             },
             model=model,
             tables=model.tables(path.potentials),

@@ -71,6 +71,10 @@ class Reference(Solution):
     def _mark(self) -> str:
         return EXACT
 
+    @property
+    def _promise(self) -> str:
+        return "none: fitted to the unprotected data"
+
     def marginal(
         self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
     ) -> xr.DataArray:

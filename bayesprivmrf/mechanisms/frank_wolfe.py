@@ -25,7 +25,7 @@ from bayesprivmrf.learning.frank_wolfe import (
     Target,
     singles_plan,
 )
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
@@ -252,21 +252,21 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         steps, domain = plan.map.steps_for(total), plan.specification.domain
         fitted = plan.map.fit(exact.codes, exact.counts, total, source)
         # from here on, only released numbers are used
-        advice = _advice(fitted, plan, total)
+        signal = _signal(fitted, plan, total)
         common: dict[str, Any] = {
             "domain": domain,
             **stamp.fields,
             "total": total,
             "total_noise": plan.budget.total,
             "map": plan.map,
-            "unsupported": None if advice is None else advice.unsupported,
+            "unsupported": None if signal is None else signal.unsupported,
             "details": {
                 "steps": steps,
                 "radius": plan.map.radius,
                 "noise_multiple": plan.map.multiple(steps),
                 **_details(fitted, plan.map.singles),
                 **stopped_details(),
-                **({} if advice is None else advice.details),
+                **({} if signal is None else signal.details),
             },
         }
         if fitted.measured is not None and plan.map.singles is not None:
@@ -298,15 +298,15 @@ def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, A
     return {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
 
 
-def _advice(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> Told | None:
+def _signal(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> Signal | None:
     """Return evidence of which states have records, from single variables or the total; None without either."""
     if total is None:
         return None
     law, cards = plan.map.singles, plan.specification.cardinalities
     variance = 0.0 if plan.budget.total is None else plan.budget.total.variance
     if fitted.measured is None or law is None:
-        return Told.by(total, math.sqrt(variance), (), ())
-    return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).told()
+        return Signal.of(total, math.sqrt(variance), (), ())
+    return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).signal()
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:

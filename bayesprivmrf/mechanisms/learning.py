@@ -158,12 +158,15 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         ArgumentError, ModelError
             `release` would raise the same error before it reads anything, or ``total`` is not a number of records.
         """
+        from bayesprivmrf.mechanisms.preview import Preview
+
         known = None if total is None else checked_total(total)
-        outlays = self._outlays(self._prepare(network), known)
+        plan = self._prepare(network)
+        outlays = self._outlays(plan, known)
         message = None if known is None else self._hidden(outlays, about(known))
         if message is not None:
             warnings.warn(message, NoiseWarning, stacklevel=2)
-        return outlay_preview(outlays, known)
+        return Preview.of(outlay_preview(outlays, known), self, self._promised(plan))
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
         """Return the steps of a release, first the number of records if it is measured with noise."""

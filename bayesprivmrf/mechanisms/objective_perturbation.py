@@ -169,10 +169,12 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         """
         import pandas as pd
 
+        from bayesprivmrf.mechanisms.preview import Preview
+
         plan = self._prepare(network)
         known, own = plan.estimator.constants, float(plan.network.coupling.power(2).sum())
         size = [known.noise_deviation, known.curvature]
-        return pd.DataFrame(
+        frame = pd.DataFrame(
             {
                 "step": ["noise", "slope"],
                 "epsilon": [known.epsilon_noise, known.epsilon_slope],
@@ -180,6 +182,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
                 "on_beta": [each / (own + known.curvature) for each in size],
             }
         )
+        return Preview.of(frame, self, self._promised(plan))
 
     def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
         from bayesprivmrf.network import PerturbedEstimator

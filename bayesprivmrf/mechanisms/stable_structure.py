@@ -257,6 +257,7 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
             domain=plan.specification.domain,
             pairs=graph.pairs if noisy >= plan.needed else None,
             order=self.order or 2,
+            is_threshold_chosen=plan.choice is not None,
             details=details,
             **stamp.fields,
         )

@@ -206,6 +206,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             The noise would hide tables or answers at `total` records; or the default `weights` leave the answers to
             a query with more than twice the error of an even split.
         """
+        from bayesprivmrf.mechanisms.preview import Preview
+
         plan = self._prepare(network)
         if total is not None:
             total = checked_total(total)
@@ -228,7 +230,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             message = plan.drowned(total, f"about {total:,.0f} records")
             if message is not None:
                 warnings.warn(message, NoiseWarning, stacklevel=2)
-        return frame
+        return Preview.of(frame, self, self._promised(plan))
 
     @final
     def noise_laws(self, network: DiscreteMarkovNetwork | ModelSpecification) -> tuple[NoiseLaw, ...]:

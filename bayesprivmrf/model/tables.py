@@ -239,11 +239,12 @@ def labelled(
     Dimensions are named by `axis_names`: xarray keeps no index for a name that is not text.
     """
     import xarray as xr
+    from xarray.indexes import PandasIndex
 
     named = dict(zip(domain.variables, axis_names(domain), strict=True))
     dims = tuple(named[v] for v in variables)
     labels = {d: xr.Variable((d,), label_array(domain, v)) for d, v in zip(dims, variables, strict=True)}
-    indexes = {d: xr.indexes.PandasIndex(labels[d].values, d) for d in dims}
+    indexes = {d: PandasIndex(labels[d].values, d) for d in dims}
     coords = xr.Coordinates(labels, indexes=indexes)
     return xr.DataArray(np.array(table), dims=dims, coords=coords, name=name)
 

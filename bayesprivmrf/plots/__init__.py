@@ -1,8 +1,9 @@
-"""Pictures that a statistician wants: estimates against a reference, intervals by method, and checks of a posterior.
+"""Figures of estimates, intervals, posteriors and learned models.
 
-Every function returns its own matplotlib Figure and touches no global state; save it with
-``figure.savefig("name.png")``. Colours are those of Okabe and Ito, told apart by colour-blind readers, and every
-method has a mark of its own besides. What has draws or intervals is drawn through arviz-plots.
+Every function returns a matplotlib Figure and changes no global state: a notebook displays it, and
+``figure.savefig("name.png")`` writes it. A figure is at most 8 inches wide, so that its labels are legible in a
+picture of 800 pixels. Methods differ by marker as well as by color, and the colors are those of Okabe and Ito, which
+color-blind readers tell apart. Draws and intervals are drawn through arviz-plots.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How near estimates come: edge marginals against a reference, and held-out score against budget."""
+"""Accuracy of estimates: cell probabilities against a reference, and held-out score against the budget."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import numpy as np
 
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, panels, point_estimate, tidy
+from bayesprivmrf.plots.style import (
+    COLORS,
+    GRAY,
+    MARKS,
+    PAGE_WIDTH,
+    new_figure,
+    panels,
+    plain_ticks,
+    point_estimate,
+    tidy,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,75 +29,111 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.model.tables import FloatArray
 
-_STEP_ASIDE = 0.15  # decades between the methods at a single epsilon
-# The same, where there are several and lines would be hidden by their marks
-_SMALL_STEP = 0.03
-# Nats around 0 within which a logarithmic axis of losses is linear; less is hardly more than the scoring's
-# noise.
-_LINEAR = 0.01
-
 
 def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solution | Posterior]) -> Figure:
-    """Draw inferred cell probabilities of the measured cliques against the reference's, a panel a method.
+    r"""Draw the estimated cell probabilities of the measured cliques, and their errors, against a reference.
 
     Parameters
     ----------
     reference
-        The truth, or the non-private estimate that stands for it.
+        The truth, or a non-private estimate such as `mechanisms.reference` gives.
     solutions
-        Estimates by name, of models with the reference's cliques; of a posterior, the mean of its marginals.
+        Estimates by name, of models with the cliques of the reference. A posterior stands for the mean of its
+        marginals.
 
     Returns
     -------
     matplotlib.figure.Figure
-        One square panel a method, on shared axes from 0; points on the diagonal are right. The panel states the
-        mean absolute error of a cell.
+        Two panels a method, a point a cell. The upper panel has the reference's probability across and the estimated
+        probability up, with the line of equality. The lower panel has the error up, estimate minus reference, which
+        shows differences that the upper panel hides. The title states the mean absolute error. Panels of one kind
+        share their axes.
 
     Raises
     ------
     ArgumentError
-        No solution is given, or one has other cliques than the reference.
+        No solution is given, or a solution has other cliques than the reference.
 
     References
     ----------
     Bernstein et al., "Differentially Private Learning of Undirected Graphical Models Using Collective Graphical
-    Models", ICML 2017, Figure 3(a).
+    Models", ICML 2017, Figure 3(a), for the upper panels.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare(states={"a": [0, 1], "b": [0, 1]}, cliques=[("a", "b")])
+    >>> uniform = bpm.uniform_solution(network)
+    >>> figure = edge_marginals(uniform, {"uniform": uniform})
+    >>> figure.axes[0].get_title(loc="left")
+    'uniform\nmean error 0'
     """
     reference = point_estimate(reference)
     instance_of("solutions", solutions, Mapping, "map names to solutions")
     estimated = {name: point_estimate(solution) for name, solution in solutions.items()}
     names = _checked_names(reference, estimated)
     truth = reference.marginals.flat
-    estimates = {name: solution.marginals.flat for name, solution in estimated.items()}
-    return draw_edges(truth, {name: estimates[name] for name in names})
+    estimates = {name: estimated[name].marginals.flat for name in names}
+    columns = min(len(names), 3)
+    rows = math.ceil(len(names) / columns)
+    width = min(PAGE_WIDTH / columns, 4.2)
+    figure = new_figure(width * columns, rows * (width + 2.2))
+    # the two panels of a method stand above each other
+    grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[width, 1.4] * rows)
+    upper, lower = list(grid[::2].ravel()), list(grid[1::2].ravel())
+    _draw_cells(upper[: len(names)], truth, estimates)
+    errors = {name: estimate - truth for name, estimate in estimates.items()}
+    limit = 1.1 * max(1e-12, *(float(np.abs(error).max()) for error in errors.values()))
+    for number, (panel, name) in enumerate(zip(lower, names, strict=False)):
+        panel.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
+        _scatter(panel, truth, errors[name], number)
+        panel.set_xlim(upper[0].get_xlim())
+        panel.set_ylim(-limit, limit)
+        panel.set_xlabel("reference probability")
+        plain_ticks(panel, 5)
+        tidy(panel)
+    for number, (cells, residuals) in enumerate(zip(upper, lower, strict=True)):
+        cells.set_visible(number < len(names))
+        residuals.set_visible(number < len(names))
+        if number % columns == 0:
+            cells.set_ylabel("estimated probability")
+            residuals.set_ylabel("estimate minus\nreference")
+        else:
+            cells.tick_params(labelleft=False)
+            residuals.tick_params(labelleft=False)
+        cells.tick_params(labelbottom=False)
+        cells.set_xlabel("")
+    return figure
 
 
 def draw_edges(truth: FloatArray, estimates: Mapping[str, FloatArray]) -> Figure:
-    """Draw inferred against true cell probabilities, a panel a method, on shared axes from 0."""
-    names = list(estimates)
+    """Draw estimated against true cell probabilities, a panel a method, on shared axes from 0."""
+    figure, axes = panels(len(estimates))
+    _draw_cells(axes, truth, estimates)
+    axes[0].set_ylabel("estimated probability")
+    return figure
+
+
+def _draw_cells(axes: list[Any], truth: FloatArray, estimates: Mapping[str, FloatArray]) -> None:
+    """Draw each method's estimates against the truth, with the line of equality, on one square panel each."""
     top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
-    figure, axes = panels(len(names))
-    for position, (panel, name) in enumerate(zip(axes, names, strict=True)):
-        panel.plot([0, top], [0, top], color=GREY, linewidth=0.8, zorder=1)
-        panel.scatter(
-            truth,
-            estimates[name],
-            s=16,
-            marker=MARKS[position % len(MARKS)],
-            color=COLOURS[position % len(COLOURS)],
-            alpha=0.6,
-            linewidths=0,
-            zorder=2,
-        )
+    for number, (panel, name) in enumerate(zip(axes, estimates, strict=True)):
+        panel.plot([0, top], [0, top], color=GRAY, linewidth=0.8, zorder=1)
+        _scatter(panel, truth, estimates[name], number)
         error = float(np.abs(estimates[name] - truth).mean())
         panel.set_title(f"{name}\nmean error {error:.2g}", fontsize=10, loc="left")
         panel.set_xlim(-0.02 * top, top)
         panel.set_ylim(-0.02 * top, top)
         panel.set_box_aspect(1)
         panel.set_xlabel("reference probability")
+        plain_ticks(panel, 5)
         tidy(panel)
-    axes[0].set_ylabel("inferred probability")
-    return figure
+
+
+def _scatter(panel: Any, across: FloatArray, up: FloatArray, number: int) -> None:
+    """Draw the cells of one method, in the color and marker of its number."""
+    mark, color = MARKS[number % len(MARKS)], COLORS[number % len(COLORS)]
+    panel.scatter(across, up, s=16, marker=mark, color=color, alpha=0.6, linewidths=0, zorder=2)
 
 
 def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = None) -> Figure:
@@ -96,24 +142,33 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     Parameters
     ----------
     results
-        One row a method and epsilon: columns `method`, `epsilon` and `holdout_log_likelihood` (nats a record).
-        A method that has no epsilon (NaN), such as a non-private one, is a dashed level. Several rows of one
-        method and epsilon are repetitions: their mean is joined, each is dotted in.
+        One row a method and epsilon, with the columns `method`, `epsilon` and `holdout_log_likelihood` (nats per
+        record), as `compare` gives them. A method without epsilon (NaN), such as a non-private one, is a dashed
+        level. Several rows of one method and epsilon are repetitions: small points, with a line through their means.
     reference
-        The method without epsilon, such as the non-private one, whose score the others are taken from. The nats lost
-        are on a logarithmic axis, which tells methods apart that are close to it; around 0, where a method does as
-        well or better, the axis is linear. Other methods without epsilon are left out.
+        A method without epsilon, such as the non-private one. The figure then shows how many nats each method loses
+        against that method. The vertical axis is logarithmic, and linear below 0.01 nats; other methods without
+        epsilon are left out.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Logarithmic epsilon; the methods stand side by side where there is one only. A legend names the lines,
-        each level is named on itself.
+        Epsilon on a logarithmic axis. Methods are drawn side by side where there is only one epsilon. The legend
+        names the lines, and each level has its name on it.
 
     Raises
     ------
     ArgumentError
         A column is missing, no row has a finite epsilon and score, or the reference has no score.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame(
+    ...     {"method": "CGM", "epsilon": [0.1, 1.0], "holdout_log_likelihood": [-4.0, -3.0]}
+    ... )
+    >>> holdout_against_epsilon(table).axes[0].get_xscale()
+    'log'
     """
     lines, levels = _scores(results)
     if reference is not None:
@@ -126,47 +181,46 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
         levels = {reference: [0.0]}
         lines = {name: {e: [level - s for s in own] for e, own in at.items()} for name, at in lines.items()}
     epsilons = sorted({epsilon for points in lines.values() for epsilon in points})
-    figure, (panel,) = panels(1, width=6.2)
-    step = _STEP_ASIDE if len(epsilons) == 1 else 0.0 if reference is None else _SMALL_STEP
-    for position, (name, points) in enumerate(lines.items()):
-        colour, mark = COLOURS[position % len(COLOURS)], MARKS[position % len(MARKS)]
+    figure, (panel,) = panels(1, width=6.8)
+    # decades between neighboring methods, so that markers of nearly equal scores do not cover each other
+    step = 0.15 if len(epsilons) == 1 else 0.0 if reference is None else 0.03
+    for number, (name, points) in enumerate(lines.items()):
+        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
         means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
-        # methods stand side by side on the logarithmic axis
-        aside = 10 ** (step * (position - (len(lines) - 1) / 2))
+        aside = 10 ** (step * (number - (len(lines) - 1) / 2))
         places = [aside * epsilon for epsilon in sorted(points)]
-        panel.plot(places, means, color=colour, marker=mark, markersize=6, label=name)
+        panel.plot(places, means, color=color, marker=mark, markersize=6, label=name)
         for epsilon, scores in points.items():
             if len(scores) > 1:
-                panel.scatter([aside * epsilon] * len(scores), scores, s=7, color=colour, alpha=0.5)
+                panel.scatter([aside * epsilon] * len(scores), scores, s=7, color=color, alpha=0.5)
     for name, scores in levels.items():
         level = float(np.mean(scores))
-        panel.axhline(level, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
+        panel.axhline(level, color=GRAY, linestyle=(0, (4, 3)), linewidth=1)
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
-        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=GREY, fontsize=9, **place)
+        panel.annotate(name, xy=(0, level), xytext=(4, 3), color=GRAY, fontsize=9, **place)
     panel.set_xscale("log")
     if len(epsilons) == 1:
         panel.set_xlim(epsilons[0] / 10, epsilons[0] * 10)
     panel.set_xticks(epsilons, [f"{epsilon:g}" for epsilon in epsilons])
     panel.minorticks_off()
-    panel.set_xlabel("ε")
-    panel.set_ylabel("held-out log-likelihood\n(nats a record)")
+    panel.set_xlabel("ε of the release")
+    panel.set_ylabel("held-out log-likelihood\n(nats per record)")
     if reference is not None:
-        panel.set_yscale("symlog", linthresh=_LINEAR, linscale=0.5)
-        panel.set_ylabel(f"nats a record lost against\n{reference} (lower is better)")
+        # below 0.01 nats differences are hardly more than the sampling error of the held-out records
+        panel.set_yscale("symlog", linthresh=0.01, linscale=0.5)
+        panel.set_ylabel(f"loss against {reference}\n(nats per record, lower is better)")
     panel.margins(x=0.12, y=0.1)
-    panel.legend(frameon=False, fontsize=9, loc="best")
+    figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=3)
     tidy(panel)
     return figure
 
 
 def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
     require(solutions, "solutions", "hold at least one solution by name", "none")
-    cliques = reference.specification.cliques
+    model = reference.specification
     for name, solution in solutions.items():
-        if (
-            solution.specification.cliques != cliques
-            or solution.specification.domain != reference.specification.domain
-        ):
+        own = solution.specification
+        if own.cliques != model.cliques or own.domain != model.domain:
             raise ArgumentError(
                 f"the solution {name!r} must have the cliques of the reference, in the same order; "
                 "fit both on one declared network."
@@ -175,7 +229,7 @@ def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
 
 
 def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str, list[float]]]:
-    """Return finite scores by method and epsilon, and those of the methods without epsilon."""
+    """Return the finite scores by method and epsilon, and the scores of the methods without epsilon."""
     needed = ["method", "epsilon", "holdout_log_likelihood"]
     columns = getattr(results, "columns", ())
     known = columns if isinstance(columns, Iterable) else ()

@@ -1,4 +1,4 @@
-"""Couplings of a learned model: how strong each pair's is, or the tables of some pairs, state by state."""
+"""Couplings of a learned model: the strength of all pairs as a matrix, or the tables of some pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.graph import MEANING, weighted_graph
-from bayesprivmrf.plots.style import GREY, new_figure
+from bayesprivmrf.plots.style import GRAY, LETTER, PAGE_WIDTH, new_figure
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -18,12 +18,8 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning import LearnedNetwork
 
-# Variables of a matrix that carries numbers, and names.
-_MOST_NUMBERS, _MOST_NAMES = 20, 80
-# Tables of a figure, and names along the side of a table.
-_MOST_TABLES, _MOST_TICKS = 12, 24
-# Doublings from which on an entry of a table has the full colour.
-_FULL = 3
+# Tables in one figure: more would be too small to read
+_MOST_TABLES = 12
 
 
 def couplings(
@@ -39,25 +35,40 @@ def couplings(
     learned
         A learned model.
     pairs
-        One pair of variables, ``("a", "b")``, or a list of up to twelve. By default the matrix of all variables.
+        One pair of variables, ``("a", "b")``, or a list of up to twelve. By default the matrix of all variables is
+        drawn.
     weight
-        The entries of the matrix, as in `learned_graph`; for the matrix only.
+        The entries of the matrix, as in `learned_graph`. Tables of pairs do not use it.
 
     Returns
     -------
     matplotlib.figure.Figure
-        The matrix has its variables in declared order; a blank entry is a pair that the model lets be independent
-        given all others. Up to twenty variables, numbers stand in the entries. A table has the states of the first
-        variable downwards, and the entries of the model's `association` as colours: blue where two states come
-        together more often than if the variables were independent given the others, red where less often. From log 8
-        on, eight times as often, the colour is the same. Entries of rare states are mostly noise.
+        The matrix has the variables in declared order. A blank entry is a pair that the model takes for independent
+        given all other variables. Up to twenty variables, the entries carry their numbers.
+
+        The table of a pair has the states of the first variable as rows and those of the second as columns. Colors
+        show the model's `association`: blue where two states occur together more often than they would if the
+        variables were independent given all others, red with a dash where less often. From eight times as often on,
+        the color stays the same. Entries of rare states are mostly noise.
 
     Raises
     ------
     ArgumentError
-        `learned` has no couplings, `pairs` are not up to twelve pairs, or `weight` is another word.
+        `learned` has no couplings, `pairs` is not up to twelve pairs, or `weight` is another word.
     ModelError
-        A variable is unknown, or repeated.
+        A variable is unknown or repeated.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.mechanisms import SelectMeasure
+    >>> records = pd.DataFrame({"a": [0, 1] * 500, "b": [0, 1] * 500, "c": [0] * 500 + [1] * 500})
+    >>> network = bpm.declare(states={"a": [0, 1], "b": [0, 1], "c": [0, 1]})
+    >>> learned = SelectMeasure(rho=1.0, degree=1).release(network, records, rng=1)
+    >>> figure = couplings(learned, ("a", "b"))
+    >>> figure.axes[0].get_ylabel(), figure.axes[0].get_xlabel()
+    ('a', 'b')
     """
     if pairs is None:
         return _matrix(*weighted_graph(learned, 0.0, weight))
@@ -87,61 +98,104 @@ def _matrix(graph: Any, kind: str) -> Figure:
     names, size, has_signs = list(graph), len(graph), kind == "coupling"
     values = nx.to_numpy_array(graph, nodelist=names, nonedge=np.nan)
     largest = max(float(np.nanmax(np.abs(values), initial=0.0)), 1e-12)
+    # the square root makes weak dependences visible beside strong ones
     norm = TwoSlopeNorm(0.0, -largest, largest) if has_signs else PowerNorm(0.5, 0.0, largest)
-    side = min(2.4 + 0.42 * size, 12.0)
+    side = min(2.4 + 0.42 * size, PAGE_WIDTH - 0.8)
     figure = new_figure(side + 0.8, side)
     panel = figure.subplots()
     image = panel.imshow(values, cmap="RdBu" if has_signs else "Blues", norm=norm)
-    if size <= _MOST_NUMBERS:
+    if size <= 20:
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
                 _number(panel, row, column, value, image)
-    _axes(panel, names, names, _MOST_NAMES)
-    unit = "" if kind == "dependence" else ", nats"
+    elif has_signs:
+        _dashes(panel, values, 0.05 * largest, largest, side - 1.2)
+    unit = "" if kind == "dependence" else ", nats" + "\n(dash: negative)" * (has_signs and size > 20)
+    _name_entries(panel, names, names, width=side - 1.2, most=40)
     figure.colorbar(image, ax=panel, label=MEANING[kind] + unit, shrink=0.8)
     return figure
 
 
 def _number(panel: Axes, row: int, column: int, value: float, image: Any) -> None:
+    """Write a number on an entry, in white where the entry is dark."""
     red, green, blue, _ = image.cmap(image.norm(value))
     is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
     text = f"{value:.2f}" if abs(value) < 9.95 else f"{value:.0f}"
+    text = "0.00" if text == "-0.00" else text
     panel.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
 
 
+def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float, width: float) -> None:
+    """Mark entries below ``-least``: in gray, the red of the color map looks like its blue.
+
+    The color is darkest at ``-darkest``; dashes on dark entries are white. The panel is about `width` inches wide.
+    """
+    below = np.nan_to_num(values)
+    # a third of an entry wide, in points, within limits
+    size = float(np.clip(72 * width / values.shape[1] / 3, 3.5, 8))
+    for is_marked, color in (
+        ((below < -least) & (below > -0.6 * darkest), "black"),
+        (below <= -0.6 * darkest, "white"),
+    ):
+        rows, columns = np.nonzero(is_marked)
+        style = {"linestyle": "none", "marker": "_", "markersize": size, "markeredgewidth": 1.2}
+        panel.plot(columns, rows, color=color, **style)
+
+
 def _tables(tables: Sequence[xr.DataArray]) -> Figure:
-    columns = min(len(tables), 3)
+    beside, letters = (
+        [8 * LETTER * max(len(str(s)) for s in table.coords[table.dims[axis]].values) for table in tables]
+        for axis in (0, 1)
+    )
+    # two tables side by side, if their row names leave at least 1.5 inches for each
+    taken = 0.7 + max(beside)
+    columns = 2 if len(tables) > 1 and (PAGE_WIDTH - 1.6) / 2 - taken >= 1.5 else 1
     rows = -(-len(tables) // columns)
-    shapes = np.minimum([table.shape for table in tables], _MOST_TICKS)
-    heights = [0.8 + 0.17 * shapes[columns * r : columns * (r + 1), 0].max() for r in range(rows)]
-    widths = [1.2 + 0.17 * shapes[c::columns, 1].max() for c in range(columns)]
-    figure = new_figure(sum(widths) + 0.6 * columns + 1.0, sum(heights) + 0.9 * rows)
+    shapes = np.array([table.shape for table in tables])
+    # inches: 0.3 a state up to eight states, then closer
+    sides = np.clip(0.3 * shapes, 0.9, 3.4)
+    heights = [sides[columns * r : columns * (r + 1), 0].max() for r in range(rows)]
+    width = min(4.8 + max(beside), PAGE_WIDTH) if columns == 1 else PAGE_WIDTH
+    across = (width - 1.6) / columns - taken
+    labels = sum(max(letters[columns * r : columns * (r + 1)]) + 0.6 for r in range(rows))
+    figure = new_figure(width, max(sum(heights) + labels, 3.2))
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.08)  # pyright: ignore[reportOptionalMemberAccess, reportCallIssue]
-    axes = figure.subplots(rows, columns, squeeze=False, width_ratios=widths, height_ratios=heights).ravel()
+    axes = figure.subplots(rows, columns, squeeze=False, height_ratios=heights).ravel()
+    full = 3  # doublings from which on an entry has the full color: eight times as often
     images = []
     for panel, table in zip(axes, tables, strict=False):
-        images.append(
-            panel.imshow(table.values / np.log(2), cmap="RdBu", vmin=-_FULL, vmax=_FULL, aspect="auto")
-        )
+        doublings = table.values / np.log(2)
+        images.append(panel.imshow(doublings, cmap="RdBu", vmin=-full, vmax=full, aspect="auto"))
+        # entries below 0.8 times as often, where the red begins to show
+        _dashes(panel, doublings, 0.3, full, across)
         first, second = table.dims
-        _axes(panel, table.coords[first].values, table.coords[second].values, _MOST_TICKS)
-        panel.set_title(f"{first} × {second}", fontsize=10, loc="left")
+        down, right = (table.coords[dim].values for dim in table.dims)
+        _name_entries(panel, down, right, width=across, most=24)
+        panel.set_ylabel(str(first), fontsize=10)
+        panel.set_xlabel(str(second), fontsize=10)
     for unused in axes[len(tables) :]:
         unused.set_visible(False)
-    ticks = range(-_FULL, _FULL + 1)
+    ticks = range(-full, full + 1)
     bar = figure.colorbar(images[0], ax=list(axes), extend="both", aspect=30, ticks=list(ticks))
     bar.set_ticklabels([f"×{2**tick}" if tick >= 0 else f"×1/{2**-tick}" for tick in ticks])
-    bar.set_label("as often as if independent given all others")
+    bar.set_label("frequency relative to\nconditional independence\n(dash: less often)", fontsize=9)
     return figure
 
 
-def _axes(panel: Axes, down: Sequence[Any], across: Sequence[Any], most: int) -> None:
-    """Name rows and columns, every second or third where there are many, and take off the frame."""
+def _name_entries(
+    panel: Axes, down: Sequence[Any], across: Sequence[Any], *, width: float, most: int
+) -> None:
+    """Name rows and columns, every second or third where there are more than `most`, upright only where needed.
+
+    The panel is about `width` inches wide.
+    """
     for names, place in ((down, panel.set_yticks), (across, panel.set_xticks)):
         ticks = range(0, len(names), -(-len(names) // most))
         place(ticks, [str(names[tick]) for tick in ticks], fontsize=8)
-    panel.tick_params(axis="x", rotation=90, length=0)
+    longest = max(len(str(name)) for name in across)
+    fits = (longest + 1.5) * 8 * LETTER <= width / min(len(across), most)
+    panel.tick_params(axis="x", rotation=0 if fits else 90, length=0)
     panel.tick_params(axis="y", length=0)
-    panel.set_facecolor("#f4f4f4")
-    panel.spines[:].set_color(GREY)
+    panel.set_facecolor("white")
+    panel.spines[:].set_color(GRAY)
     panel.spines[:].set_linewidth(0.6)

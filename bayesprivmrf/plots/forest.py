@@ -1,4 +1,4 @@
-"""Marginals by method, cell for cell, with intervals where a method has them."""
+"""Cells of marginals by method, with the intervals of the methods that have them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from bayesprivmrf.model.domain import asked_positions
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
-    COLOURS,
-    GREY,
+    COLORS,
+    GRAY,
+    LETTER,
     MARKS,
+    PAGE_WIDTH,
     new_figure,
+    plain_ticks,
     plot_collection,
     point_estimate,
     share,
@@ -37,24 +40,24 @@ if TYPE_CHECKING:
     from bayesprivmrf.model.domain import Variable
     from bayesprivmrf.model.tables import FloatArray
 
-# Rows of a figure that can still be read, some 60 inches high
+# Rows that can still be read in one figure, about 60 inches high
 _MOST_ROWS = 300
-_WIDTH = 6.8  # inches
-_SHORT_LABEL = 42  # characters that let two entries of the legend stand side by side
-_SPREAD = 0.6  # of a row's height, between the first and the last method
-_ROW = 0.09  # inches a method within a row
-_SMALLEST, _LARGEST = 1.6, 4.25  # points, the diameter of a point
-_ACROSS = 330  # points, about the width of the panel
+# Share of a row's height between the first and the last method
+_SPREAD = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Estimate:
-    """Cells of all marginals one after the other; bounds are NaN for a method without an interval."""
+    """Estimates of one method for the cells of all marginals, one after the other.
+
+    Bounds have the shape (cells, 2), and are NaN for a method without intervals.
+    """
 
     label: str
     values: FloatArray
     bounds: FloatArray
-    doubtful: frozenset[int] = frozenset()  # marginals whose intervals say that they are not to be trusted
+    # numbers of the marginals whose intervals have rows with the status "not trusted"
+    untrusted: frozenset[int] = frozenset()
 
 
 def marginal_forest(
@@ -67,44 +70,52 @@ def marginal_forest(
     prob: float = 0.9,
     is_centred: bool = False,
 ) -> Figure:
-    """Draw the cells of one or several marginals, with a point and, where there is one, an interval a method.
+    """Draw the cells of one or several marginals as points by method, with intervals where a method has them.
 
     Parameters
     ----------
     methods
-        Estimates by name, over the same variables and states. A posterior is drawn with its equal-tailed
-        interval; a `NoiseAwareMAP` solution and a model learned in rounds with their quick intervals, which the
-        legend calls approximate; anything else, another learned model too, is a point alone. The heading of a
-        marginal says so where its intervals are not trusted, as those of variables that were not measured together.
+        Estimates by name, over the same variables and states. A posterior has equal-tailed intervals. A
+        `NoiseAwareMAP` solution and a model learned in rounds have normal intervals, which the legend calls
+        approximate. Any other estimate is drawn as points alone.
     variables
         The variables of one marginal, ``["a", "b"]``, or several such lists, ``[["a", "b"], ["c"]]``.
     truth
-        The true distribution where it is known, or the result of `mechanisms.reference`, which the legend marks as
-        exact and unprotected. It is drawn as a stroke in each row.
+        The true distribution, where it is known, or the result of `mechanisms.reference`, which the legend marks as
+        exact and unprotected. It is drawn as an upright stroke in each row.
     holdout
-        Records that were held out, in any data frame that a mechanism takes: their frequencies are crosses. Read
-        unprotected, so that the figure is no release.
+        Records in any data frame that a mechanism takes, such as records that were held out. Their frequencies are
+        drawn as crosses. The records are read without protection, so the figure is no private release.
     count
         Column of `holdout` that says how many records each row stands for, as in the mechanisms.
     prob
-        Probability of the intervals.
+        Probability of the intervals, between 0 and 1.
     is_centred
-        Whether the truth is taken off every row, or, where none is given, the first method's estimate, so that
-        intervals can be seen that are short beside the probabilities, as those of many records are.
+        Whether to subtract the truth from every row, or the first method's estimate where no truth is given. Use
+        this where the intervals are short beside the probabilities, as after a release of many records.
 
     Returns
     -------
     matplotlib.figure.Figure
-        One row a cell, in C order of each marginal's variables; probabilities across. The shorter the intervals,
-        the smaller the points, so that they do not cover them.
+        One row a cell, in C order of each marginal's variables, with probabilities across. Intervals are bars, and
+        the points are smaller where the bars are short. A marginal's heading names the methods whose interval has a
+        row with the status "not trusted".
 
     Raises
     ------
     ArgumentError
-        No method or no marginal is given, the methods' variables or states differ, `prob` is no probability
-        between 0 and 1, or there are more than 300 cells.
+        No method or no marginal is given, the methods' variables or states differ, `prob` is not between 0 and 1, or
+        there are more than 300 cells.
     ModelError
-        A variable is unknown, or repeated; or `truth` has other states than the methods.
+        A variable is unknown or repeated, or `truth` has other states than the methods.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare(states={"a": [0, 1], "b": ["x", "y"]}, cliques=[("a", "b")])
+    >>> figure = marginal_forest({"uniform": bpm.uniform_solution(network)}, ["a", "b"])
+    >>> [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    ['a × b', '0, x', '0, y', '1, x', '1, y']
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     domain = _common_domain(methods)
@@ -117,32 +128,58 @@ def marginal_forest(
         marks += _true_marks(marginals, truth, true_cells)
     if holdout is not None:
         cells, records = _frequencies(domain, marginals, holdout, count)
-        marks.append((f"held-out frequency, {records:,} records", cells, {"marker": "x", "color": GREY}))
+        marks.append((f"frequency in {records:,} records", cells, {"marker": "x", "color": GRAY}))
     centre, axis = np.zeros(len(estimates[0].values)), "probability"
     if is_centred:
         centre = estimates[0].values if true_cells is None else true_cells
-        axis += f" less {next(iter(methods)) if truth is None else 'the truth'}"
+        axis += f" minus {f'estimate by {next(iter(methods))}' if truth is None else 'truth'}"
     estimates = [replace(e, values=e.values - centre, bounds=e.bounds - centre[:, None]) for e in estimates]
     headings, rows, labels = _rows(domain, marginals, _doubts(dict(zip(methods, estimates, strict=True))))
-    figure = new_figure(_WIDTH, 1.6 + (len(rows) + len(headings)) * max(_ROW * len(estimates), 0.2))
+    row_height = max(0.09 * len(estimates), 0.2)  # inches
+    # inches beside the panel and across it; very long labels make a wider figure
+    beside = 0.4 + 10 * LETTER * max(map(len, [*labels, *headings.values()]))
+    across = max(PAGE_WIDTH - beside, 3.0)
+    figure = new_figure(beside + across, 1.6 + (len(rows) + len(headings)) * row_height)
     panel = figure.subplots()
-    _draw(panel, estimates, rows)
+    _draw(panel, estimates, rows, 72 * row_height * _SPREAD / len(estimates), 72 * across)
     for _, cells, mark in marks:
         panel.scatter(
             cells - centre, rows, s=70 if mark["marker"] == "|" else 30, linewidths=1.4, zorder=4, **mark
         )
     _label_rows(panel, headings, dict(zip(rows, labels, strict=True)))
     panel.set_xlabel(axis)
+    plain_ticks(panel, int(np.clip(1.3 * across, 4, 8)))
     tidy(panel)
     panel.grid(visible=False, axis="y")
+    # the axis is named at both ends of a figure that is too high for one screen
+    if len(rows) > 30:
+        panel.tick_params(axis="x", top=True, labeltop=True)
     handles = [*_handles(estimates), *(_mark(name, **mark) for name, _, mark in marks)]
-    columns = 2 if max(len(handle.get_label()) for handle in handles) <= _SHORT_LABEL else 1
+    # two entries side by side, with 0.6 inches for a mark and the gap, where both labels are short
+    longest = max(len(handle.get_label()) for handle in handles)
+    columns = 2 if 2 * (0.6 + 9 * LETTER * longest) <= PAGE_WIDTH else 1
     figure.legend(handles=handles, loc="outside upper left", frameon=False, fontsize=9, ncols=columns)
     return figure
 
 
-def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> None:
-    """Draw intervals and points, each method a little beside the others, in its own color and mark."""
+def _draw(
+    panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int], lane: float, across: float
+) -> None:
+    """Draw bars and points, each method a little beside the others, in its own color and marker.
+
+    Parameters
+    ----------
+    panel
+        Panel to draw on.
+    estimates
+        Estimates by method.
+    rows
+        Rows of the cells.
+    lane
+        Height of one method within a row, points.
+    across
+        Width of the panel, points.
+    """
     import xarray as xr
     from arviz_plots.visuals import line_x, scatter_x
 
@@ -154,38 +191,40 @@ def _draw(panel: Axes, estimates: Sequence[_Estimate], rows: Sequence[int]) -> N
     def dataset(array: np.ndarray, dim: str) -> xr.Dataset:
         return xr.Dataset({"probability": (("method", dim), array)}, coords={"method": method})
 
-    # an interval is a stroke between its bounds; a NaN lifts the pen before the next
+    # an interval is a stroke between its bounds; a NaN separates it from the next
     strokes = np.stack([np.column_stack([e.bounds, np.full(len(rows), np.nan)]).ravel() for e in estimates])
     points = dataset(np.stack([estimate.values for estimate in estimates]), "cell")
     collection = plot_collection(
         points,
         {"probability": panel},
         aes={"color": ["method"], "marker": ["method"]},
-        color=[COLOURS[n % len(COLOURS)] for n in range(number)],
+        color=[COLORS[n % len(COLORS)] for n in range(number)],
         marker=[MARKS[n % len(MARKS)] for n in range(number)],
     )
+    # bars are higher than the smallest points, so that a bar shorter than its point still shows
     collection.map(
         line_x,
         "interval",
         data=dataset(strokes, "stroke"),
         y=dataset(np.repeat(places, 3, axis=1), "stroke"),
         ignore_aes=frozenset({"marker"}),
-        width=1.6,
+        width=min(0.8 * lane, 5.0),
+        alpha=0.5,
+        solid_capstyle="butt",
     )
-    collection.map(scatter_x, "estimate", y=dataset(places, "cell"), size=_area(estimates), zorder=3)
+    collection.map(scatter_x, "estimate", y=dataset(places, "cell"), size=_area(estimates, across), zorder=3)
 
 
-def _area(estimates: Sequence[_Estimate]) -> float:
-    """Return the area of the points, points squared: half as wide as the median interval is long, within limits."""
+def _area(estimates: Sequence[_Estimate], across: float) -> float:
+    """Return the area of the points, square points: half as wide as the median interval is long, within limits."""
+    smallest, largest = 1.6, 4.25  # points, the diameter of a point
     bounds = np.concatenate([estimate.bounds for estimate in estimates])
     lengths = np.diff(bounds[np.isfinite(bounds).all(axis=1)])
     if not lengths.size:
-        return _LARGEST**2
+        return largest**2
     drawn = np.concatenate([bounds.ravel(), *(estimate.values for estimate in estimates)])
-    length = (
-        0.5 * _ACROSS * float(np.median(lengths)) / max(float(np.nanmax(drawn) - np.nanmin(drawn)), 1e-300)
-    )
-    return float(np.clip(length, _SMALLEST, _LARGEST)) ** 2
+    extent = max(float(np.nanmax(drawn) - np.nanmin(drawn)), 1e-300)
+    return float(np.clip(0.5 * across * float(np.median(lengths)) / extent, smallest, largest)) ** 2
 
 
 def _label_rows(panel: Axes, headings: Mapping[int, str], labels: Mapping[int, str]) -> None:
@@ -203,7 +242,7 @@ def _handles(estimates: Sequence[_Estimate]) -> list[Any]:
         _mark(
             estimate.label,
             marker=MARKS[n % len(MARKS)],
-            color=COLOURS[n % len(COLOURS)],
+            color=COLORS[n % len(COLORS)],
             linestyle="-" if np.isfinite(estimate.bounds).any() else "none",
         )
         for n, estimate in enumerate(estimates)
@@ -249,15 +288,15 @@ def _estimate(name: str, method: Any, marginals: Sequence[tuple[Variable, ...]],
         label=f"{name}, {share(prob)} {kind}",
         values=found[:, 0],
         bounds=found[:, 1:],
-        doubtful=frozenset(n for n, table in enumerate(tables) if (table["status"] == "not trusted").any()),
+        untrusted=frozenset(n for n, table in enumerate(tables) if (table["status"] == "not trusted").any()),
     )
 
 
 def _doubts(estimates: Mapping[str, _Estimate]) -> dict[int, str]:
-    """Return the words of headings about marginals that some method does not trust."""
+    """Return what the headings add about marginals that some method does not trust, by number of the marginal."""
     found: dict[int, list[str]] = {}
     for name, estimate in estimates.items():
-        for marginal in estimate.doubtful:
+        for marginal in estimate.untrusted:
             found.setdefault(marginal, []).append(name)
     return {
         marginal: ", not trusted" + ("" if len(estimates) == 1 else f": {', '.join(names)}")
@@ -268,7 +307,11 @@ def _doubts(estimates: Mapping[str, _Estimate]) -> dict[int, str]:
 def _true_marks(
     marginals: Sequence[tuple[Variable, ...]], truth: Any, cells: FloatArray
 ) -> list[tuple[str, FloatArray, dict[str, Any]]]:
-    """Return the strokes of the truth; of a reference, the data's own shares apart from what its cliques imply."""
+    """Return label, cells and style of the strokes for the truth.
+
+    A reference has two kinds of strokes: shares in the data for marginals inside a clique, and shares that the
+    declared independences imply for the others.
+    """
     from bayesprivmrf.mechanisms.exact import EXACT, Reference
 
     black = {"marker": "|", "color": "black"}
@@ -285,12 +328,12 @@ def _true_marks(
     marks = [(f"data ({EXACT})", np.where(is_data, cells, np.nan), black)]
     if not is_data.all():
         implied = np.where(is_data, np.nan, cells)
-        marks.append((f"declared independences on the data ({EXACT})", implied, black | {"color": GREY}))
+        marks.append((f"declared independences on the data ({EXACT})", implied, black | {"color": GRAY}))
     return marks
 
 
 def _true_cells(domain: Domain, marginals: Sequence[tuple[Variable, ...]], truth: Any) -> FloatArray:
-    """Return the truth's cells in the order of the methods' states, whatever the order of its own."""
+    """Return the truth's cells in the order of the methods' states, which may differ from the truth's own order."""
     solution = solution_of(truth)
     cells = [
         aligned("`truth`", solution.marginal(list(one)), one, [domain.states_of(v) for v in one]).ravel()
@@ -306,7 +349,8 @@ def _frequencies(
     from bayesprivmrf.mechanisms.reading.row_counts import Counts
 
     cells, records = [], 0
-    for marginal in marginals:  # one by one: a specification would drop a marginal inside another
+    # one by one, because a specification drops a marginal that lies inside another
+    for marginal in marginals:
         own = Domain(variables=marginal, states=tuple(domain.states_of(v) for v in marginal))
         model = ModelSpecification(domain=own, cliques=(marginal,))
         counts = count_tables(model, holdout, rows=Counts.of(count, domain.variables))

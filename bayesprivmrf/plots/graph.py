@@ -1,11 +1,15 @@
-"""The graph of a learned model, its edges by the strength of the couplings."""
+"""The graph of a learned model, with edges by the strength of the couplings and variables by community."""
 
 from __future__ import annotations
 
+import math
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal
 
-from bayesprivmrf.checks import require
-from bayesprivmrf.plots.style import COLOURS, new_figure
+import numpy as np
+
+from bayesprivmrf.checks import one_of, probability, require
+from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, new_figure
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -13,22 +17,14 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.learning import LearnedNetwork
 
-# Variables whose names fit around the circle
+# Variables whose names fit around the circle, legibly in a picture of 800 pixels
 _MOST_NAMES = 80
-# Edges whose weights can be read beside each other
-_MOST_WEIGHTS = 20
-_THINNEST, _WIDEST = 0.4, 5.0  # points
-# What the weights of a graph's edges are
+# Meaning of the weights of a graph's edges
 MEANING = {
     "coupling": "coupling",
     "largest": "largest entry of a coupling",
     "dependence": "dependence given all others",
 }
-# Words of the legend
-_SIGNS = {1: "positive", -1: "negative"}
-# Box behind a weight
-_LABEL = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
-_UPRIGHT = 0.2  # of the radius, within which a name is centred above or below its node
 
 
 def learned_graph(
@@ -36,6 +32,9 @@ def learned_graph(
     *,
     threshold: float | None = None,
     weight: Literal["largest", "dependence"] | None = None,
+    excludes_zero: float | None = None,
+    order: Literal["communities", "declared"] = "communities",
+    rng: int | np.random.Generator | None = None,
 ) -> Figure:
     """Draw the graph of a learned model: the wider an edge, the stronger the coupling.
 
@@ -44,53 +43,91 @@ def learned_graph(
     learned
         A learned model.
     threshold
-        At least 0: weaker couplings are left out. By default couplings below their noise are left out, as the method
-        `graph` of the model explains. All variables stay.
+        Smallest weight of an edge, at least 0. By default the couplings that stand out from their noise are drawn, as
+        the method `graph` of the model explains. All variables are drawn in any case.
     weight
-        The meaning of an edge's width, as `graph` of the model explains: by default the coupling, nats, where it is
-        one number; else ``"dependence"``, from 0 to 1, since the ``"largest"`` entry of a table is mostly that of a
-        rare state.
+        Meaning of an edge's width, as the method `graph` of the model explains. The default is ``"largest"``, the
+        coupling itself in nats, where a coupling is one number. Elsewhere it is ``"dependence"``, from 0 to 1,
+        because the largest entry of a table mostly belongs to a rare state.
+    excludes_zero
+        Probability of the intervals of `couplings_interval`, between 0 and 1, such as 0.9. Only pairs with an
+        interval that excludes zero are drawn; where a pair has several couplings, one such interval suffices. The
+        intervals hold one by one: of many pairs without a coupling, about one minus this probability are drawn.
+        By default intervals play no part.
+    order
+        ``"communities"`` puts variables with many strong edges between them side by side, in one color: the
+        communities of greatest modularity, found greedily. ``"declared"`` keeps the declared order, so that the
+        graphs of two releases can be compared.
+    rng
+        Seed or generator for the intervals, which simulate records from the model.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Variables in a circle, in declared order, so that the graphs of two releases can be compared. Where couplings
-        are numbers, positive ones are solid lines, negative ones dashed; up to twenty edges carry their weight, and
-        up to eighty variables their names. A star marks variables with rare states that are merged in the fit.
+        Variables on a circle. Where a coupling is one number, positive ones are solid lines and negative ones dashed.
+        Up to twenty edges carry their weight, and up to eighty variables their names. A star marks variables with
+        rare states that are merged in the fit.
 
     Raises
     ------
     ArgumentError
-        `learned` has no couplings, `threshold` is negative or not a finite number, or `weight` is another word.
-    """
-    import networkx as nx
+        `learned` has no couplings, `threshold` is negative or not a finite number, `excludes_zero` is not between 0
+        and 1, or `weight` or `order` is another word.
+    ModelError
+        `excludes_zero` is given, and the model has no intervals of couplings, as after ``SelectMeasure(rho)``
+        without a degree.
 
+    References
+    ----------
+    Clauset, Newman, Moore, "Finding community structure in very large networks", Physical Review E 70, 2004, for
+    the communities.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.mechanisms import SelectMeasure
+    >>> related, other = [0, 1, 0, 1, 0, 1, 1, 0] * 125, [0] * 500 + [1] * 500
+    >>> records = pd.DataFrame({"a": [0, 1] * 500, "b": related, "c": other})
+    >>> network = bpm.declare(states={"a": [0, 1], "b": [0, 1], "c": [0, 1]})
+    >>> learned = SelectMeasure(rho=1.0, degree=1).release(network, records, rng=1)
+    >>> figure = learned_graph(learned, excludes_zero=0.9, rng=1)
+    >>> [label.get_text() for label in figure.axes[0].texts]  # one edge with its weight, three names
+    ['0.55', 'a', 'b', 'c']
+    """
+    one_of("order", order, ("communities", "declared"))
     graph, kind = weighted_graph(learned, threshold, weight)
-    places = nx.circular_layout(graph)
-    side = min(4.5 + 0.12 * len(graph), 12.0)
-    figure = new_figure(side, side)
-    panel = figure.subplots()
-    panel.set_axis_off()
-    panel.set_aspect("equal")
-    panel.margins(0.15)
+    if excludes_zero is not None:
+        remedy = "0.9 asks for 90 % intervals"
+        excludes_zero = probability("excludes_zero", excludes_zero, zero=False, remedy=remedy)
+        kept = _significant(learned, excludes_zero, rng)
+        graph.remove_edges_from([(a, b) for a, b in graph.edges if frozenset((a, b)) not in kept])
+    groups = _communities(graph) if order == "communities" else [list(graph)]
+    angles = _angles(groups)
+    names = {v: f"{v}*" if "merged" in graph.nodes[v] else str(v) for v in graph}
+    is_named, is_radial = len(graph) <= _MOST_NAMES, len(graph) > 16
+    figure, panel = _circle(list(names.values()) if is_named else [], is_radial)
+    places = {v: (math.cos(angle), math.sin(angle)) for v, angle in angles.items()}
     _draw_edges(panel, graph, places, kind)
-    nx.draw_networkx_nodes(graph, places, ax=panel, node_size=25, node_color="black")
-    if len(graph) <= _MOST_NAMES:
-        for variable, (x, y) in places.items():
-            side_of_it = "left" if x > _UPRIGHT else "right" if x < -_UPRIGHT else "center"
-            name = f"{variable}*" if "merged" in graph.nodes[variable] else str(variable)
-            panel.text(1.06 * x, 1.06 * y, name, fontsize=9, ha=side_of_it, va="center")
+    colors = {}
+    for number, group in enumerate(groups):
+        is_community = order == "communities" and graph.degree(group[0]) > 0
+        colors |= dict.fromkeys(group, COLORS[number % len(COLORS)] if is_community else "black")
+    x, y = np.array(list(places.values())).T
+    panel.scatter(x, y, s=40, color=list(colors.values()), edgecolors="black", linewidths=0.6, zorder=3)
+    if is_named:
+        for variable, angle in angles.items():
+            _name(panel, names[variable], angle, is_radial)
     if any("merged" in graph.nodes[variable] for variable in graph):
-        panel.plot(
-            [], [], linestyle="none", marker="$*$", color="black", label="rare states are merged in the fit"
-        )
+        star = {"linestyle": "none", "marker": "$*$", "color": "black"}
+        panel.plot([], [], **star, label="rare states merged in the fit")
     if panel.get_legend_handles_labels()[0]:
         figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)
     return figure
 
 
 def weighted_graph(learned: Any, threshold: float | None, weight: str | None) -> tuple[nx.Graph, str]:
-    """Return the graph of a learned model, and what its weights are: one of the keys of `MEANING`."""
+    """Return the graph of a learned model, and the meaning of its weights: one of the keys of `MEANING`."""
     kind = type(learned).__name__
     require(hasattr(learned, "has_signs"), "learned", "be a learned model with its couplings", kind)
     if weight is None:
@@ -99,31 +136,115 @@ def weighted_graph(learned: Any, threshold: float | None, weight: str | None) ->
     return graph, "coupling" if learned.has_signs and weight == "largest" else weight
 
 
+def _significant(learned: Any, prob: float, rng: Any) -> set[frozenset[Any]]:
+    """Return the pairs of variables with at least one interval that excludes zero."""
+    frame = learned.couplings_interval(prob, rng)
+    labels = frame.index[(frame["lower"] > 0) | (frame["upper"] < 0)]
+    if "other" in labels.names:
+        first, second = labels.get_level_values("variable"), labels.get_level_values("other")
+        return set(map(frozenset, zip(first, second, strict=True)))
+    # a model of monomials has a tuple of one or more variables a row
+    return {frozenset(pair) for members in labels for pair in combinations(members, 2)}
+
+
+def _communities(graph: nx.Graph) -> list[list[Any]]:
+    """Return the communities, each in declared order, and last the variables without an edge as one group."""
+    import networkx as nx
+
+    variables = list(graph)
+    position = {variable: number for number, variable in enumerate(variables)}
+    # numbers for the variables, because the search compares them; without signs, because modularity has none
+    sizes = nx.Graph()
+    sizes.add_weighted_edges_from(
+        (position[a], position[b], abs(size)) for a, b, size in graph.edges(data="weight") if size
+    )
+    found = nx.community.greedy_modularity_communities(sizes, weight="weight") if sizes.size() else []
+    groups = sorted(sorted(group) for group in found)
+    groups.append([number for number in range(len(variables)) if number not in sizes])
+    return [[variables[number] for number in group] for group in groups if group]
+
+
+def _angles(groups: list[list[Any]]) -> dict[Any, float]:
+    """Return the angle of each variable, in radians: even steps, and a gap of one step between two groups."""
+    gaps = len(groups) if len(groups) > 1 else 0
+    step = 2 * math.pi / max(sum(map(len, groups)) + gaps, 1)
+    angles: dict[Any, float] = {}
+    for number, group in enumerate(groups):
+        start = len(angles) + number
+        angles |= {variable: math.pi / 2 - step * (start + place) for place, variable in enumerate(group)}
+    return angles
+
+
+def _circle(names: list[str], is_radial: bool) -> tuple[Figure, Any]:
+    """Return a figure and a panel without axes for the unit circle, with a margin for the names."""
+    letters = 9 * LETTER * max(map(len, names), default=0) + 0.2  # inches
+    width = 6.4 if len(names) <= 16 and letters < 0.8 else PAGE_WIDTH
+    radius = max(width / 2 - letters, 1.5)
+    across, up = radius + letters, radius + (letters if is_radial else 0.3)
+    figure = new_figure(2 * across, 2 * up + 0.3)
+    panel = figure.subplots()
+    panel.set_axis_off()
+    panel.set_aspect("equal")
+    panel.set_xlim(-across / radius, across / radius)
+    panel.set_ylim(-up / radius, up / radius)
+    return figure, panel
+
+
+def _name(panel: Any, name: str, angle: float, is_radial: bool) -> None:
+    """Write a variable's name outside the circle: along the radius where there are many, else horizontally."""
+    x, y = math.cos(angle), math.sin(angle)
+    if is_radial:
+        turn = math.degrees(angle) if x >= 0 else math.degrees(angle) + 180
+        side = "left" if x >= 0 else "right"
+        style = {"rotation": turn, "rotation_mode": "anchor", "ha": side, "va": "center"}
+    else:
+        # near the top and the bottom a name stands above or below its node
+        is_upright = abs(x) < 0.08
+        side = "center" if is_upright else "left" if x > 0 else "right"
+        style = {"ha": side, "va": ("bottom" if y > 0 else "top") if is_upright else "center"}
+    panel.text(1.05 * x, 1.05 * y, name, fontsize=9, **style)
+
+
 def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
     """Draw positive and negative couplings, as wide as they are strong, with the strength in the legend."""
     import networkx as nx
 
     edges = list(graph.edges(data="weight"))
     largest = max((abs(weight) for *_, weight in edges), default=0.0)
-    for sign, colour, style in ((1, COLOURS[0], "solid"), (-1, COLOURS[1], "dashed")):
+    positive = COLORS[0] if kind == "coupling" else GRAY
+    for sign, color, style in ((1, positive, "solid"), (-1, COLORS[2], "dashed")):
         own = {(a, b): abs(weight) for a, b, weight in edges if sign * weight > 0}
         if own:
-            widths = [_THINNEST + (_WIDEST - _THINNEST) * size / largest for size in own.values()]
+            # from 0.4 to 5 points; the strongest are drawn last
+            order = sorted(own, key=own.__getitem__)
+            widths = [0.4 + 4.6 * own[edge] / largest for edge in order]
             nx.draw_networkx_edges(
                 graph,
                 places,
                 ax=panel,
-                edgelist=[*own],
+                edgelist=order,
                 width=widths,
-                edge_color=colour,
+                edge_color=color,
                 style=style,
                 alpha=0.8,
             )
-            words = _SIGNS[sign] if kind == "coupling" else MEANING[kind]
-            label = f"{words}, up to {max(own.values()):.3g}{'' if kind == 'dependence' else ' nats'}"
-            panel.plot([], [], color=colour, linestyle=style, label=label)
-    if 0 < len(edges) <= _MOST_WEIGHTS:
-        weights = {(a, b): f"{weight:.2g}" for a, b, weight in edges}
-        nx.draw_networkx_edge_labels(
-            graph, places, weights, ax=panel, font_size=8, rotate=False, label_pos=0.4, bbox=_LABEL
-        )
+            words = ("positive" if sign > 0 else "negative") if kind == "coupling" else MEANING[kind]
+            label = f"{words}, up to {max(own.values()):.2f}{'' if kind == 'dependence' else ' nats'}"
+            panel.plot([], [], color=color, linestyle=style, label=label)
+    # twenty weights are still legible beside each other
+    if 0 < len(edges) <= 20:
+        _label_edges(panel, edges, places)
+
+
+def _label_edges(panel: Any, edges: list[tuple[Any, Any, float]], places: Any) -> None:
+    """Write the weights on the edges, each at the place of its edge that is farthest from the other weights."""
+    taken = [np.array(place) for place in places.values()]
+    shares = np.linspace(0.2, 0.8, 13)[:, None]
+    # short edges first: these have the fewest places to choose from
+    for a, b, weight in sorted(edges, key=lambda edge: math.dist(places[edge[0]], places[edge[1]])):
+        points = (1 - shares) * np.array(places[a]) + shares * np.array(places[b])
+        nearest = np.min([np.linalg.norm(points - other, axis=1) for other in taken], axis=0)
+        place = points[np.argmax(nearest)]
+        taken.append(place)
+        box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
+        panel.text(*place, f"{weight:.2f}", fontsize=8, ha="center", va="center", bbox=box, zorder=2.5)

@@ -1,4 +1,4 @@
-"""Released counts against those of the posterior."""
+"""Released noisy counts against the posterior of the true counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayesprivmrf.checks import probability
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.measured import dimension_names
 from bayesprivmrf.model.domain import asked_positions
-from bayesprivmrf.plots.style import COLOURS, panels, plot_collection, share, tidy
+from bayesprivmrf.plots.style import COLORS, LETTER, PAGE_WIDTH, new_figure, plot_collection, share, tidy
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -21,22 +21,8 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference import Posterior
 
-# Colors of the true counts and of the released ones.
-_LATENT, _OBSERVED = COLOURS[0], COLOURS[1]
-# A light grey, behind the other two
-_REPLICATED = "#bdbdbd"
-# Clique in a variable's name to a heading
-_HEADING = str.maketrans({",": " × ", "[": None, "]": None})
-# Cells whose labels can be read side by side
-_MOST_LABELS = 30
-# Cells of a figure that can be read
-_MOST_CELLS = 1000
-_FEW = 4  # tables whose panels are large
-_WIDEST = 14.0  # inches
-# Inches a cell
-_CELL = 0.16
-# Panels side by side
-_MOST_COLUMNS = 4
+# Colors of the true counts, of the released ones, and of the replicated ones behind these two
+_LATENT, _OBSERVED, _REPLICATED = COLORS[0], COLORS[2], "#bdbdbd"
 
 
 def noisy_against_posterior(
@@ -51,28 +37,30 @@ def noisy_against_posterior(
     Parameters
     ----------
     posterior
-        Its tree holds ``counts[...]``, and ``noisy_counts[...]`` both observed and predicted.
+        A posterior of noisy tables, as `LatentCounts` gives. Its tree holds ``counts[...]``, and observed as well as
+        predicted ``noisy_counts[...]``.
     cliques
         Measured cliques to draw, each a sequence of variables; all by default.
     prob
-        Probability of the equal-tailed intervals.
+        Probability of the equal-tailed intervals, between 0 and 1.
     is_centred
-        Whether the posterior mean of the true count is taken off every cell, so that noise shows beside large
-        counts; otherwise the counts themselves are drawn.
+        Whether to subtract the posterior mean of the true count from every cell, so that noise shows beside large
+        counts. Otherwise the counts themselves are drawn.
 
     Returns
     -------
     matplotlib.figure.Figure
-        A panel a table, in a grid about as wide as high; a column a cell (C order), records up: a wide grey bar for
-        a replicated noisy count, a narrow one with a point for the latent true count, a cross for the count as
-        released. The title says how many released counts lie outside the grey bars: fewer than one minus `prob` of
-        them where the model fits, for the posterior has seen them. Cells declared impossible are left out.
+        A panel a table, with a column a cell (C order) and records up. A wide gray bar is the interval of a noisy
+        count replicated by the posterior, a narrow bar with a point that of the true count, and a cross the count
+        as released. The title says how many released counts lie outside the gray bars. If the model fits, this is
+        less than the share ``1 - prob``, because the posterior was fitted to these counts. Structural zeros are left
+        out. Tables above each other with the same cells have the names of the cells below the lowest one.
 
     Raises
     ------
     ArgumentError
-        `cliques` is no list, a clique was not measured, `prob` is no probability between 0 and 1, or there are
-        more than 1,000 cells.
+        `posterior` is not a posterior, `cliques` is not a list, a clique was not measured, `prob` is not between 0
+        and 1, or there are more than 1,000 cells.
     ModelError
         A variable is unknown.
     """
@@ -86,10 +74,12 @@ def noisy_against_posterior(
     observed = {name: _flat(tree["observed_data"][name]) for name in names}
     _refuse_too_many(observed)
     replicated = {name: _flat(tree["posterior_predictive"][name]) for name in names}
-    for name in names:  # a cell that cannot occur is 0 without noise
+    # a structural zero is 0 without noise in every draw
+    for name in names:
         observed[name] = observed[name].where((replicated[name].values != 0).any(axis=0))
     latent = {name: _flat(_true_counts(posterior, tree["observed_data"][name].dims)) for name in names}
-    figure, axes, width = _grid(len(names), max(table.size for table in observed.values()))
+    figure, axes, columns = _grid(list(observed.values()))
+    first_column = axes[::columns]
     by_name = dict(zip(names, axes, strict=True))
     centres = {name: latent[name].mean("sample") * float(is_centred) for name in names}
     outside = _draw(
@@ -100,28 +90,47 @@ def noisy_against_posterior(
         prob,
     )
     for name, panel in by_name.items():
-        _label_cells(panel, observed[name], min(_MOST_LABELS, (width - 0.8) / _CELL))
         cells = int(np.isfinite(observed[name]).sum())
-        title = name.removeprefix("noisy_counts").translate(_HEADING)
-        panel.set_title(f"{title}\n{outside[name]} of {cells} outside", fontsize=10, loc="left")
+        title = name.removeprefix("noisy_counts").translate(str.maketrans({",": " × ", "[": None, "]": None}))
+        panel.set_title(f"{title}\n{outside[name]} of {cells} outside", fontsize=9, loc="left")
+        panel.set_xlim(-0.7, observed[name].size - 0.3)
+        if panel in first_column:
+            panel.set_ylabel("records minus\nposterior mean" if is_centred else "records", fontsize=9)
         tidy(panel)
         panel.grid(visible=False, axis="x")
-    figure.supylabel("records less posterior mean" if is_centred else "records", fontsize=10)
-    figure.legend(handles=_handles(prob), loc="outside upper left", frameon=False, fontsize=9, ncols=3)
+    figure.legend(handles=_handles(prob), loc="outside upper left", frameon=False, fontsize=9, ncols=2)
     return figure
 
 
-def _grid(tables: int, widest: int) -> tuple[Figure, list[Axes], float]:
-    """Return panels and their width: as large as a few tables need, or a grid of many that fits a screen."""
-    columns = min(math.ceil(math.sqrt(tables)), _MOST_COLUMNS)
-    width, height = max(4.5, _CELL * widest + 1.2), 3.2
-    if tables > _FEW:
-        width, height = max(3.4, width - 1.1), 2.6
-    elif width > _WIDEST / 2:
-        columns = 1
-    width = min(width, _WIDEST / columns)
-    figure, axes = panels(tables, width=width, height=height, columns=columns, is_shared=False)
-    return figure, axes, width
+def _grid(tables: list[xr.DataArray]) -> tuple[Figure, list[Axes], int]:
+    """Return a figure of page width, a panel a table with names of cells, and the number of panels side by side."""
+    largest = max(table.size for table in tables)
+    # at most four columns, and at least 0.15 inches a cell where that is possible
+    columns = max(1, min(4, math.ceil(math.sqrt(len(tables))), int(PAGE_WIDTH / (0.15 * largest + 0.6))))
+    columns = min(columns, len(tables))
+    rows = math.ceil(len(tables) / columns)
+    width = PAGE_WIDTH / columns - 0.6
+    labels = [list(table.coords["label"].values) if table.size <= width / 0.11 else None for table in tables]
+    # the names stand below the lowest of several panels with the same cells
+    last = columns * (rows - 1)
+    named = [n >= last or labels[min(n + columns, len(labels) - 1)] != own for n, own in enumerate(labels)]
+    lengths = [
+        9 * LETTER * max(map(len, own)) if own and is_named else 0.0
+        for own, is_named in zip(labels, named, strict=True)
+    ]
+    height = 2.2 if len(tables) <= 4 else 0.9
+    below = sum(max(lengths[columns * r : columns * (r + 1)], default=0.0) for r in range(rows))
+    figure = new_figure(PAGE_WIDTH, rows * (height + 0.55) + below + 0.6)
+    axes = list(figure.subplots(rows, columns, squeeze=False).ravel())
+    for panel, own, is_named in zip(axes, labels, named, strict=False):
+        if own is None:
+            panel.set_xticks([])
+            panel.set_xlabel("cells in C order", fontsize=9)
+        else:
+            panel.set_xticks(range(len(own)), own if is_named else [""] * len(own), rotation=90)
+    for unused in axes[len(tables) :]:
+        unused.set_visible(False)
+    return figure, axes[: len(tables)], columns
 
 
 def _draw(
@@ -131,7 +140,7 @@ def _draw(
     replicated: dict[str, xr.DataArray],
     prob: float,
 ) -> dict[str, int]:
-    """Draw the three layers; by table, the number of released counts outside their replicated interval."""
+    """Draw the three layers, and return by table the number of released counts outside the replicated interval."""
     import xarray as xr
     from arviz_plots.visuals import ci_line_y, point_y
 
@@ -152,25 +161,17 @@ def _draw(
     places = xr.Dataset({name: (bar[0][1:], bar[1][0]) for name, bar in true_bars.items()})
     released = xr.Dataset(points)
     collection = plot_collection(released, axes)
-    for label, bars, colour, line in (
+    for label, bars, color, line in (
         ("replicated", noisy_bars, _REPLICATED, 5.0),
         ("latent", true_bars, _LATENT, 1.8),
     ):
         data = xr.Dataset(bars, coords=axis)
-        collection.map(ci_line_y, label, data=data, color=colour, width=line, solid_capstyle="butt")
+        collection.map(ci_line_y, label, data=data, color=color, width=line, solid_capstyle="butt")
     collection.map(
         point_y, "mean", data=xr.Dataset(means), x=places, color=_LATENT, marker="o", size=12, zorder=3
     )
     collection.map(point_y, "released", x=places, color=_OBSERVED, marker="x", size=22, width=1.2, zorder=4)
     return outside
-
-
-def _label_cells(panel: Axes, table: xr.DataArray, room: float) -> None:
-    if table.size <= room:
-        panel.set_xticks(range(table.size), table.coords["label"].values.tolist(), rotation=90)
-    else:
-        panel.set_xlabel("cell, C order")
-    panel.set_xlim(-0.7, table.size - 0.3)
 
 
 def _handles(prob: float) -> list[Any]:
@@ -180,7 +181,7 @@ def _handles(prob: float) -> list[Any]:
         Line2D([], [], color=_OBSERVED, marker="x", linestyle="none", label="noisy count as released"),
         Line2D([], [], color=_LATENT, marker="o", markersize=4, label=f"true count, {share(prob)} interval"),
         Line2D(
-            [], [], color=_REPLICATED, linewidth=5, label=f"noisy count drawn anew, {share(prob)} interval"
+            [], [], color=_REPLICATED, linewidth=5, label=f"replicated noisy count, {share(prob)} interval"
         ),
     ]
 
@@ -215,7 +216,7 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
 
 
 def _true_counts(posterior: Posterior, dims: Sequence[Hashable]) -> xr.DataArray:
-    """Return draws of the true counts of variables that one clique holds, perhaps together with others."""
+    """Return draws of the true counts of some variables, summed from the counts of a clique that contains them."""
     drawn: Any = posterior.tree["posterior"]
     table = next(
         drawn[name]
@@ -227,7 +228,7 @@ def _true_counts(posterior: Posterior, dims: Sequence[Hashable]) -> xr.DataArray
 
 
 def _flat(table: xr.DataArray) -> xr.DataArray:
-    """Return the cells in C order along ``cell``, and draws, if there are any, along ``sample``."""
+    """Return a table with its cells in C order along ``cell`` and its draws, if there are any, along ``sample``."""
     import xarray as xr
 
     over = [dim for dim in table.dims if dim in ("chain", "draw")]
@@ -243,8 +244,8 @@ def _flat(table: xr.DataArray) -> xr.DataArray:
 
 
 def _refuse_too_many(observed: dict[str, xr.DataArray]) -> None:
-    cells = sum(table.size for table in observed.values())
-    if cells > _MOST_CELLS:
+    most, cells = 1000, sum(table.size for table in observed.values())
+    if cells > most:
         raise ArgumentError(
-            f"the figure must have at most {_MOST_CELLS:,} cells to be read, got {cells:,}; choose some `cliques`."
+            f"the figure must have at most {most:,} cells to be read, got {cells:,}; choose some `cliques`."
         )

@@ -1,4 +1,4 @@
-"""Ranks of simulation-based calibration against the uniform law that they should follow."""
+"""Ranks of simulation-based calibration against the uniform distribution that they should follow."""
 
 from __future__ import annotations
 
@@ -9,63 +9,70 @@ import numpy as np
 
 from bayesprivmrf.checks import probability, whole_number
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.plots.style import COLOURS, GREY, panels, plot_collection, share, tidy
+from bayesprivmrf.plots.style import COLORS, GRAY, PAGE_WIDTH, panels, plot_collection, share, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# Points of a line; arbitrary: more cannot be told apart in a panel
-_MOST_POINTS = 100
-# Simulated functions behind the band; the Monte Carlo error of its level of 95 % is 0.3 %
-_SIMULATIONS = 4000
-
 
 def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.95) -> Figure:
     r"""Draw the difference between the empirical and the uniform distribution of ranks, with a simultaneous band.
 
-    The rank of a true value among L posterior draws is uniform on 0, ..., L where the posterior is calibrated. A
-    line above the band on the left means that the truth is too often below the draws: they lie too high. A line
-    that rises, then falls through the band (or the mirror image) means intervals that are too short (too long).
+    The rank of a true value among L posterior draws is uniform on 0, ..., L if the posterior is calibrated. A line
+    that leaves the band upwards on the left and stays above zero means draws that are too large. A line that is above
+    zero on the left and below zero on the right means intervals that are too short; the mirror image means intervals
+    that are too long.
 
     Parameters
     ----------
     ranks
-        Ranks of simulated truths, by name: shape (replications,) or (replications, quantities), whole
-        numbers from 0 to `draws`. One panel a name, one line a quantity.
+        Ranks of simulated true values, by name: shape (replications,) or (replications, quantities), whole numbers
+        from 0 to `draws`. Each name has a panel, and each quantity a line.
     draws
-        L, the number of posterior draws that each truth was ranked among.
+        L, the number of posterior draws among which each true value was ranked.
     prob
-        Probability that the whole line of one calibrated quantity stays inside the band. Several quantities of
-        one replication are dependent, and each has the band of its own.
+        Probability that the whole line of one calibrated quantity stays inside the band. The band holds for each
+        quantity by itself.
 
     Returns
     -------
     matplotlib.figure.Figure
-        Rank over L + 1 across, difference of the distribution functions up.
+        Rank divided by L + 1 across, empirical minus uniform distribution function up. The title says how many
+        quantities leave the band.
 
     Raises
     ------
     ArgumentError
-        There is no rank, one is no whole number from 0 to `draws`, or `prob` is no probability between 0 and 1.
+        No rank is given, a rank is not a whole number from 0 to `draws`, or `prob` is not between 0 and 1.
 
     References
     ----------
     Säilynoja, Bürkner, Vehtari, "Graphical test for discrete uniformity and its applications in goodness-of-fit
-    evaluation and multiple sample comparison", Statistics and Computing 32, 2022, section 2; the band by
-    simulation of the exact law.
+    evaluation and multiple sample comparison", Statistics and Computing 32, 2022, section 2, with the simulated band.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> ranks = np.random.default_rng(1).integers(0, 100, size=(50, 2))
+    >>> figure = calibration_ranks({"uniform": ranks}, draws=99)
+    >>> figure.axes[0].get_title(loc="left")
+    'uniform\n50 replications\n0 of 2 leave the 95 % band'
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     tables = _checked(ranks, draws)
-    figure, axes = panels(len(tables), width=3.6, height=3.2)
+    columns = min(len(tables), 3)
+    figure, axes = panels(len(tables), width=min(PAGE_WIDTH / columns, 5.0), height=3.4, columns=columns)
     _draw(dict(zip(tables, axes, strict=True)), tables, draws, prob)
     for panel in axes:
-        panel.axhline(0.0, color=GREY, linewidth=0.8, zorder=1)
+        panel.axhline(0.0, color=GRAY, linewidth=0.8, zorder=1)
         panel.set_xlim(0, 1)
-        panel.set_xlabel(f"rank among {draws:,} draws, as a share")
+        panel.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
+        panel.set_xlabel(f"rank / {draws + 1:,}")
         tidy(panel)
-    axes[0].set_ylabel("difference of distribution functions")
+    for panel in axes[::columns]:
+        panel.set_ylabel("empirical minus uniform\ndistribution function")
     return figure
 
 
@@ -73,7 +80,8 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
     import xarray as xr
     from arviz_plots.visuals import fill_between_y, multiple_lines
 
-    points = np.unique(np.linspace(0, draws + 1, min(draws + 1, _MOST_POINTS) + 1).astype(int))
+    # 100 points of a line at most; more could not be told apart in a panel
+    points = np.unique(np.linspace(0, draws + 1, min(draws + 1, 100) + 1).astype(int))
     places = points / (draws + 1)
     lines: dict[str, Any] = {}
     bands: dict[str, Any] = {}
@@ -91,24 +99,27 @@ def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob
     collection = plot_collection(data, axes)
     band = xr.Dataset(bands, coords={"kwarg": ["x", "y_bottom", "y_top"]})
     collection.map(fill_between_y, "band", data=band, color="#d9d9d9", zorder=1)
-    collection.map(multiple_lines, "ranks", x_dim="point", color=COLOURS[0], alpha=0.7, width=1.0)
+    collection.map(multiple_lines, "ranks", x_dim="point", color=COLORS[0], alpha=0.7, width=1.0)
 
 
 def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:
-    """Return bounds that hold the whole empirical distribution function of uniform ranks with probability `prob`.
+    """Return bounds that contain the whole empirical distribution function of uniform ranks with probability `prob`.
 
-    Between two neighbouring places the number of ranks is multinomial, exactly; the pointwise level is the one
-    that this share of simulated functions keeps at all places together.
+    The numbers of ranks between neighboring places have a multinomial distribution, which is simulated. All places
+    have the same pointwise level, chosen so that the share `prob` of the simulated functions stays inside everywhere.
     """
     from scipy.stats import binom
 
-    generator = np.random.default_rng(20220318)  # the band of equal arguments is the same band
-    counts = generator.multinomial(replications, np.diff(places), size=_SIMULATIONS).cumsum(axis=1)[:, :-1]
+    # a fixed seed, so that equal arguments give the same band; with 4,000 simulations, the Monte Carlo error of a
+    # level of 95 % is 0.3 %
+    generator = np.random.default_rng(20220318)
+    counts = generator.multinomial(replications, np.diff(places), size=4000).cumsum(axis=1)[:, :-1]
     inner = places[1:-1]
     tails = np.minimum(binom.cdf(counts, replications, inner), binom.sf(counts - 1, replications, inner))
-    # a hair lower: a simulated function that reaches the level is inside, whatever the rounding
+    # slightly lower, so that rounding does not exclude a simulated function that reaches the level
     level = (1 - 1e-9) * float(np.quantile(tails.min(axis=1), 1 - prob, method="lower"))
-    lower, upper = places.copy(), places.copy()  # at both ends the function is 0 and 1
+    # at both ends the function is 0 and 1
+    lower, upper = places.copy(), places.copy()
     lower[1:-1] = binom.ppf(level, replications, inner) / replications
     upper[1:-1] = 1 - binom.ppf(level, replications, 1 - inner) / replications
     return lower, upper

@@ -1,4 +1,4 @@
-"""The common style of all figures: colours, marks, and figures of one's own that no global list keeps."""
+"""Colors, markers, sizes and small helpers that all figures share."""
 
 from __future__ import annotations
 
@@ -21,30 +21,40 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.solution import Solution
 
-# Colors of Okabe and Ito (2008), which colour-blind readers tell apart
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-# Marks in the order of the colours
+# Colors of Okabe and Ito (2008), which color-blind readers tell apart. The order alternates dark and light, so that
+# the first three differ by at least 32 of 255 levels of gray when a figure is printed without color.
+COLORS = ("#0072B2", "#E69F00", "#D55E00", "#CC79A7", "#009E73", "#56B4E9")
+# Markers in the order of the colors, for readers who see no colors at all
 MARKS = ("o", "s", "^", "D", "v", "P")
 # Color of reference lines
-GREY = "#666666"
-# Panels side by side, so that a figure is about as wide as a page.
-_PANELS_A_ROW = 4
+GRAY = "#666666"
+# Width of a figure at most, inches: in a picture of 800 pixels a letter of 8 points is 11 pixels high
+PAGE_WIDTH = 8.0
+# Width of an average letter, inches a point of the font size: 0.6 times the font size
+LETTER = 0.6 / 72
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, inches, made without pyplot so that no global list keeps it."""
+    """Return an empty figure of the given size, inches, that pyplot does not keep in its list of open figures."""
     return _figure_class()(figsize=(width, height), layout="constrained")
 
 
 def panels(
-    number: int,
-    *,
-    width: float = 3.4,
-    height: float = 4.0,
-    columns: int = _PANELS_A_ROW,
-    is_shared: bool = True,
+    number: int, *, width: float = 3.4, height: float = 4.0, columns: int = 4, is_shared: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure of `number` panels of the given size, inches, so many a row, on shared axes or on their own."""
+    """Return a figure and its panels, row by row.
+
+    Parameters
+    ----------
+    number
+        Number of panels.
+    width, height
+        Size of one panel, inches.
+    columns
+        Number of panels side by side, at most.
+    is_shared
+        Whether all panels have the same axes.
+    """
     columns = min(number, columns)
     rows = math.ceil(number / columns)
     figure = new_figure(width * columns, height * rows)
@@ -56,7 +66,7 @@ def panels(
 
 @functools.cache
 def _figure_class() -> type[Figure]:
-    """Return the class of figures that a notebook shows by itself: without pyplot nothing else would tell it how."""
+    """Return a Figure class that notebooks display, which they otherwise do for figures of pyplot only."""
     from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
@@ -69,40 +79,41 @@ def _figure_class() -> type[Figure]:
 
 
 def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics: Any) -> PlotCollection:
-    """Return an arviz-plots collection over panels that exist already: one a variable, or one for all.
+    """Return an arviz-plots collection that draws on existing panels.
 
     Parameters
     ----------
     plotted
-        What is mapped to the aesthetics.
+        Variables that are mapped to the aesthetics.
     axes
-        Panel of each variable.
+        Panel of each variable; a single panel is shared by all.
     aesthetics
         ``aes``, and the values of each aesthetic, as `arviz_plots.PlotCollection` takes them.
     """
     import xarray as xr
     from arviz_plots.plot_collection import PlotCollection
 
-    def held(thing: Any) -> np.ndarray:
+    def boxed(value: Any) -> np.ndarray:
+        """Return an array of dimension 0 with any object, which xarray would otherwise try to convert."""
         cell = np.empty((), dtype=object)
-        cell[()] = thing
+        cell[()] = value
         return cell
 
     figure = next(iter(axes.values())).figure
-    # the tree that arviz-plots makes for a grid, with panels that exist
-    leaves = {"plot": lambda _, panel: held(panel), "row_index": lambda n, _: n, "col_index": lambda *_: 0}
+    # PlotCollection keeps its panels in a tree of this form, which `PlotCollection.grid` would make anew
+    leaves = {"plot": lambda _, panel: boxed(panel), "row_index": lambda n, _: n, "col_index": lambda *_: 0}
     children = {
         leaf: xr.DataTree(
             xr.Dataset({name: ((), value(n, panel)) for n, (name, panel) in enumerate(axes.items())})
         )
         for leaf, value in leaves.items()
     }
-    tree = xr.DataTree(xr.Dataset({"figure": ((), held(figure))}), children=children)
+    tree = xr.DataTree(xr.Dataset({"figure": ((), boxed(figure))}), children=children)
     return PlotCollection(plotted, tree, backend="matplotlib", **aesthetics)
 
 
 def point_estimate(estimate: Any) -> Solution:
-    """Return a solution itself, the posterior mean of the marginals as one, or the solution of a learned model."""
+    """Return the solution of a fit: a Solution itself, a posterior's mean marginals, a learned model's own fit."""
     found = getattr(estimate, "solution", estimate)
     if isinstance(found, type | Released) or not hasattr(found, "specification"):
         raise ArgumentError(
@@ -112,7 +123,7 @@ def point_estimate(estimate: Any) -> Solution:
 
 
 def tidy(panel: Axes) -> None:
-    """Take off what a reader does not need, and put a faint grid behind."""
+    """Remove the upper and right border of a panel, and add a faint grid behind the data."""
     panel.spines[["top", "right"]].set_visible(False)
     panel.tick_params(labelsize=9)
     panel.grid(visible=True, color="#e6e6e6", linewidth=0.6)
@@ -120,5 +131,13 @@ def tidy(panel: Axes) -> None:
 
 
 def share(prob: float) -> str:
-    """Return a probability as a person writes it."""
+    """Return a probability as a percentage, such as "90 %"."""
     return f"{100 * prob:.4g} %"
+
+
+def plain_ticks(panel: Axes, most: int) -> None:
+    """Put at most `most` ticks on the horizontal axis, with equally many decimals and without an offset."""
+    from matplotlib.ticker import MaxNLocator, ScalarFormatter
+
+    panel.xaxis.set_major_locator(MaxNLocator(most - 1, steps=[1, 2, 2.5, 5, 10]))
+    panel.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))

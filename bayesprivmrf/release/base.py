@@ -249,6 +249,12 @@ class Released(Card):
         """Return a warning text for a promise that contradicts the release's own noise; None if there is none."""
         return None
 
+    def _folded(self) -> dict[str, list[tuple[str, str]]]:
+        made = {"Settings": self.provenance.settings, "Versions": self.provenance.versions}
+        return {
+            title: [(str(name), str(value)) for name, value in own.items()] for title, own in made.items()
+        }
+
     @property
     def _mark(self) -> str:
         return "SIMULATED: protects nobody" if self.provenance.simulated else ""

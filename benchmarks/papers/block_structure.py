@@ -134,7 +134,8 @@ class BlockStructure(StableStructure):
 
     def _randomise(self, plan: StructurePlan, exact: Any, source: NoiseSource, stamp: Stamp) -> ReleasedGraph:
         found = super()._randomise(plan, self._in_blocks(plan, exact, source), source, stamp)
-        return replace(found, details={**found.details, "blocks": self._number(plan)})
+        details = {**found.details, "blocks": self._number(plan)}
+        return replace(found, details=details, is_threshold_chosen=self.threshold == "gap")
 
     def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraph:
         def rule(codes: np.ndarray) -> Pairs:

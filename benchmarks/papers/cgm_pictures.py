@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.plots.accuracy import draw_edges
-from bayesprivmrf.plots.style import COLOURS, GREY, panels, tidy
+from bayesprivmrf.plots.style import COLORS, GRAY, panels, tidy
 
 from .cgm_cells import COMPARED, NON_PRIVATE, PSGD, PSGD_FREE, RANDOM, RAW
 from .drawing import marked
@@ -19,7 +19,7 @@ _LINEAR = 0.01
 """Nats a person around 0 within which the axis of losses is linear."""
 
 _REFERENCES = {NON_PRIVATE: "--", RANDOM: ":"}
-_COLOURS = dict(zip((*COMPARED, PSGD), COLOURS, strict=True)) | {PSGD_FREE: COLOURS[-1]}
+_COLORS = dict(zip((*COMPARED, PSGD), COLORS, strict=True)) | {PSGD_FREE: COLORS[-1]}
 
 
 def draw(name: str, table: pd.DataFrame) -> Figure:
@@ -72,7 +72,7 @@ def _lines(axis: Axes, rows: Any, x: str, y: str, *, linear_within: float | None
     for position, (method, own) in enumerate(rows.groupby("method", sort=False)):
         medians = own.groupby(x)[y].median()
         style = marked(position)
-        style["color"] = GREY if method in _REFERENCES else _COLOURS.get(str(method), style["color"])
+        style["color"] = GRAY if method in _REFERENCES else _COLORS.get(str(method), style["color"])
         style["linestyle"] = _REFERENCES.get(str(method), ":" if method in (RAW, PSGD_FREE) else "-")
         axis.plot(medians.index, medians.to_numpy(), label=method, **style)
     axis.set_xscale("log")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.plots.style import COLOURS, GREY, MARKS, new_figure, panels, tidy
+from bayesprivmrf.plots.style import COLORS, GRAY, MARKS, new_figure, panels, tidy
 
 from .estimators import PRIVATE
 from .registry import DataName
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MPLE = "non-private MPLE"
-_STATE_COLOURS = ("#0072B2", "#D55E00")
+_STATE_COLORS = ("#0072B2", "#D55E00")
 
 
 def draw(name: str, table: pd.DataFrame, published: Mapping[DataName, Any]) -> Figure:
@@ -71,9 +71,9 @@ def _estimates(table: pd.DataFrame) -> Figure:
     for number, (axis, private) in enumerate(zip(axes, PRIVATE, strict=True)):
         rows = _where(table, estimator=private.name)
         ends = [min(mple["beta"]), max(mple["beta"])]
-        axis.plot(ends, ends, color=GREY, linestyle=(0, (4, 3)), linewidth=1)
-        _bars(axis, mple, -aside, GREY, "o", _MPLE)
-        _bars(axis, rows, aside, COLOURS[number], MARKS[number + 1], private.label)
+        axis.plot(ends, ends, color=GRAY, linestyle=(0, (4, 3)), linewidth=1)
+        _bars(axis, mple, -aside, GRAY, "o", _MPLE)
+        _bars(axis, rows, aside, COLORS[number], MARKS[number + 1], private.label)
         axis.set_xlabel("true β")
         axis.set_title(f"{private.label}, ε = {rows['epsilon'].iloc[0]:g}", fontsize=10)
         axis.legend(frameon=False, fontsize=8, loc="upper left")
@@ -108,11 +108,11 @@ def _errors(table: pd.DataFrame, x: str, label: str, *, is_log: bool) -> Figure:
     for number, axis in enumerate(axes):
         network, private = names[number // len(PRIVATE)], PRIVATE[number % len(PRIVATE)]
         rows = _where(table, network=network)
-        _line(axis, _where(rows, estimator="mple"), x, GREY, "o", _MPLE)
+        _line(axis, _where(rows, estimator="mple"), x, GRAY, "o", _MPLE)
         own = _where(rows, estimator=private.name)
         for position, epsilon in enumerate(sorted(set(own["epsilon"]))):
             part = _where(own, epsilon=epsilon)
-            _line(axis, part, x, COLOURS[position], MARKS[position + 1], f"ε = {epsilon:g}")
+            _line(axis, part, x, COLORS[position], MARKS[position + 1], f"ε = {epsilon:g}")
         on_log_axes(axis, table[x] if is_log else ())
         axis.set_xlabel(label)
         axis.set_title(
@@ -157,7 +157,7 @@ def _line(
 
 def marked(place: int) -> dict[str, Any]:
     """Return the style of the line at a place in a panel: a distinct colour and mark."""
-    colour, mark = COLOURS[place % len(COLOURS)], MARKS[place % len(MARKS)]
+    colour, mark = COLORS[place % len(COLORS)], MARKS[place % len(MARKS)]
     return {"color": colour, "marker": mark, "markersize": 4, "linewidth": 1.2}
 
 
@@ -181,7 +181,7 @@ def _costs(table: pd.DataFrame) -> Figure:
             part = _where(own, bounds=bounds)
             written = "no bounds" if bounds == "none" else f"within {bounds}"
             _line(
-                axis, part, "epsilon", COLOURS[number], MARKS[number + 1], f"{private.label}, {written}", dash
+                axis, part, "epsilon", COLORS[number], MARKS[number + 1], f"{private.label}, {written}", dash
             )
     on_log_axes(axis, table["epsilon"])
     axis.set_xlabel("ε")
@@ -206,11 +206,11 @@ def _regimes(table: pd.DataFrame) -> Figure:
         for beta, dash in zip(sorted(set(rows["beta"])), ("-", ":"), strict=True):
             here = _where(rows, beta=beta)
             level = float(_where(here, estimator="mple")["mse"].iloc[0])
-            axis.axhline(level, color=GREY, linestyle=dash, linewidth=1, label=f"{_MPLE}, β = {beta:g}")
+            axis.axhline(level, color=GRAY, linestyle=dash, linewidth=1, label=f"{_MPLE}, β = {beta:g}")
             for number, private in enumerate(PRIVATE):
                 part = _where(here, estimator=private.name)
                 label = f"{private.label}, β = {beta:g}"
-                _line(axis, part, "epsilon", COLOURS[number], MARKS[number + 1], label, dash)
+                _line(axis, part, "epsilon", COLORS[number], MARKS[number + 1], label, dash)
         on_log_axes(axis, rows["epsilon"].dropna())
         axis.set_xlabel("ε")
         axis.set_title(_setting(rows), fontsize=9)
@@ -232,7 +232,7 @@ def _drawing(table: pd.DataFrame, published: Mapping[DataName, Any]) -> Figure:
     order = {node: position for position, node in enumerate(graph)}
     ends = [(places[order[a]], places[order[b]]) for a, b in graph.edges]
     axis.add_collection(LineCollection(ends, colors="#bbbbbb", linewidths=0.4, zorder=1))
-    for state, colour in zip(sorted(set(table["state"])), _STATE_COLOURS, strict=False):
+    for state, colour in zip(sorted(set(table["state"])), _STATE_COLORS, strict=False):
         own = _where(table, state=state)
         axis.scatter(own["x"], own["y"], s=9, color=colour, zorder=2, label=f"{state} ({len(own):,})")
     axis.set_title(f"{LABELS[name]}: {len(graph):,} nodes, {graph.number_of_edges():,} edges", fontsize=10)

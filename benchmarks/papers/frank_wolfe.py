@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import permutations
-from typing import Literal, final
+from typing import Literal, Self, final
 
 import numpy as np
 
@@ -156,6 +156,29 @@ class PaperIsing(PaperRegressions):
         return rows
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class IndicatorDesign(Design):
+    """Design whose columns are indicators 0 and 1 instead of signs."""
+
+    @classmethod
+    def of(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Self:
+        """Return the design with one indicator for each state of each variable, and a constant."""
+        states = [codes[:, j, None] == np.arange(k) for j, k in enumerate(cardinalities)]
+        ones = np.ones((len(codes), 1), dtype=bool)
+        columns = np.hstack([*states, ones]).astype(np.uint8)
+        return cls(codes=columns, cardinalities=(2,) * columns.shape[1])
+
+    def featured(self, by_code: FloatArray, totals: FloatArray) -> FloatArray:
+        """Return sums of products with features, which are the codes themselves."""
+        return by_code
+
+    def steps(self, atoms: Atoms, weight: int) -> np.ndarray:
+        """Return the change of the margin for each code; code 0 has none."""
+        steps = super().steps(atoms, weight)
+        steps[:, 0] = 0
+        return steps
+
+
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PaperPairs(PaperRegressions):
@@ -202,7 +225,7 @@ class PaperPairs(PaperRegressions):
         return self._pairs[:, 0]
 
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
-        design = Design.of_indicators(codes, self.cardinalities)
+        design = IndicatorDesign.of(codes, self.cardinalities)
         return LogisticRegressions(design, codes, counts, self.radius, *self._pairs.T)
 
     def _by_state(self, coefficients: FloatArray) -> FloatArray:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.learning.sample_size import Task
-from bayesprivmrf.plots.style import GREY, panels, tidy
+from bayesprivmrf.plots.style import GRAY, panels, tidy
 
 from .drawing import marked, on_log_axes
 from .theorems import Slopes, for_algorithm
@@ -240,7 +240,7 @@ def _algorithms(table: Any) -> Figure:
         means = part.groupby("total")["error"].mean()
         falling = (means.index / means.index[0]) ** (-1 / predicted(int(algorithm)).inverse_error)
         axis.plot(
-            means.index, means.iloc[0] * falling, color=GREY, linestyle="--", linewidth=1, label="theorem"
+            means.index, means.iloc[0] * falling, color=GRAY, linestyle="--", linewidth=1, label="theorem"
         )
         on_log_axes(axis, own["total"])
         axis.set_xlabel("n")
@@ -257,7 +257,7 @@ def _draw_graphs(axis: Any, table: Any) -> None:
         means = np.exp(np.log(own["total"]).groupby(own["variables"]).mean())
         axis.plot(means.index, means.to_numpy(), label=CERTIFICATES[certificate], **marked(place))
         grown = means.iloc[0] * np.log(means.index) / np.log(means.index[0])
-        axis.plot(means.index, grown, color=GREY, linestyle="--", linewidth=1)
+        axis.plot(means.index, grown, color=GRAY, linestyle="--", linewidth=1)
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("p")
@@ -281,11 +281,11 @@ def _instances(table: Any) -> Figure:
         if is_graph:
             rate = rows.groupby(["method", "total", "edges"], sort=False)["value"].mean()
             rows = rate.groupby(["method", "total"], sort=False).min().rename("rms").reset_index()
-            axis.axvline(float(graphs[graphs["variables"] == p]["bound"].iloc[0]), color=GREY, linestyle="--")
-            axis.axhline(2 / 3, color=GREY, linestyle=":")
+            axis.axvline(float(graphs[graphs["variables"] == p]["bound"].iloc[0]), color=GRAY, linestyle="--")
+            axis.axhline(2 / 3, color=GRAY, linestyle=":")
         else:
             bound = rows.groupby("total")["bound"].first()
-            axis.plot(bound.index, bound.to_numpy(), color=GREY, linestyle="--", label="lower bound")
+            axis.plot(bound.index, bound.to_numpy(), color=GRAY, linestyle="--", label="lower bound")
         for place, (method, own) in enumerate(rows.groupby("method", sort=False)):
             axis.plot(own["total"], own["rms"], label=method, **marked(place))
         on_log_axes(axis, rows["total"])

@@ -463,7 +463,7 @@ def _learned(network: Any) -> list[Target]:
             Target(name=f"{name}.graph", call=model.graph, arguments={"threshold": 0.0, "weight": "dependence"}),
             Target(name=f"{name}.association", call=model.association, arguments={"first": "a", "second": "b"}),
             Target(name=f"learned_graph of {name}", call=plots.learned_graph, arguments={
-                "learned": model, "threshold": 0.0, "weight": "largest"}),
+                "learned": model, "threshold": 0.0, "weight": "largest", "order": "declared"}),
             Target(name=f"couplings of {name}", call=plots.couplings, arguments={
                 "learned": model, "pairs": [("a", "b")], "weight": "largest"}),
             Target(name=f"{name}.sample", call=model.sample, arguments={"size": 3, "rng": 1}),

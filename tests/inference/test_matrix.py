@@ -38,7 +38,7 @@ def refused(name, kind, law):
     if "Latent" not in name or not isinstance(law, NoNoise):
         return None
     if "exact" not in name:
-        return "whole records alone"
+        return "formulation='exact'"
     return "nested or disjoint" if kind in ("weighted", "pooled") else None
 
 

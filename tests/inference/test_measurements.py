@@ -266,5 +266,5 @@ def test_what_answers_leave_open_in_a_clique_is_as_even_as_may_be(law, kind):
 
 def test_answers_without_any_noise_have_no_posterior():
     made = release(SQUARE, np.arange(6.0), [COARSE, q.parities(2)], NoNoise())
-    with pytest.raises(ArgumentError, match=r"integrates over what noise hides.*NoiseAwareMAP"):
+    with pytest.raises(ArgumentError, match=r"samples the true counts behind noisy ones.*NoiseAwareMAP"):
         LatentCounts().fit(made)

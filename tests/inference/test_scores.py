@@ -83,8 +83,7 @@ def drawn(network, size, seed=0, scale=0.7):
 
 @pytest.mark.parametrize("ordinal", [["b", 0], {"b": [1, 2, 10]}, {0: (0, 0.1, 5, 6), "b": "linear"}])
 def test_the_likelihood_is_that_of_a_poisson_regression_on_scores(ordinal):
-    import statsmodels.api as sm
-
+    sm = pytest.importorskip("statsmodels.api")
     network = pair(ordinal=ordinal)
     counts = np.random.default_rng(1).poisson(40, size=12).astype(float)
     solution = bpm.NaiveMLE(ridge=0.0, tolerance=1e-10).fit(tables_of(network, counts, Gaussian(1e-6)))

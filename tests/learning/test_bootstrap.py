@@ -242,7 +242,7 @@ def test_methods_that_do_not_fit_are_refused():
     for wrong in ({"of": "nodes"}, {"replicates": 1}, {"prob": 1.0}, {"total": -1.0}):
         with pytest.raises(ArgumentError, match=next(iter(wrong))):
             learned.couplings_interval(**wrong)
-    with pytest.raises(NoIntervalError, match=r"`couplings_interval\(\)` those of couplings"):
+    with pytest.raises(NoIntervalError, match=r"`learned.couplings_interval\(\)` has intervals"):
         learned.interval(list(data)[:1])
     with pytest.raises(ModelError, match="does not know"):
         ising(np.zeros((4, 4)), total=100.0).couplings_interval()

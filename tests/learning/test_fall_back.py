@@ -21,7 +21,7 @@ from bayesprivmrf.model import Effects, contrasts
 
 STATES = 30
 
-FALLEN_BACK = "fallen_back"
+FALLBACK = "fallen_back"
 
 
 def frame(records: int, seed: int) -> pd.DataFrame:
@@ -58,7 +58,7 @@ def off(learned, data: pd.DataFrame) -> tuple[float, float]:
 def test_a_fit_that_fails_falls_back_on_merged_states_and_is_nearer_than_independent_columns():
     learned = released()
     assert learned.status == "stopped early"
-    assert learned.details[FALLEN_BACK] == "65 rare states merged"
+    assert learned.details[FALLBACK] == "65 rare states merged"
     assert np.abs(learned.coupling_matrix).max() < 10  # nats; the search that failed had no such bound
     model, alone = off(learned, frame(5_000, 1))
     assert model < 0.5 * alone
@@ -73,7 +73,7 @@ def test_a_warning_names_the_model_that_stands_in():
 def test_a_fit_of_noise_alone_is_no_other_than_before():
     learned = released(records=10)
     assert learned.status == "not trusted"
-    assert FALLEN_BACK not in learned.details
+    assert FALLBACK not in learned.details
 
 
 def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_those_of_tables_are(tmp_path):
@@ -82,7 +82,7 @@ def test_a_model_that_stands_in_has_no_intervals_of_couplings_and_says_where_tho
         learned.couplings_interval()
     learned.save(tmp_path / "one.release")
     again = bpm.load_release(tmp_path / "one.release")
-    assert again.details[FALLEN_BACK] == learned.details[FALLEN_BACK]
+    assert again.details[FALLBACK] == learned.details[FALLBACK]
     assert "stopped early: the fit of all pairs failed, and the model is a smaller one (65 rare" in str(again)
 
 
@@ -117,7 +117,7 @@ def test_a_fallen_back_model_merges_neighbors_of_an_order_and_no_missing_state(t
         warnings.simplefilter("ignore", NoiseWarning)
         mechanism = SelectMeasure(rho=0.05, degree=2, missing={"a": missing, "b": missing})
         learned = mechanism.release(bpm.declare(states=states, ordinal=["a"]), shuffled, rng=1)
-    assert "rare states merged" in learned.details[FALLEN_BACK]
+    assert "rare states merged" in learned.details[FALLBACK]
     ordered, free = merged_in(learned, "a", "b"), merged_in(learned, "b", "a")
     assert ordered
     assert free
@@ -212,7 +212,7 @@ def test_the_pairs_that_stand_out_most_are_kept_if_merging_does_not_do(largest, 
         return made("converged" if part.sum() <= largest else "not trusted", int(part.sum()))
 
     found = fall_back(targets, made("not trusted"), fit_of, np.random.default_rng(1))
-    assert (found.status, found.details[FALLEN_BACK]) == ("stopped early", said)
+    assert (found.status, found.details[FALLBACK]) == ("stopped early", said)
     assert found.details["pairs"] == asked[-1].sum() == largest
     assert asked[0].argmax() == targets.statistics().argmax()
 

@@ -16,7 +16,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf.audit import audit
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.effects_fit import Fixed
-from bayesprivmrf.learning.frank_wolfe import fields as refit
+from bayesprivmrf.learning.frank_wolfe import by_regressions as refit
 from bayesprivmrf.learning.frank_wolfe import singles_plan
 from bayesprivmrf.learning.select_measure import Measured
 from bayesprivmrf.mechanisms import PrivateFrankWolfe

@@ -141,7 +141,10 @@ def test_edges_weaker_than_the_default_are_found_and_the_threshold_is_told(tmp_p
     assert found.details["threshold"] in [u / UNIT for u in THRESHOLDS]
     assert found.details["threshold"] < 0.085
     found.save(tmp_path / "graph.release")
-    assert bpm.load_release(tmp_path / "graph.release").details == found.details
+    again = bpm.load_release(tmp_path / "graph.release")
+    assert again.details == found.details
+    assert found.is_threshold_chosen
+    assert again.is_threshold_chosen
     blocks = BlockStructure(**settings, threshold="gap", blocks=40)
     assert blocks.release(model, data, rng=1).details["threshold"] == "gap"
 

@@ -158,4 +158,11 @@ def test_columns_whose_states_all_have_records_are_told_as_before():
     model = learned(SelectMeasure(rho=0.5, degree=2), NETWORK, data)
     assert model.unsupported_states == {}
     assert "support" not in str(model)
-    assert (model.couplings_interval(rng=1)["status"] == "ok").all()
+    frame = model.couplings_interval(rng=1)
+    is_finite = np.isfinite(frame["lower"]) & np.isfinite(frame["upper"])
+    assert (frame.loc[is_finite, "status"] == "ok").all()
+    # e copies a, so the numbers bound no coupling of either
+    assert not is_finite["a", "e"]
+    assert (frame.loc[~is_finite, "status"] == "doubtful").all()
+    assert frame.loc[~is_finite, "note"].str.contains("no finite limit").all()
+    assert not frame.loc[~is_finite, "note"].str.contains("linearised").any()

@@ -9,7 +9,7 @@ from repeats import few
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import NoiseWarning
-from bayesprivmrf.learning.models import Told
+from bayesprivmrf.learning.models import Signal
 from bayesprivmrf.mechanisms import DPSGD, ParityQueries, PrivateFrankWolfe, SelectMeasure
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -80,11 +80,11 @@ def test_intervals_and_warnings_say_that_the_model_is_of_noise_alone(kind):
 def test_most_variables_must_stand_out_beside_the_number_of_records():
     seen, flat = np.array([900.0, 100.0]), np.full(200, 5.0)
     for counts, hidden in (([seen, seen, flat], (2,)), ([seen, flat], (1,)), ([flat, flat, seen], (0, 1))):
-        told = Told.by(1_000.0, 5.0, [*counts, np.array([1_000.0])], [4.0] * (len(counts) + 1))
+        told = Signal.of(1_000.0, 5.0, [*counts, np.array([1_000.0])], [4.0] * (len(counts) + 1))
         assert told.knows_total
         assert told.hidden == hidden
         assert told.is_noise_alone == (2 * len(hidden) >= len(counts))
-    assert "2 of 3" in Told.by(1_000.0, 5.0, [flat, flat, seen], [4.0] * 3).details["noise_hides"]
+    assert "2 of 3" in Signal.of(1_000.0, 5.0, [flat, flat, seen], [4.0] * 3).details["noise_hides"]
 
 
 def test_the_number_of_records_is_known_as_often_as_the_module_says():
@@ -92,8 +92,8 @@ def test_the_number_of_records_is_known_as_often_as_the_module_says():
     rng = np.random.default_rng(1)
     for records, known in ((0.0, 0), (5.0, 0), (15.0, 10_000)):
         noisy = 100 * (records + rng.normal(size=10_000))
-        assert sum(Told.by(each, 100.0, [], []).knows_total for each in noisy.tolist()) == known
-    assert not Told.by(1.0, 0.0, [], []).knows_total  # one record, exactly known
+        assert sum(Signal.of(each, 100.0, [], []).knows_total for each in noisy.tolist()) == known
+    assert not Signal.of(1.0, 0.0, [], []).knows_total  # one record, exactly known
     even = [np.array([50.0, 50.0])]
-    assert not Told.by(100.0, 0.0, even, [8.0]).knows_total  # public; by these counts its error is 11.3
-    assert Told.by(120.0, 0.0, even, [8.0]).knows_total
+    assert not Signal.of(100.0, 0.0, even, [8.0]).knows_total  # public; by these counts its error is 11.3
+    assert Signal.of(120.0, 0.0, even, [8.0]).knows_total

@@ -60,7 +60,7 @@ NAMES = [
     pd.Timestamp(2020, 1, 1, tz="UTC"),
     # an hour that the clock shows twice
     *(datetime.datetime(2020, 10, 25, 2, 30, fold=fold, tzinfo=BERLIN) for fold in (0, 1)),
-    *(pd.Timestamp(2020, 10, 25, 2, 30, fold=fold, tz=BERLIN) for fold in (0, 1)),
+    *(pd.Timestamp(datetime.datetime(2020, 10, 25, 2, 30), fold=fold, tz=BERLIN) for fold in (0, 1)),
     *(datetime.datetime(2020, 10, 25, hour, 30, tzinfo=datetime.UTC) for hour in (0, 1)),
 ]
 

@@ -154,7 +154,7 @@ def test_a_query_counts_what_the_frame_in_memory_counts_in_any_order(engine, gri
     many["a"] = np.where(many["id"] % 2, "x", "y")
     data = pd.concat([few, many]).sample(frac=1, random_state=1)
     wanted = mechanism.release(ALONE, data).flat
-    for order in (data, data.iloc[::-1]):
+    for order in (data, data.iloc[::-1].copy()):  # DuckDB reads no reversed view of pandas 2.2
         assert mechanism.release(ALONE, LAZY[engine](order)).flat.tolist() == wanted.tolist()
 
 

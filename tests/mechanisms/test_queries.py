@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 import math
 import pickle
 import warnings
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -196,8 +196,9 @@ def test_a_bound_is_said_to_be_one_and_gives_more_noise(adjacency, monkeypatch):
     network, queries = CHAIN, [q.pooled([("m1", "m2"), ("m3", "m2")]), q.table("m1", "m2")]
     exact = make(GaussianStatistics, queries, 0.31, weights=[1, 1], adjacency=adjacency)
     laws = exact.release(network, sample(network, 50)).noise
-    # the package has a function of the same name
-    monkeypatch.setattr(import_module("bayesprivmrf.queries.sensitivity"), "LARGEST_PAIRS", 1)
+    # the package has a function of the module's name
+    module = importlib.import_module("bayesprivmrf.queries.sensitivity")
+    monkeypatch.setattr(module, "LARGEST_PAIRS", 1)
     query_noise.kept_noise.cache_clear()
     mechanism = make(GaussianStatistics, queries, 0.31, weights=[1, 1], adjacency=adjacency)
     found = q.sensitivity(queries, network, norm=2, adjacency=adjacency)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.records.noise import log_within
+from bayesprivmrf.inference.posterior.records.bounds import log_within
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Laplace, NoNoise, noise_from_dict
 

@@ -1,9 +1,9 @@
-"""Choice of the posterior engine: the cheapest one, by forecast, that supports the release and settings.
+"""Choice of the posterior engine: the cheapest one, by forecast, that supports the release and the settings.
 
 The model and the settings determine one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
-steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. The work of
-the two is forecast and compared only under Dirichlet rows. Engines of normal effects have no forecast, and the first
-suitable one is used, beginning with relaxed counts.
+steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. Their work is
+forecast and compared only under Dirichlet rows. Under normal effects there is no forecast: relaxed counts are used if
+they support the release, and whole records otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_room
+from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_posterior_memory
 from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
 from bayesprivmrf.inference.posterior.records.chains import MOVES
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
@@ -26,13 +26,9 @@ from bayesprivmrf.inference.posterior.records.table import TableEngine
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 
-# sweeps that visit all records once, beyond which forecasts of whole records are far too low (docs/benchmarks.md,
-# *Choice of the engine*)
-_MOST_SWEEPS = 100
-
 
 class _Engine(NamedTuple):
-    """Engine of one formulation: its name, what it refuses, how to make it, and its operations per effective draw."""
+    """Engine of one formulation: name, reason to refuse a release, constructor, and operations per effective draw."""
 
     name: Literal["exact", "hyper-dirichlet", "log-linear"]
     refuses: Callable[[Evidence, Settings], BayesPrivMRFError | None]
@@ -42,21 +38,21 @@ class _Engine(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The facts that decide the engine.
+    """Facts that determine the engine.
 
     Parameters
     ----------
     asked
         Settings of the estimator.
     evidence
-        The evidence: what was measured.
+        Evidence of the releases.
     draws
-        Draws of all chains.
+        Number of draws of all chains together.
     chains
         Number of chains.
     is_plain
-        Whether no setting of NUTS is given. Whole records do not use NUTS, so that its settings are refused there: a
-        setting of a sampler never changes the model.
+        Whether the caller gave no NUTS setting. The engine of whole records does not use NUTS and refuses its
+        settings: a setting of the sampler never changes the model.
     """
 
     asked: Settings
@@ -66,21 +62,24 @@ class Choice:
     chains: int = 4
 
     @cached_property
-    def is_held(self) -> bool:
-        """True if some counts are known exactly, or within bounds."""
+    def has_exact_sums(self) -> bool:
+        """True if some counts are known exactly or within bounds."""
         return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
 
     def formulation(self) -> Formulation:
-        """Return the requested formulation, or the one with the least work, after a forecast of its memory.
+        """Return the requested formulation or, with ``"auto"``, the suitable one with the least forecast work.
 
         Raises
         ------
         ArgumentError, ModelError, ModelTooLargeError
-            All engines that were asked for refuse the model, what was measured, or a setting.
+            Every engine that was asked for refuses the model, the measurements or a setting, or the draws would not
+            fit in memory.
         """
         accepted, reasons = [], []
-        # whole records alone satisfy counts without noise, or within bounds
-        asked = "exact" if self.asked.formulation == "auto" and self.is_held else self.asked.formulation
+        # only the engine of whole records supports exact counts and bounds
+        asked = (
+            "exact" if self.asked.formulation == "auto" and self.has_exact_sums else self.asked.formulation
+        )
         priors = {"rows": self._of_rows, "effects": self._of_effects, "transitions": self._of_transitions}
         for engine in priors[self._prior]():  # in order of preference
             if asked not in ("auto", engine.name):
@@ -88,7 +87,7 @@ class Choice:
             reason = engine.refuses(self.evidence, self.asked)
             if reason is None and engine.name == "exact" and self.asked.smoothing > 0:
                 reason = ArgumentError(
-                    "`smoothing` is for relaxed counts, and the exact formulation has none; leave it out."
+                    "`smoothing` applies to relaxed counts, and formulation='exact' has none; leave it out."
                 )
             if reason is None:
                 accepted.append(engine)
@@ -96,7 +95,7 @@ class Choice:
                 reasons.append(reason)
         if not accepted:
             raise reasons[0]
-        require_room(self.evidence, self.draws, needs_marginals=self._prior == "effects")
+        require_posterior_memory(self.evidence, self.draws, needs_marginals=self._prior == "effects")
         made: list[Formulation] = [engine.make() for engine in accepted]
         costs = [engine.cost(one) for engine, one in zip(accepted, made, strict=True)] if made[1:] else [0.0]
         chosen: Formulation = made[costs.index(min(costs))]
@@ -115,7 +114,9 @@ class Choice:
         except (ArgumentError, ModelError):
             return None
         assert isinstance(exact, RecordEngine)
-        is_many = exact.bytes_a_record > 0 and exact.first_total > _MOST_SWEEPS * MOVES
+        # where visiting each record once takes more than 100 sweeps, forecasts of whole records are far too low
+        # (benchmark `engine_choice`)
+        is_many = exact.bytes_a_record > 0 and exact.first_total > 100 * MOVES
         return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
 
     def _require_no_nuts(self, chosen: RecordEngine) -> None:
@@ -129,7 +130,7 @@ class Choice:
 
     @cached_property
     def _prior(self) -> Literal["rows", "effects", "transitions"]:
-        """Requested prior, or else the model's default."""
+        """Requested prior, or the default prior of the model."""
         if self.asked.formulation == "hyper-dirichlet":
             return "rows"
         if self.asked.formulation == "log-linear":
@@ -144,11 +145,11 @@ class Choice:
 
     @property
     def _given(self) -> dict[str, Any]:
-        """Settings that every engine receives."""
+        """Arguments that every engine receives."""
         evidence = self.evidence
         return {
             "evidence": evidence,
-            # a public total has no error, nor has one that answers without noise tell
+            # a total that is public, or that exact answers determine, has no standard error
             "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
             "total_range": self.asked.total_range,
         }
@@ -156,7 +157,7 @@ class Choice:
     def _of_rows(self) -> tuple[_Engine, ...]:
         given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
         is_table = len(self.evidence.specification.scopes) == 1
-        # the forecast was not fitted to queries of several cliques
+        # the forecast was never fitted to queries on several cliques
         is_forecast = is_table or self.evidence.queries is None
 
         def make_whole() -> Formulation:
@@ -203,14 +204,15 @@ def _require_records(sampler: RecordEngine, chains: int) -> None:
     """Raise an error that names another formulation if the whole records of all chains would not fit in memory."""
     needed = chains * sampler.first_total * sampler.bytes_a_record
     other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
-    remedy = f"take {other}, whose memory does not depend on the number of records"
+    remedy = f"use {other}, whose memory does not depend on the number of records"
     require_memory(f"{chains} chains of {sampler.first_total:,} whole records", needed, remedy, MEMORY)
 
 
 def _of_shared_rows(evidence: Evidence, settings: Settings) -> ArgumentError | None:
-    """Return why shared Dirichlet rows do not fit the settings; None if they do."""
+    """Return the reason why shared Dirichlet rows do not support the settings, or None."""
     if settings.scale is None:
         return None
     return ArgumentError(
-        "`scale` belongs to potentials, and a chain with shared transitions has Dirichlet rows; leave it out."
+        "`scale` is a prior scale of log-linear effects, and a chain with shared transitions has Dirichlet rows; "
+        "leave it out."
     )

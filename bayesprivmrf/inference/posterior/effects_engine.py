@@ -1,15 +1,16 @@
 r"""Marginals and their derivatives in zero-sum coordinates, as functions that other compiled code can call.
 
-With D the matrix of `Effects.potentials` and t(x) the sufficient statistics, one for each coordinate β_i: the
-value of its contrast at x, the model is :math:`p(x) = \exp(β·t(x) - A(β))`. `evaluate` gives
+Let D be the matrix of `Effects.potentials`, and t(x) the sufficient statistics: for each coordinate β_i, the value of
+its contrast at x. The model is :math:`p(x) = \exp(β·t(x) - A(β))`. `evaluate` returns
 
 .. math:: μ, \qquad A, \qquad E\,t_i = (D^T μ)_i, \qquad E\,t_i^2 = \bigl((D ∘ D)^T μ\bigr)_i ;
 
-the last two make the variances of t, the diagonal of Fisher's information of one record. `_pull_back` is the
-vector-Jacobian product of μ, by one product with Σ, the covariance of the cells' indicators, which is symmetric.
+The last two give the variances of t, which are the diagonal of the Fisher information of one record. `_pull_back`
+computes the vector-Jacobian product of μ by one multiplication with Σ, the symmetric covariance of the cells'
+indicators.
 
-`evaluate` hands its sweeps' workspace to `_pull_back`, so that no inference is done twice and nothing is kept
-between calls: threads share a `Plan` freely, and neither function holds Python's lock.
+`evaluate` passes the workspace of its sweeps to `_pull_back`, so inference is done only once. No state is kept
+between calls, so threads can share a `Plan`. Neither function holds Python's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -37,13 +38,11 @@ _collect, _distribute, _prepare, _tangent = (
     compiled.prepare,
     compiled.tangent,
 )
-# places in `Tape.sizes`; the modes are two
+# positions in `PlanData.sizes`; the mode has two, for linear and for logarithmic sums
 _STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES, _, _SIZE = range(9)
-# numbers of the dense matrix of coordinates that are in memory at once, 32 MiB
-_CHUNK = 1 << 22
 
 
-class Tape(NamedTuple):
+class PlanData(NamedTuple):
     """Arrays of a plan, in the order of the compiled functions' arguments."""
 
     code: NDArray[np.int64]
@@ -51,24 +50,24 @@ class Tape(NamedTuple):
     bounds: NDArray[np.int64]
     constants: NDArray[np.int64]
     sizes: NDArray[np.int64]
-    rooms: NDArray[np.int64]
+    scratch_sizes: NDArray[np.int64]
     support: NDArray[np.uint8]
-    blocked: FloatArray  # 0, or minus infinity at impossible cells; the constant part of A last
-    rows: NDArray[np.int64]  # D by rows: where each cell's entries begin
+    blocked: FloatArray  # 0, or minus infinity at impossible cells; the last entry is the constant part of A
+    rows: NDArray[np.int64]  # D as a sparse matrix by rows: where the entries of each cell begin
     columns: NDArray[np.int64]
     entries: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """One model, prepared for `evaluate`; make it with `Plan.of`.
+    """Model that is prepared for `evaluate`; `Plan.of` makes it.
 
     Parameters
     ----------
     effects
         The coordinates.
     possible
-        Cells of the cliques that may occur; None where all may.
+        Mask of the possible cells of the cliques, shape (cells,); None if all are possible.
     """
 
     effects: Effects | TiedEffects
@@ -76,14 +75,14 @@ class Plan:
 
     @classmethod
     def of(cls, effects: Effects | TiedEffects, possible: NDArray[np.bool_] | None = None) -> Plan:
-        """Return the plan of a model, kept for the process.
+        """Return the plan of a model; plans are cached for the process.
 
         Raises
         ------
         ModelError
-            The mask's shape is not (cells,), or no joint state is possible.
+            The shape of the mask is not (cells,), or no joint state is possible.
         ModelTooLargeError
-            Exact marginals would need too much memory.
+            Exact marginals need too much memory.
         """
         if possible is None or possible.all():
             return _plan(effects, None)
@@ -92,34 +91,34 @@ class Plan:
         return _plan(effects, possible.astype(bool).tobytes())
 
     @cached_property
-    def tape(self) -> Tape:
-        """The plan's arrays."""
-        # before any compiled function that calls the sweeps is loaded, and each of these takes a tape
+    def data(self) -> PlanData:
+        """Arrays of the plan."""
+        # the sweeps must be compiled before any function that calls them is loaded, and each of those reads this data
         compiled.build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
         if not isinstance(engine, CompiledEngine):
             raise ModelError(
-                "the log-linear posterior needs numba's compiled marginals; see `numba`'s set-up."
+                "the log-linear posterior needs marginals that numba compiles; check the installation of `numba`."
             )
         blocked = np.zeros(self.effects.cells)
         support = np.zeros(0, dtype=np.uint8)
         if self.possible is not None:
             blocked[~self.possible] = -np.inf
             support = engine.support(blocked)
-        program, bounds, constants, rooms, free_log_count = engine.arrays
+        program, bounds, constants, scratch_sizes, free_log_count = engine.arrays
         rows, columns, entries = _sparse(self.effects)
         sizes = (
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
-            kernels.LINEAR, kernels.LOGARITHMIC,  # values, as literals would be compiled apart
+            kernels.LINEAR, kernels.LOGARITHMIC,  # passed as values: each literal would be compiled separately
             self.effects.size,
         )  # fmt: skip
-        return Tape(
+        return PlanData(
             code=program.code,
             maps=program.maps,
             bounds=bounds,
             constants=constants,
             sizes=np.array(sizes, dtype=np.int64),
-            rooms=rooms,
+            scratch_sizes=scratch_sizes,
             support=support,
             blocked=np.append(blocked, free_log_count),
             rows=rows,
@@ -128,8 +127,8 @@ class Plan:
         )
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-        """Return A, μ, E t and E t² at one point."""
-        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), *self.tape)
+        """Return A, μ, E t and E t² at one point β."""
+        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), *self.data)
         return log_partition_, mu, mean, square
 
 
@@ -140,10 +139,10 @@ def _plan(effects: Effects | TiedEffects, possible: bytes | None) -> Plan:
 
 
 def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
-    """Return D by rows, from some of its dense columns at a time."""
+    """Return D as a sparse matrix by rows; dense columns are made in chunks, which limits the memory."""
     from scipy.sparse import csr_array, hstack
 
-    step = max(_CHUNK // max(effects.cells, 1), 1)
+    step = max((1 << 22) // max(effects.cells, 1), 1)  # 32 MiB of dense columns at once
     parts = [csr_array((effects.cells, 0))]
     for start in range(0, effects.size, step):
         stop = min(start + step, effects.size)
@@ -172,12 +171,12 @@ def _forward(beta, blocked, rows, columns, entries, cells):
 
 @njit(nogil=True, **INNER)
 def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales):
-    """Collect messages; return A, and the domain in which it was computed."""
+    """Collect messages, and return A and the mode (linear or logarithmic) in which it was computed."""
     flat = _forward(beta, blocked, rows, columns, entries, sizes[_CELLS])
     tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
     mode = sizes[_MODES]
     rest, is_trusted = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], mode)
-    if not is_trusted:  # potentials too far apart for sums of plain numbers: once more with their logarithms
+    if not is_trusted:  # linear sums overflowed or underflowed: repeat with logarithms
         mode = sizes[_MODES + 1]
         tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] < 0)
         everything = np.zeros(0, dtype=np.uint8)
@@ -187,7 +186,7 @@ def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, ent
 
 @njit(nogil=True, **INNER)
 def _log_partition(
-    beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
 ):
     """Return A(β), nats."""
     work, scales = np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS])
@@ -196,7 +195,9 @@ def _log_partition(
 
 
 @njit(nogil=True, **INNER)
-def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
+def _marginals(
+    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
+):
     """Return μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
     both = cells + sizes[_MESSAGES]
@@ -207,6 +208,7 @@ def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, block
         beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales
     )
     state[-1] = mode
+    # send messages back, and normalize the cells
     for c in constants:
         mu[c] = 1.0
     _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mode, mu)
@@ -215,7 +217,7 @@ def _marginals(beta, code, maps, bounds, constants, sizes, rooms, support, block
 
 @njit(nogil=True, **INNER)
 def _means(flat, rows, columns, entries, size):
-    """Return Dᵀ times numbers of the cells: E t where these are μ."""
+    """Return Dᵀ times a vector over the cells; for μ this is E t."""
     result = np.zeros(size)
     for c in range(rows.size - 1):
         for k in range(rows[c], rows[c + 1]):
@@ -224,10 +226,12 @@ def _means(flat, rows, columns, entries, size):
 
 
 @njit(nogil=True, **INNER)
-def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries):
+def _evaluate(
+    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
+):
     """Return μ, A, E t, E t² at β, and the state of `_marginals`."""
     mu, value, state = _marginals(
-        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+        beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
     )
     mean = _means(mu, rows, columns, entries, beta.size)
     square = _means(mu, rows, columns, entries * entries, beta.size)
@@ -235,7 +239,7 @@ def _evaluate(beta, code, maps, bounds, constants, sizes, rooms, support, blocke
 
 
 @njit(nogil=True, **INNER)
-def _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms):
+def _covariance_product(state, vector, code, maps, bounds, constants, sizes, scratch_sizes):
     """Return Σ v over the cells."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
     both = cells + sizes[_MESSAGES]
@@ -244,32 +248,60 @@ def _covariance_product(state, vector, code, maps, bounds, constants, sizes, roo
     gain, change = np.empty(both + sizes[_TABLES]), np.empty(both)
     for c in constants:
         change[c] = 0.0
-    scratch = np.empty(2 * rooms[0] + 3 * rooms[1])
+    scratch = np.empty(2 * scratch_sizes[0] + 3 * scratch_sizes[1])
     _tangent(
-        code, steps, maps, work, scales, scratch, rooms, int(state[-1]), mu, bounds, vector, gain, change
+        code,
+        steps,
+        maps,
+        work,
+        scales,
+        scratch,
+        scratch_sizes,
+        int(state[-1]),
+        mu,
+        bounds,
+        vector,
+        gain,
+        change,
     )
     return change
 
 
 @njit(nogil=True, **INNER)
 def _pull_back(
-    state, by_mu, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+    state,
+    by_mu,
+    code,
+    maps,
+    bounds,
+    constants,
+    sizes,
+    scratch_sizes,
+    support,
+    blocked,
+    rows,
+    columns,
+    entries,
 ):
-    """Return the derivative by β of a function of μ, from its derivative by μ and the state of `_marginals`."""
-    change = _covariance_product(state, by_mu, code, maps, bounds, constants, sizes, rooms)
+    """Return the derivative with respect to β of a function of μ, given its derivative with respect to μ.
+
+    `state` is the state that `_marginals` returned at β.
+    """
+    change = _covariance_product(state, by_mu, code, maps, bounds, constants, sizes, scratch_sizes)
     return _means(change, rows, columns, entries, sizes[_SIZE])
 
 
 @njit(nogil=True, **INNER)
 def _fisher_information(
-    beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
 ):
-    """Return the covariance of t at β, shape (d, d): Fisher's information of one record."""
+    """Return the covariance of t at β, shape (d, d), which is the Fisher information of one record."""
     _, _, state = _marginals(
-        beta, code, maps, bounds, constants, sizes, rooms, support, blocked, rows, columns, entries
+        beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
     )
     size, cells = beta.size, sizes[_CELLS]
     result, vector = np.zeros((size, size)), np.empty(cells)
+    # column i of D, then Σ times it, then Dᵀ times that
     for i in range(size):
         for c in range(cells):
             total = 0.0
@@ -277,7 +309,7 @@ def _fisher_information(
                 if columns[k] == i:
                     total += entries[k]
             vector[c] = total
-        change = _covariance_product(state, vector, code, maps, bounds, constants, sizes, rooms)
+        change = _covariance_product(state, vector, code, maps, bounds, constants, sizes, scratch_sizes)
         for c in range(cells):
             for k in range(rows[c], rows[c + 1]):
                 result[i, columns[k]] += entries[k] * change[c]

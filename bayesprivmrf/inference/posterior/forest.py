@@ -1,20 +1,19 @@
-r"""Rows of a junction forest: its tables cut into conditional distributions, and draws along them.
+r"""Rows of a junction forest: conditional distributions of the cliques' tables, and draws along the forest.
 
-`bayesprivmrf.marginals.junction` decides which cliques are joined and which of them is the root. A *row* is one
-distribution of the root's table and the conditional tables of the other cliques: the cells of a clique that share one
-state of its separator. A root is one row, whose separator is empty.
+`bayesprivmrf.marginals.junction` decides which cliques are joined and which one is the root. A *row* is one
+distribution: the table of the root, or the cells of another clique that share one state of its separator.
 
-A table of two variables u and v with the same states, such as two visits of a panel, may be cut in two steps
+A table of two variables u and v with the same states, such as two visits of a panel, may be divided into two steps
 instead. Then v given u is drawn as
 
 .. math:: p(v \mid u) = p(v = u \mid u) \quad\text{or}\quad p(v \ne u \mid u)\, p(v \mid u, v \ne u),
 
-The first step decides whether it stays, the second where it moves. Each is a row of its own, and the *inner* cells
-"stay" and "move" are sums of cells of the model. This is the forest of a larger model that has "v = u" as another
-variable, so that everything that is done along rows is done along these steps too. Dirichlet rows of rows are a
-Dirichlet tree (Dennis 1991).
+The first step decides whether the state stays, and the second where it moves. Each step is a row, and the *inner*
+cells "stay" and "move" are sums of cells of the model. This is the forest of a larger model that has "v = u" as
+another variable, so all operations on rows apply to these steps too. Dirichlet rows of rows are a Dirichlet tree
+(Dennis 1991).
 
-Arrays of draws are over the forest's cells, in the order of ``forest.cells``, times draws.
+Arrays of draws have the shape (cells, draws), with the forest's cells in the order of ``forest.cells``.
 """
 
 from __future__ import annotations
@@ -32,25 +31,22 @@ from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 
-# States from which staying and going are two steps: of two states the second step has nothing to choose.
-_FEWEST_STATES = 3
-
 
 class RowTable(NamedTuple):
-    """Rows that belong together: a clique's conditional table, or one step of it.
+    """Table of rows: the conditional table of a clique, or one step of it.
 
     Parameters
     ----------
     clique
-        The clique.
+        Position of the clique.
     scope
-        What it is of: the clique's variables, or u and v.
+        Variables of the table: those of the clique, or u and v.
     step
-        ``""`` for a whole table; else ``"start"``, for what comes before the steps, ``"stay"`` or ``"move"``.
+        ``""`` for a whole table. Otherwise ``"start"`` for the part before the two steps, ``"stay"`` or ``"move"``.
     start, stop
-        Its first cell, and the one after its last, in ``JunctionForest.cells``.
+        First cell, and the cell after the last one, in ``JunctionForest.cells``.
     margins
-        For each variable that its rows are of: the number of states, and the state of each cell.
+        For each variable that the rows are distributions of: the number of states, and the state of each cell.
     """
 
     clique: int
@@ -62,7 +58,7 @@ class RowTable(NamedTuple):
 
 
 class _Step(NamedTuple):
-    """One step of a clique's table, before it has cells."""
+    """Step of a clique's table, before its cells are numbered."""
 
     scope: tuple[int, ...]
     name: str
@@ -71,24 +67,25 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JunctionForest:
-    """Cliques of a decomposable model, parents before children.
+    """Junction forest of the cliques of a decomposable model, parents before children.
 
     Parameters
     ----------
     cardinalities
-        States of each variable.
+        Number of states of each variable.
     scopes
         Variables of each clique, in the axis order of its table.
     order
         Cliques, parents first.
     parents
-        Each clique's parent, by clique; -1 for a root.
+        Parent of each clique; -1 for a root.
     separators
         Variables that each clique shares with its parent, ascending; empty for a root.
     supported
-        Cells that may occur, flat over the cliques; None where all may.
+        Mask of the possible cells, flat over the cliques; None if all are possible.
     states
-        States of each variable: tables of two that have the same three or more are cut in two steps. None: in one.
+        States of each variable. A table of two variables with the same three or more states is divided into two
+        steps. With None no table is divided.
     """
 
     cardinalities: tuple[int, ...]
@@ -101,12 +98,12 @@ class JunctionForest:
 
     @property
     def roots(self) -> tuple[int, ...]:
-        """Cliques without a parent, one for each part of the graph."""
+        """Cliques without a parent, one for each connected part of the graph."""
         return tuple(c for c in self.order if self.parents[c] < 0)
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Position of each clique's first cell in the flat view, and the size last."""
+        """Position of each clique's first cell in the flat view, followed by the number of cells."""
         offsets = [0]
         for scope in self.scopes:
             offsets.append(offsets[-1] + math.prod(self.cardinalities[v] for v in scope))
@@ -114,42 +111,42 @@ class JunctionForest:
 
     @cached_property
     def cells(self) -> IntArray:
-        """Flat position of each cell, row after row, parents' rows first; inner cells come after the model's."""
+        """Flat position of each cell, row after row, parents first; inner cells are numbered after the model's."""
         return self._rows[0]
 
     @cached_property
     def places(self) -> IntArray:
-        """Place in `cells` of each possible cell of the model, by its flat position; shape (possible cells,)."""
+        """Position in `cells` of each possible cell of the model, by its flat position; shape (possible cells,)."""
         return np.argsort(self.cells)[: np.count_nonzero(~self.is_inner)]
 
     @cached_property
     def is_inner(self) -> np.ndarray:
-        """Mask of the cells that are sums of others; shape (cells,)."""
+        """Mask of the inner cells, which are sums of other cells; shape (cells,)."""
         return self.cells >= self.offsets[-1]
 
     @cached_property
     def row_starts(self) -> IntArray:
-        """Start of each row in `cells`, and the number of cells last; shape (rows + 1,)."""
+        """Start of each row in `cells`, followed by the number of cells; shape (rows + 1,)."""
         return self._rows[1]
 
     @cached_property
     def source_starts(self) -> IntArray:
-        """Start of each row in `sources`, and the length of that last; shape (rows + 1,)."""
+        """Start of each row in `sources`, followed by the length of `sources`; shape (rows + 1,)."""
         return self._rows[2]
 
     @cached_property
     def sources(self) -> IntArray:
-        """Cells of the parent that sum to each row's total, as positions in `cells`; none for a root's row."""
+        """Cells of the parent whose sum is the total of each row, as positions in `cells`; none for a root."""
         return self._rows[3]
 
     @cached_property
     def tables(self) -> tuple[RowTable, ...]:
-        """Tables of rows, parents first; every record is in one cell of each."""
+        """Tables of rows, parents first; every record is in one cell of each table."""
         return self._cut[0]
 
     @property
     def row_sizes(self) -> IntArray:
-        """Number R of cells of each row."""
+        """Number R of cells of each row, shape (rows,)."""
         return np.diff(self.row_starts)
 
     def separator_states(self, clique: int, separator: Sequence[int]) -> IntArray:
@@ -157,7 +154,10 @@ class JunctionForest:
         return cells_within(self.cardinalities, separator, self.scopes[clique])
 
     def with_inner(self, flat: FloatArray) -> FloatArray:
-        """Return numbers of `cells`, inner ones as sums, from the model's, shape (..., offsets[-1])."""
+        """Return the values of all `cells`, with sums in the inner cells, from those of the model's cells.
+
+        Shape (..., offsets[-1]) to (..., cells).
+        """
         whole = np.zeros((*flat.shape[:-1], self.cells.size))
         whole[..., ~self.is_inner] = flat[..., self.cells[~self.is_inner]]
         for row, inner in reversed(self._inner_rows):
@@ -165,7 +165,7 @@ class JunctionForest:
         return whole
 
     def along_steps(self, log_rows: FloatArray) -> FloatArray:
-        """Return log-probabilities of cells given their separators, from those of rows, shape (cells, ...)."""
+        """Return log probabilities of cells given their separators, from those within rows, shape (cells, ...)."""
         if not self._inner_rows:
             return log_rows
         whole = log_rows.copy()
@@ -175,7 +175,7 @@ class JunctionForest:
 
     @cached_property
     def _inner_rows(self) -> list[tuple[slice, int]]:
-        """Each row that an inner cell is the sum of, and that cell."""
+        """Rows whose sum is an inner cell, each with that cell."""
         bounds = zip(pairwise(self.row_starts), pairwise(self.source_starts), strict=True)
         return [
             (slice(start, stop), int(self.sources[first]))
@@ -189,7 +189,7 @@ class JunctionForest:
 
     @cached_property
     def _cut(self) -> tuple[tuple[RowTable, ...], tuple[IntArray, IntArray, IntArray, IntArray]]:
-        """The tables, and their rows: cells, where rows begin, where their sources begin, and sources."""
+        """Tables, and their rows: cells, start of each row, start of its sources, and sources."""
         tables: list[RowTable] = []
         cells: list[IntArray] = []
         sizes: list[IntArray] = []
@@ -224,9 +224,9 @@ class JunctionForest:
         return tuple(tables), (_concatenated(cells), starts, _starts(sources), _concatenated(sources))
 
     def _steps(self, clique: int, flat: IntArray) -> list[_Step]:
-        """Return the steps by which a clique's cells at flat positions are drawn, given its separator.
+        """Return the steps in which the given cells of a clique are drawn, conditional on its separator.
 
-        Variables come in the order of declaration, so that the law is the same however the clique is written.
+        Variables are taken in the order of declaration, so the prior does not depend on how the clique is written.
         """
         scope, given = self.scopes[clique], list(self.separators[clique])
         state = {v: self.separator_states(clique, (v,))[flat - self.offsets[clique]] for v in scope}
@@ -247,8 +247,9 @@ class JunctionForest:
         return steps
 
     def _are_alike(self, u: int, v: int) -> bool:
+        """Return True if two variables have the same states, three or more: with two there is one way to move."""
         states = self.states
-        return states is not None and self.cardinalities[v] >= _FEWEST_STATES and states[u] == states[v]
+        return states is not None and self.cardinalities[v] >= 3 and states[u] == states[v]
 
     def _possible(self, clique: int) -> IntArray:
         """Return the flat positions of a clique's possible cells, ascending."""
@@ -273,18 +274,19 @@ def junction_forest(
     supported: np.ndarray | None = None,
     states: Sequence[Hashable] | None = None,
 ) -> JunctionForest | None:
-    """Return the junction forest whose bags are the given cliques, or None where the model is not decomposable.
+    """Return the junction forest whose bags are the given cliques, or None if the model is not decomposable.
 
     Parameters
     ----------
     cardinalities
-        States of each variable.
+        Number of states of each variable.
     scopes
         Cliques, none inside another.
     supported
-        Mask of the cells that some possible joint state reaches; None where all do.
+        Mask of the cells of possible joint states; None if all cells are possible.
     states
-        States of each variable, where tables of two that have the same ones are to be cut in two steps.
+        States of each variable, to divide tables of two variables with the same states into two steps; None to divide
+        none.
 
     Examples
     --------
@@ -322,11 +324,11 @@ def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Gen
     Raises
     ------
     FloatingPointError
-        A parameter is not positive: there is no such law, and going on would favour the emptiest state.
+        A parameter is not positive, so there is no such distribution.
     """
     if not (shapes > 0).all():
         raise FloatingPointError(
-            "a row's Dirichlet parameters must be positive; the relaxed counts are wrong."
+            "the Dirichlet parameters of a row must be positive; the relaxed counts are wrong."
         )
     logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
     for start, stop in pairwise(forest.row_starts):
@@ -339,7 +341,7 @@ def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Gen
 def draw_tables(
     forest: JunctionForest, log_rows: FloatArray, total: IntArray, rng: np.random.Generator
 ) -> IntArray:
-    """Draw tables of `total` records from each column's distribution, shape (cells, draws)."""
+    """Draw a table of `total` records for each draw of the rows, shape (cells, draws)."""
     tables = np.zeros(log_rows.shape, dtype=np.int64)
     for start, stop, sources in _rows(forest):
         margin = tables[sources].sum(axis=0) if sources.size else total
@@ -349,7 +351,7 @@ def draw_tables(
 
 
 def marginals_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
-    """Return probabilities of the cliques' cells, products along the forest, shape (cells, draws)."""
+    """Return the marginal probabilities of the cliques' cells, shape (cells, draws)."""
     margins = np.exp(log_rows)
     for start, stop, sources in _rows(forest):
         if sources.size:
@@ -360,8 +362,8 @@ def marginals_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
 def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
     """Return the zero-sum coordinates (`Effects`) of each draw's distribution, shape (draws, d), nats.
 
-    The sum of all rows' log-probabilities is log p(x), so they are potentials already. An effect on variables of
-    a clique with structural zeros does not exist and is NaN.
+    The log probabilities of all rows add up to log p(x), so they are potentials. An effect on variables of a clique
+    with structural zeros does not exist and is NaN.
     """
     effects = Effects.of(forest.cardinalities, forest.scopes)
     flat = np.zeros((log_rows.shape[1], forest.offsets[-1]))
@@ -376,14 +378,14 @@ def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
 
 
 def _rows(forest: JunctionForest) -> Iterator[tuple[int, int, IntArray]]:
-    """Yield the first and last cell of each row, and the cells of its parent that sum to its total."""
+    """Yield the first cell of each row, the cell after its last, and the parent's cells that sum to its total."""
     bounds = zip(pairwise(forest.row_starts), pairwise(forest.source_starts), strict=True)
     for (start, stop), (first, last) in bounds:
         yield int(start), int(stop), forest.sources[first:last]
 
 
 def _limited_scopes(forest: JunctionForest) -> list[set[int]]:
-    """Return the cliques with cells that cannot occur."""
+    """Return the scopes of the cliques with structural zeros."""
     if forest.supported is None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""The posterior of a release, over its latent true counts."""
+"""Estimator of the full posterior of a release, with its true counts as latent variables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
 from bayesprivmrf.inference.posterior.choice import Choice
-from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
+from bayesprivmrf.inference.posterior.formulation import Clock, Formulation, Sampler, Settings, Source
 from bayesprivmrf.inference.posterior.nuts.sampling import (
     check_settings,
     draw_posterior,
@@ -29,15 +29,13 @@ from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
 from bayesprivmrf.inference.posterior.results.tree import build_tree
-from bayesprivmrf.inference.posterior.sampled import Clock, Sampler
-from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
-# half-counts per record beyond which the log-linear relaxation is called approximate (`LogLinear.sparsity`): the
-# population's probabilities keep their prior distribution within a few percent up to about here (`latent_prior`)
+# Half-counts per record above which the log-linear relaxation is called approximate (`LogLinear.sparsity`). Up to
+# about this value the population's probabilities keep their prior distribution within a few percent (`latent_prior`)
 FEW_RECORDS = 0.04
 
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
@@ -47,33 +45,42 @@ type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
 class LatentCounts:
     r"""Full posterior of a Markov random field given noisy tables, with the true tables as latent variables.
 
-    .. math:: p(θ, n \mid y) ∝ p(θ)\, p(n \mid θ)\, \prod_i p(y_i \mid n_i)
+    The posterior is
 
-    with the law of the mechanism's noise in the last factor. Intervals hold sampling noise, the mechanism's noise
-    and, where the number of records is private, the uncertainty about it.
+    .. math:: p(θ, n \mid y) ∝ p(θ)\, p(n \mid θ)\, \prod_i p(y_i \mid n_i),
+
+    where the last factor is the distribution of the mechanism's noise. Credible intervals account for sampling
+    noise, for the mechanism's noise and, if the number of records is private, for its uncertainty.
 
     Parameters
     ----------
     formulation
-        ``"hyper-dirichlet"``: for decomposable models, Dirichlet rows along a junction forest with the parameters
-        integrated out of the sampling. ``"log-linear"``: for any graph, normal zero-sum effects whose scale is
-        learned. ``"exact"``: moves of whole records, without a relaxation of the counts, for any graph: with the
-        log-linear's prior where the model is not decomposable, or has `levels` or smooth scores, else with the
-        hyper-Dirichlet's. ``"auto"`` takes, for decomposable models, the exact one where its forecast of operations
-        per effective draw is below that of the hyper-Dirichlet one, which has the same prior. Otherwise it takes the
-        first that fits; with `levels` or smooth scores, the log-linear one. A chain of one transition matrix, and
-        counts without noise or within bounds, have the exact one alone.
+        How the posterior is written and sampled. ``"hyper-dirichlet"`` is for decomposable models: Dirichlet rows
+        along a junction forest, with the probabilities integrated out, and relaxed counts. ``"log-linear"`` is for
+        any graph: normal zero-sum effects with learned scales, and relaxed counts. ``"exact"`` moves whole records
+        and relaxes nothing. It has the hyper-Dirichlet prior for decomposable models without `levels` or smooth
+        scores, and the log-linear prior otherwise. Only ``"exact"`` supports chains with shared transitions, and
+        counts that are exact or known within bounds. ``"auto"`` chooses, for models with the hyper-Dirichlet prior,
+        the one of ``"exact"`` and ``"hyper-dirichlet"`` with the lower forecast of work; for other models it chooses
+        the first suitable one of ``"log-linear"`` and ``"exact"``.
     concentration
-        α > 0, prior counts a cell of the hyper-Dirichlet; 1 is uniform on each row's simplex. None learns them, table
-        by table (`shape_prior`).
+        Prior count α > 0 per cell of the Dirichlet rows; 1 is uniform on the simplex of each row. With None (default)
+        the prior counts are learned for each table.
     scale
-        Prior standard deviation of the log-linear effects, nats; None learns one for each effect.
+        Prior standard deviation of the log-linear effects, nats. With None (default) a scale is learned for each
+        effect.
     total_range
-        Ends of the log-uniform prior of a private number of records. It never looks at the tables; a release
-        whose own estimate is far outside is refused.
+        Lower and upper end of the log-uniform prior of a private number of records, 1 or more. The range must contain
+        the release's own estimate of that number, up to its error.
     smoothing
-        δ ≥ 0, in noise scales: a Laplace likelihood's :math:`|r|` becomes :math:`\sqrt{r^2 + (δb)^2}`. Faster where
-        the noise is small beside the counts, and another likelihood than the mechanism's; 0 is the exact one.
+        Smoothing δ ≥ 0 of Laplace noise, in noise scales: :math:`|r|` in the log likelihood is replaced by
+        :math:`\sqrt{r^2 + (δb)^2}`. Positive values change the likelihood, and sample faster if the noise is small
+        relative to the counts. The default 0 is the exact likelihood. Whole records have no smoothing.
+
+    Raises
+    ------
+    ArgumentError
+        A setting is outside its range.
 
     References
     ----------
@@ -83,10 +90,13 @@ class LatentCounts:
 
     Examples
     --------
-    ::
-
-        posterior = LatentCounts().fit(release, rng=1)
-        posterior.interval(["smokes", "ill"], prob=0.9)
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare(states={"smokes": ["no", "yes"]}, cliques=[("smokes",)])
+    >>> noise = bpm.noise.DiscreteLaplace(2.0)
+    >>> release = bpm.NoisyStatistics.from_tables(network, {"smokes": [61, 38]}, noise=noise)
+    >>> posterior = bpm.LatentCounts().fit(release, rng=1, draws=200, progress_bar=False)
+    >>> list(posterior.interval("smokes").columns)
+    ['estimate', 'lower', 'upper', 'status', 'note']
     """
 
     formulation: FormulationName = "auto"
@@ -125,49 +135,55 @@ class LatentCounts:
         time_limit: float | None = None,
         **settings: Any,
     ) -> Posterior:
-        """Sample the posterior of a release, or of several releases of one population or of several waves.
+        """Sample the posterior of one release, or of several releases of one population or of several waves.
 
         Parameters
         ----------
         releases
-            Releases with noise.
+            One release with noise, or several.
         population
-            ``"one"``: all releases are of the same people. ``"waves"``: each release is of people of its own, a wave,
-            and all waves share the model; the result has the variable ``"wave"``, with the states 1, 2, ..., and
-            ``interval([..., "wave"], of="records")`` is of each wave's own people.
+            ``"one"``: all releases are about the same records. ``"waves"``: each release is a wave with different
+            people, and all waves share the model. The result then has the variable ``"wave"``, with the states 1,
+            2, ..., and ``interval([..., "wave"], of="records")`` counts the people of each wave.
         rng
-            Seed or generator; equal seeds give equal posteriors on every machine, unless `time_limit` stops one of
-            them. None draws a seed. ``stats["seed"]`` is the seed that reproduces this posterior, or ``"generator"``
-            for a generator, whose state cannot be stored as a number.
+            Seed or generator. Equal seeds give equal posteriors on every machine, unless `time_limit` stops one of
+            them. With None a seed is drawn. ``stats["seed"]`` is the seed that reproduces this posterior, or
+            ``"generator"`` if a generator was given.
         prior
-            Whether to draw from the prior too, for the groups `prior` and `prior_predictive`.
+            Whether to draw from the prior too, for the groups `prior` and `prior_predictive` of the tree.
         sampler
-            ``"nutpie"``, or ``"pymc"``: PyMC's own NUTS on `Posterior.pymc_model`.
-        draws, tune, chains
-            Draws kept and draws of adaptation in each chain, and the number of chains.
+            Sampler of relaxed counts: ``"nutpie"``, or ``"pymc"`` for PyMC's own NUTS on `Posterior.pymc_model`.
+        draws
+            Number of draws to keep from each chain.
+        tune
+            Number of tuning draws of each chain, which are discarded.
+        chains
+            Number of chains.
         time_limit
-            Seconds after which sampling is not continued; None for no such limit. Chains that have not mixed are
-            continued to as much as 16 times their length, as long as the work stays within a fixed number of
-            operations, about a minute on two cores. From each length `draws` are kept, evenly spaced. The first
-            length is always completed; fewer `draws` and less `tune` make it shorter. PyMC, and fewer `cores` than
-            `chains`, run only the first length. Chains that the limit stops before they have mixed have the status
-            ``iteration_limit``. Where more than 0.2 % of the trajectories diverged, and the work allows it,
-            everything is sampled again with smaller steps.
+            Seconds after which sampling is not continued; None for no limit. Chains that have not mixed are
+            continued, to at most 16 times their length and a fixed number of operations, about a minute on two cores.
+            From each length `draws` are kept, evenly spaced. The first length is always completed. PyMC, and nutpie
+            with fewer `cores` than `chains`, run only the first length. If the limit stops chains before they have
+            mixed, the status is ``iteration_limit``.
         **settings
-            Passed to NUTS as they are: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`,
-            `progress_bar` and others. They never change the model: where whole records are drawn, which do not use
-            NUTS, all settings except `cores` and `progress_bar` are refused;
-            ``LatentCounts(formulation="hyper-dirichlet")`` accepts them.
+            Further settings of NUTS: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`,
+            `progress_bar` and others. They never change the model. The exact formulation does not use NUTS and
+            accepts only `cores` and `progress_bar`.
+
+        Returns
+        -------
+        Posterior
+            The draws, with intervals, summaries, checks and diagnostics.
 
         Raises
         ------
         ArgumentError
-            Something other than a release was given, nothing has noise, the sampler refuses a setting, or the number
-            of records is private and the release's own estimate of it is outside `total_range`.
+            An argument is not a release, no measurement has noise, the sampler refuses a setting, or the number of
+            records is private and the release's own estimate of it is outside `total_range`.
         ModelError
-            The formulation does not fit the model.
+            The formulation does not support the model.
         ModelTooLargeError
-            The draws, or the model, would not fit.
+            The draws or the model would not fit in memory.
 
         Warns
         -----
@@ -175,7 +191,12 @@ class LatentCounts:
             The release contradicts itself or the model. The fit is ``not_trusted``.
         SamplingWarning
             The chains have not mixed, diverged, or were stopped early; or the posterior contradicts the release.
-            An interrupted sampling keeps what was drawn.
+            An interrupted run keeps the draws made so far.
+
+        Notes
+        -----
+        If more than 0.2 % of the NUTS trajectories diverged, and the work allows it, everything is sampled again with
+        smaller steps.
         """
         clock = Clock()
         check_settings(sampler, draws, tune, chains, settings)
@@ -184,9 +205,9 @@ class LatentCounts:
         evidence = gather(releases, takes_bounds=True, population=population)
         if evidence.is_exact.any() and evidence.is_exact[evidence.possible].all():
             raise ArgumentError(
-                "`fit` integrates over what noise hides, and nothing has any",
-                remedy="use NaiveMLE or CGM, or NoiseAwareMAP for a prior and an interval; where it tells the number "
-                "of records alone, pass that as `total=`",
+                "`fit` samples the true counts behind noisy ones, and no measurement in this release has noise",
+                remedy="use NaiveMLE or CGM, or NoiseAwareMAP for a prior and intervals; if only the number of "
+                "records is exact, pass it as `total=`",
                 option="use `--method naive-mle`",
             )
         source = self._source(releases, population)
@@ -276,27 +297,27 @@ class LatentCounts:
 
 
 def _has_no_records(evidence: Evidence) -> bool:
-    """Return True if it is public that there are no records: the posterior is the prior."""
+    """Return True if the number of records is public and 0, so that the posterior is the prior."""
     return evidence.total_standard_error == 0 and evidence.estimated_total == 0
 
 
 def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:
-    """Raise where a private number of records is, by the release's own estimate, far outside its prior."""
+    """Raise an error if the release's own estimate of a private number of records is far outside its prior."""
     estimate, error = evidence.estimated_total, evidence.total_standard_error
     if not evidence.noise or error == 0:
         return
     lower, upper = total_range
     if not max(lower - estimate, estimate - upper) <= CONTRADICTION * error:
-        remedy = "widen it" if estimate >= 1 else "such a release is of no records, whatever the range"
+        remedy = "widen it" if estimate >= 1 else "such a release has no records, whatever the range"
         raise ArgumentError(
-            f"`total_range` must hold the number of records, got {lower:,.0f} to {upper:,.0f}: the release's own "
-            f"estimate, {estimate:,.0f} ± {error:,.0f}, lies more than {CONTRADICTION:.0f} standard errors outside; "
+            f"`total_range` must contain the number of records, got {lower:,.0f} to {upper:,.0f}: the release's own "
+            f"estimate, {estimate:,.0f} ± {error:,.0f}, is more than {CONTRADICTION:.0f} standard errors outside; "
             f"{remedy}."
         )
 
 
 def _attributes(source: Source, evidence: Evidence, stats: dict[str, Any], status: str) -> dict[str, Any]:
-    """Return the attributes by which a file of the tree explains itself."""
+    """Return the attributes of the tree's root, which describe a file of it."""
     return {
         "created_by": f"bayesprivmrf {version('bayesprivmrf')}",
         "privacy": "\n".join(release.privacy_statement() for release in source.releases),

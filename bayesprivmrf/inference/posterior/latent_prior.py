@@ -1,49 +1,48 @@
-r"""The prior of latent tables in coordinates in which NUTS can move them.
+r"""Prior of relaxed latent tables under a log-linear model, and a preliminary estimate that scales the sampler.
 
-N records of a log-linear model have tables n of statistics t(n), one for each zero-sum coordinate. Relaxed to real
-numbers, they are written as
+N records of a log-linear model have tables n, with a statistic t(n) for each zero-sum coordinate. Relaxed to real
+numbers, the tables are written as
 
 .. math:: n = (N + κ)\, μ(θ') - κ\, μ(0),
 
-so that θ' are coordinates of the latent tables as β are of the population. κ is half a record for each cell of the
-smallest table. There a count may fall to -1/2, and each whole number owns the half on either side of it, as in
-`row_counts`; without it a relaxed count cannot reach an empty cell, nor its interval contain zero. A table of R cells
-goes down to -κ/R: never below what a whole number owns, and less far in larger tables.
+so θ' are coordinates of the latent tables, as β are coordinates of the population. κ is half a record for each cell
+of the smallest table. In that table a count may fall to -1/2, so that each whole number has half a unit on either
+side, as in `row_counts`. Without κ no relaxed count could reach 0, and no interval could contain it. In a table of R
+cells counts go down to -κ/R, which is closer to 0 in larger tables.
 
-Given β, θ' scatters around :math:`f β`, :math:`f = N/(N + κ)`, with the sampling variance of N records. Its prior is
+Given β, θ' varies around :math:`f β`, :math:`f = N/(N + κ)`, with the sampling variance of N records. Its prior is
 
 .. math:: θ' \sim N\bigl(0,\; f^2 (T + (N Σ_0)^{-1})\bigr),
 
-the sum of the prior's variance T of β and the sampling variance, Σ_0 being the covariance of t under the uniform
-distribution: diagonal, :math:`1 / \prod_{v∈S} K_v`, and the same whatever was released.
+the sum of the prior variance T of β and the sampling variance. Σ_0 is the covariance of t under the uniform
+distribution: it is diagonal, with entries :math:`1 / \prod_{v∈S} K_v`, and does not depend on the release.
 
-For many records the second term vanishes. There, the exact prior of θ' has the density :math:`p(β = θ')(1 + O(1/N))`
-by the saddle-point expansion of p(n | β): Laplace's integral over β cancels the determinant that the change from n to
-θ' brings. For few records, that expansion loses mass where counts are near zero, the more the sparser the population,
-and makes tables too even; a variance that moves with θ' has tails that cannot be normalised. The fixed Σ_0 keeps the
-population's own prior nearly. Drawing θ' from the prior above and then β given the tables (`superpopulation`) gives
-back a standard deviation within about 1 % of τ on a 3x3 grid of three-state variables (κ = 4.5) for N of 1000 and
-more, and 9 % above it for main effects at N = 50, τ = 1. The error grows with κ/N: three ten-state variables in a
-triangle (κ = 50) have main effects 9 to 13 % too wide at N = 1000 and 35 % at N = 100, τ being 1. Where κ/N is
-above 0.04, `LatentCounts` calls its posterior approximate.
+For many records the second term vanishes. The exact prior of θ' then has the density :math:`p(β = θ')(1 + O(1/N))`,
+by the saddle-point expansion of p(n | β): Laplace's integral over β cancels the determinant of the change of
+variables from n to θ'. For few records that expansion loses mass where counts are near 0, and makes tables too even.
+A variance that varies with θ' has tails that cannot be normalized. With the fixed Σ_0 the prior of the population is
+nearly kept; the error grows with κ/N, and where that is above 0.04, `LatentCounts` calls its posterior approximate.
 
-A private number of records, log-uniform between two ends: at a logistic position, and drawn from its prior.
+The preliminary estimate determines where the sampler starts and how its coordinates are scaled. It may be rough: it
+changes the speed of the sampler, and not the posterior.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
-from bayesprivmrf.inference.posterior.effects_engine import Plan
+from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPrior
+from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.model.ties import TiedEffects, coordinates_of
@@ -51,12 +50,12 @@ from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LatentPrior:
-    """The prior of one model's latent tables.
+    """Prior of the latent tables of one model.
 
     Parameters
     ----------
     evidence
-        The releases, of which only the model is used.
+        Evidence of the releases, of which only the model and the measured tables' sizes are used.
     """
 
     evidence: Evidence
@@ -68,17 +67,17 @@ class LatentPrior:
 
     @cached_property
     def effects_prior(self) -> EffectsPrior:
-        """The prior of the population's coordinates."""
+        """Prior of the population's coordinates."""
         return EffectsPrior(effects=self.effects)
 
     @cached_property
     def plan(self) -> Plan:
-        """Compiled marginals."""
+        """Compiled marginals of the model."""
         return Plan.of(self.effects, self.evidence.supported)
 
     @cached_property
     def excess(self) -> float:
-        """κ, half a record for each possible cell of the smallest measured table that has more than one.
+        """Excess κ, half a record for each possible cell of the smallest measured table with two or more such cells.
 
         For evidence from queries, the tables are those of the cliques.
         """
@@ -91,12 +90,12 @@ class LatentPrior:
 
     @cached_property
     def uniform(self) -> FloatArray:
-        """μ(0), shape (cells,)."""
+        """Marginals μ(0) of the uniform distribution, shape (cells,)."""
         return self.plan.moments(np.zeros(self.effects.size))[1]
 
     @cached_property
     def sampling_variance(self) -> FloatArray:
-        """Diagonal of Σ_0⁻¹: N times the sampling variance of each coordinate, shape (d,)."""
+        """Diagonal of Σ_0⁻¹, which is N times the sampling variance of each coordinate, shape (d,)."""
         tied = self.effects
         effects = tied if isinstance(tied, Effects) else tied.full
         sizes = [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
@@ -106,7 +105,7 @@ class LatentPrior:
         return 1 / (tied.matrix.multiply(tied.matrix).T @ (1 / variances))
 
     def precision(self, log_scales: FloatArray, log_total: float) -> FloatArray:
-        """Prior precision of θ', shape (d,)."""
+        """Return the prior precision of θ', shape (d,)."""
         inverse = math.exp(-log_total)
         variance = 1 / self.effects_prior.precision(log_scales) + inverse * self.sampling_variance
         return (1 + self.excess * inverse) ** 2 / variance
@@ -114,7 +113,10 @@ class LatentPrior:
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_uniform(place, low, high):
-    """Return log N at a logistic position, the log density of the position, and the derivatives of both by it."""
+    """Return log N at a logistic position, the log density of the position, and their derivatives.
+
+    Both derivatives are with respect to the position.
+    """
     power = math.exp(-abs(place))
     share = 1.0 / (1.0 + power) if place > 0 else power / (1.0 + power)
     log_density = -abs(place) - 2.0 * math.log1p(power)
@@ -124,10 +126,10 @@ def log_uniform(place, low, high):
 def draw_totals(
     total: float | None, bounds: tuple[float, float], size: int, rng: np.random.Generator, *, is_whole: bool
 ) -> IntArray:
-    r"""Return numbers of records: the public one, or draws of a prior that is log-uniform on `bounds`, rounded.
+    r"""Draw numbers of records from a log-uniform prior on `bounds`, rounded; a public number is repeated.
 
-    Where `is_whole`, the prior is in proportion to 1/N on the whole numbers within the bounds: draws of
-    :math:`\lfloor e^U \rfloor`, in proportion to log(1 + 1/N), most of which are accepted.
+    With `is_whole` the prior is proportional to 1/N on the whole numbers within the bounds. It is drawn by rejection
+    from :math:`\lfloor e^U \rfloor`, whose probability is proportional to log(1 + 1/N).
     """
     if total is not None:
         return np.full(size, round(total))
@@ -143,3 +145,223 @@ def draw_totals(
         share = low * math.log1p(1 / low) / (tried * np.log1p(1 / tried))
         found = np.append(found, tried[rng.random(tried.size) < share].astype(np.int64))
     return found[:size]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Whitening:
+    r"""Coordinates in which the log-linear posterior is close to standard normal at every scale of the prior.
+
+    Let x stack the coordinates θ' of the latent tables and, if N is private, its position on a logistic scale,
+    relative to the preliminary estimate of N. Let F be the information about x in the noisy numbers at the
+    preliminary mode, and p(τ) the prior precision of each entry of x. With :math:`\hat p = p(\hat τ)` and the
+    eigenvectors
+
+    .. math:: \hat P^{-1/2} F \hat P^{-1/2} = U Λ U'
+
+    the map from z to x is
+
+    .. math:: x = \hat P^{-1/2} U \Bigl[(Λ + r)^{-1} (Λ + 1)\, \hat u + (Λ + r)^{-1/2} z\Bigr],
+              \qquad r_k(τ) = \exp \sum_i U_{ik}^2 \log \frac{p_i(τ)}{\hat p_i},
+
+    where :math:`\hat u` is the mode in those coordinates. If the log density of the noise were quadratic, z would be
+    standard normal given τ, for every τ that changes all precisions by the same factor. The map is non-centered in
+    directions about which the tables say nothing, and centered where they say much. It is a change of variables whose
+    Jacobian is included in the density, so it changes the speed of the sampler and not its distribution.
+
+    Parameters
+    ----------
+    basis
+        :math:`\hat P^{-1/2} U`, shape (D, D); only the diagonal, shape (D, 1), for a diagonal F.
+    information
+        Λ, shape (D,).
+    shares
+        Share of each group of entries (scales, and the total last) in each direction, shape (D, groups).
+    mode
+        :math:`\hat u`, shape (D,).
+    """
+
+    basis: FloatArray
+    information: FloatArray
+    shares: FloatArray
+    mode: FloatArray
+
+    @classmethod
+    def of(
+        cls, information: FloatArray, precision: FloatArray, mode: FloatArray, groups: np.ndarray, count: int
+    ) -> Whitening:
+        """Return the map at a preliminary mode.
+
+        Parameters
+        ----------
+        information
+            F, shape (D, D), or its diagonal.
+        precision
+            Prior precision of each entry at the preliminary scales, shape (D,).
+        mode
+            x at the mode, shape (D,).
+        groups
+            Group of each entry, shape (D,), below `count`.
+        count
+            Number of groups.
+        """
+        root = np.sqrt(precision)
+        member = np.eye(count)[groups]
+        if information.ndim == 1:
+            return cls(
+                basis=1 / root[:, np.newaxis],
+                information=information / precision,
+                shares=member,
+                mode=root * mode,
+            )
+        scaled = information / np.outer(root, root)
+        values, vectors = np.linalg.eigh(0.5 * (scaled + scaled.T))
+        return cls(
+            basis=vectors / root[:, np.newaxis],
+            information=np.maximum(values, 0.0),
+            shares=(vectors**2).T @ member,
+            mode=vectors.T @ (root * mode),
+        )
+
+
+class StretchData(NamedTuple):
+    """Arguments of `effects_density.stretch`, in its order.
+
+    Parameters
+    ----------
+    basis, information, shares, mode
+        Fields of `Whitening`.
+    root, scale
+        R, and the preliminary log τ; R has no entries if τ is fixed.
+    total
+        Preliminary log N, which is log N itself if N is public. A private N adds the ends l and h, and c.
+    levels, variance, means
+        Scale and sampling variance of each coordinate, and the mean sampling variance over the coordinates of each
+        scale.
+    expected, hyper
+        Prior mean and prior precision of log τ.
+    excess
+        κ, shape (1,).
+    """
+
+    basis: FloatArray
+    information: FloatArray
+    shares: FloatArray
+    mode: FloatArray
+    root: FloatArray
+    scale: FloatArray
+    total: FloatArray
+    levels: IntArray
+    variance: FloatArray
+    means: FloatArray
+    expected: FloatArray
+    hyper: FloatArray
+    excess: FloatArray
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Preliminary:
+    """Preliminary estimate of a log-linear posterior, computed when it is first used.
+
+    Parameters
+    ----------
+    evidence
+        Evidence of the releases.
+    latent
+        Prior of the latent tables.
+    scale
+        Prior standard deviation τ of all effects, nats; None if it is learned.
+    total
+        Public N; None if it is private.
+    total_range
+        Lower and upper end of the prior of a private N.
+    """
+
+    evidence: Evidence
+    latent: LatentPrior
+    scale: float | None
+    total: float | None
+    total_range: tuple[float, float]
+
+    @cached_property
+    def mode(self) -> Mode:
+        """Noise-aware mode."""
+        known = self.evidence if self.total is None else replace(self.evidence, total=max(self.total, 1.0))
+        return noise_aware_mode(known, Settings(scale=self.scale))
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether the curvature is a matrix, rather than its diagonal."""
+        return self.latent.effects.size <= DENSE_LIMIT
+
+    @cached_property
+    def total_bounds(self) -> dict[str, float]:
+        """Ends of the prior of log N, and the logistic position of the estimate between them.
+
+        The estimate is kept 0.1 % of the range away from the ends; this changes no posterior.
+        """
+        low, high = np.log(self.total_range)
+        inside = min(max((self.mode.log_total - low) / (high - low), 1e-3), 1 - 1e-3)
+        return {"low": float(low), "high": float(high), "center": math.log(inside / (1 - inside))}
+
+    @cached_property
+    def whitening(self) -> Whitening:
+        """Coordinates in which the posterior is nearly standard normal."""
+        mode, prior = self.mode, self.latent.effects_prior
+        precision = self.latent.precision(mode.log_scales, mode.log_total)
+        information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
+        count = prior.count
+        if self.total is not None:
+            information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
+            return Whitening.of(information, precision, point, groups, count)
+        bounds = self.total_bounds
+        share = 1 / (1 + math.exp(-bounds["center"]))
+        slope = np.ones(len(point) + 1)
+        # derivative of log N with respect to its logistic position
+        slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
+        information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
+        precision = np.append(precision, 3 / math.pi**2)  # the variance of the logistic distribution is π²/3
+        return Whitening.of(
+            information, precision, np.append(point, 0.0), np.append(groups, count), count + 1
+        )
+
+    @property
+    def log_scale_root(self) -> FloatArray:
+        """Root of the covariance that log τ would have if every effect were known, shape (scales, scales)."""
+        prior = self.latent.effects_prior
+        sizes = np.bincount(prior.levels, minlength=prior.count)
+        precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
+        return np.linalg.inv(np.linalg.cholesky(precision)).T
+
+    def data(self) -> StretchData:
+        """Return the arguments of `effects_density.stretch`."""
+        latent, whitening, prior = self.latent, self.whitening, self.latent.effects_prior
+        count = prior.count
+        sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
+        means = np.bincount(prior.levels, weights=latent.sampling_variance, minlength=count) / sizes
+        total = [math.log(max(self.total, 1.0))] if self.total is not None else []
+        arrays = StretchData(
+            basis=whitening.basis,
+            information=whitening.information,
+            shares=whitening.shares,
+            mode=whitening.mode,
+            root=np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
+            scale=self.mode.log_scales,
+            total=np.array(total or [self.mode.log_total, *self.total_bounds.values()]),
+            levels=prior.levels,
+            variance=latent.sampling_variance,
+            means=means,
+            expected=prior.expected_log_scales,
+            hyper=np.linalg.inv(prior.scale_covariance),
+            excess=np.array([latent.excess]),
+        )
+        return arrays._replace(**{name: np.ascontiguousarray(x) for name, x in arrays._asdict().items()})
+
+    def curvature(self) -> FloatArray:
+        """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""
+        mode, plan = self.mode, self.latent.plan
+        prior = self.latent.effects_prior.precision(mode.log_scales)
+        total, beta = math.exp(mode.log_total), np.ascontiguousarray(mode.coordinates)
+        if not self.is_dense:
+            _, _, mean, square = plan.moments(beta)
+            return total * np.maximum(square - mean**2, 0.0) + prior
+        return total * fisher_information(beta, *plan.data) + np.diag(prior)

@@ -1,8 +1,8 @@
-"""The measured tables of an evidence: names, densities, and replicates under the same noise.
+"""Measured tables of an evidence: their names, their densities, replicates, and the cells that they sum.
 
-Names are those of variables and tables in trees and PyMC models: text, one dimension a variable, no two alike.
-
-Cells of the model's cliques that each measured number is a sum of, and rough counts of these cells.
+Trees and PyMC models name a dimension for each variable and a variable for each table; all names are different texts.
+`MeasuredCells` lists the cells of the model's cliques that each measured number sums, and `rough_counts` estimates
+the counts of these cells.
 """
 
 from __future__ import annotations
@@ -20,16 +20,9 @@ from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import NoiseLaw
 
-# names that trees and PyMC models use for something else
-_TAKEN = frozenset(
-    {"chain", "draw", "sample", "cell", "noisy_cell", "effect", "order", "table", "total", "scale"}
-)
-# names such as ``marginal[a,b]`` are made of these characters, and files cannot hold a slash
-_REPLACED = str.maketrans({",": ";", "/": "|", "[": "(", "]": ")"})
-
 
 def dimension_names(domain: Domain) -> tuple[str, ...]:
-    """Return the name of each variable's dimension: ``str(variable)``, changed only where that would not work.
+    """Return the name of each variable's dimension: ``str(variable)``, changed only if that would not work.
 
     Commas, slashes and brackets are replaced. A name that is empty or in use gets an underscore.
 
@@ -38,11 +31,15 @@ def dimension_names(domain: Domain) -> tuple[str, ...]:
     >>> dimension_names(Domain.from_states({"smokes": [0, 1], 7: [0, 1], "draw": [0, 1], "a/b": [0, 1]}))
     ('smokes', '7', 'draw_', 'a|b')
     """
+    # names that trees and PyMC models use for something else
+    taken = {"chain", "draw", "sample", "cell", "noisy_cell", "effect", "order", "table", "total", "scale"}
+    # names such as ``marginal[a,b]`` consist of these characters, and names in files cannot contain a slash
+    replaced = str.maketrans({",": ";", "/": "|", "[": "(", "]": ")"})
     declared = {str(variable) for variable in domain.variables}
     names: list[str] = []
     for own in map(str, domain.variables):
-        name = own.translate(_REPLACED)
-        while not name or name in _TAKEN or name in names or (name != own and name in declared):
+        name = own.translate(replaced)
+        while not name or name in taken or name in names or (name != own and name in declared):
             name += "_"
         names.append(name)
     return tuple(names)
@@ -65,7 +62,7 @@ def table_name(kind: str, names: Sequence[str], scope: Sequence[int]) -> str:
 
 
 def scaled_effects(prior: EffectsPrior, names: Sequence[str]) -> list[str]:
-    """Return labels of the learned scales, no two alike: an effect such as ``a,b``, a part of one, or an order."""
+    """Return different labels for the learned scales: an effect such as ``a,b``, a part of one, or an order."""
     found: list[str] = []
     for order, scope in zip(prior.orders, prior.scopes, strict=True):
         _, _, part = str(order).partition(", ")
@@ -78,7 +75,7 @@ def scaled_effects(prior: EffectsPrior, names: Sequence[str]) -> list[str]:
 
 
 def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
-    """Return the name of each measured table or query, with a number from its second measurement on."""
+    """Return the name of each measured table or query; repeated measurements are numbered from the second on."""
     names = dimension_names(evidence.specification.domain)
     labels: list[str] = []
     seen: dict[object, int] = {}
@@ -92,14 +89,14 @@ def table_labels(evidence: Evidence, kind: str = "noisy_counts") -> list[str]:
 
 
 def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Generator) -> list[FloatArray]:
-    """Return noisy tables that the same mechanisms might have released instead; cells that cannot occur are 0.
+    """Return replicated noisy tables: the same noise distributions, added to the given counts.
 
-    Under an integer law the counts are rounded first, and the noise is of whole numbers.
+    Under integer noise the counts are rounded first. Impossible cells are 0.
     """
     replicated = []
     for position, table in enumerate(evidence.answers(counts)):
-        law = evidence.noise[position]
-        noisy = whole_counts(evidence, position, table) + drawn_noise(law, table.shape, rng)
+        distribution = evidence.noise[position]
+        noisy = whole_counts(evidence, position, table) + drawn_noise(distribution, table.shape, rng)
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
 
@@ -107,54 +104,54 @@ def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Gen
 def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatArray]:
     """Return the log density of each noisy table given its latent counts, nats, shape (chain, draw).
 
-    Under an integer law the counts are rounded first.
+    Under integer noise the counts are rounded first.
     """
     densities = []
     for position, table in enumerate(evidence.answers(counts)):
-        law, mask = evidence.noise[position], possible_cells(evidence, position)
+        distribution, mask = evidence.noise[position], possible_cells(evidence, position)
         residuals = (noisy_table(evidence, position) - whole_counts(evidence, position, table))[..., mask]
-        densities.append(law.log_density(residuals).sum(axis=-1))
+        densities.append(distribution.log_density(residuals).sum(axis=-1))
     return dict(zip(table_labels(evidence), densities, strict=True))
 
 
 def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> FloatArray:
-    """Return the answers to which noise was added: whole numbers under an integer law, else as they are."""
+    """Return the answers to which noise is added: rounded under integer noise, and unchanged otherwise."""
     if not evidence.noise[position].is_discrete:
         return counts
     least = -np.inf if evidence.measured_scopes[position] is None else 0.0
     return np.maximum(np.rint(counts), least)
 
 
-def drawn_noise(law: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Draw noise of a shape, one entry of the first axis after the other: a law may need several arrays for one."""
+def drawn_noise(distribution: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+    """Draw noise of a given shape, one entry of the first axis at a time, which limits the memory."""
     drawn = np.empty(shape)
     for first in range(shape[0]):
-        drawn[first] = law.draw(shape[1:], rng)
+        drawn[first] = distribution.draw(shape[1:], rng)
     return drawn
 
 
 def possible_cells(evidence: Evidence, position: int) -> np.ndarray:
-    """Return the mask of a measured table's cells that may occur, in its own shape."""
+    """Return the mask of the possible cells of a measured table, in the shape of the table."""
     start, stop = evidence.offsets[position : position + 2]
     return evidence.possible[start:stop].reshape(evidence.shapes[position])
 
 
 def is_noisy(evidence: Evidence, position: int) -> bool:
-    """Return True if a measurement has noise of mean zero, and is neither exact nor known within bounds."""
-    law = evidence.noise[position]
-    return law.variance > 0 and law.kernel != "within"
+    """Return True if a measurement has noise with mean 0, and is neither exact nor known within bounds."""
+    distribution = evidence.noise[position]
+    return distribution.variance > 0 and distribution.kernel != "within"
 
 
 def noisy_table(evidence: Evidence, position: int) -> FloatArray:
-    """Return one measured table as it was released."""
+    """Return one measured table with its released values."""
     start, stop = evidence.offsets[position : position + 2]
     return evidence.noisy_counts[start:stop].reshape(evidence.shapes[position])
 
 
 def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:
-    """Return True if some clique that holds these variables has cells that cannot occur.
+    """Return True if some clique that contains these variables has structural zeros.
 
-    The zero-sum effects are then not determined by the distribution: only the possible cells are.
+    The distribution then determines only the possible cells, and not the zero-sum effects.
     """
     model, supported = evidence.specification, evidence.supported
     if supported is None:
@@ -167,7 +164,7 @@ def has_zeros(evidence: Evidence, variables: Collection[int]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MeasuredCells:
-    """Cells that may occur, of the model and of the measured tables.
+    """Possible cells of the model and of the measured tables.
 
     Parameters
     ----------
@@ -176,8 +173,8 @@ class MeasuredCells:
     targets
         Positions of the possible measured cells in the flat view of the noisy tables.
     sources, sums, entries
-        Possible cell ``sources[k]`` of the model counts ``entries[k]`` times in measured number ``sums[k]``; both as
-        numbered above, by rows.
+        Possible cell ``sources[k]`` of the model counts ``entries[k]`` times in measured number ``sums[k]``. Cells
+        and numbers are numbered as in `cells` and `targets`; entries are ordered by `sums`.
     """
 
     cells: IntArray
@@ -188,7 +185,7 @@ class MeasuredCells:
 
     @classmethod
     def of(cls, evidence: Evidence) -> MeasuredCells:
-        """Return the cells of one evidence; each measured table is summed from the first clique that holds it."""
+        """Return the cells of one evidence; each measured table is summed in the first clique that contains it."""
         from scipy.sparse import eye_array
 
         cells, targets = evidence.supported, np.flatnonzero(evidence.possible)
@@ -200,7 +197,10 @@ class MeasuredCells:
         return cls(cells=cells, targets=targets, sources=sources, sums=sums, entries=entries.data)
 
     def answers(self, counts: IntArray | FloatArray) -> FloatArray:
-        """Return the measured numbers of the possible cells' counts, shape (..., measured numbers)."""
+        """Return the exact values of the measured numbers, given the counts of the possible cells.
+
+        Shape (..., cells) to (..., measured numbers).
+        """
         from scipy.sparse import csr_array
 
         shape = self.targets.size, self.cells.size
@@ -210,16 +210,16 @@ class MeasuredCells:
 
     @property
     def rows(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """The sums as a sparse matrix by rows: where each measured number begins, the model's cells, and entries."""
+        """Sums as a sparse matrix by rows: the start of each measured number, the model's cells, and the entries."""
         starts = np.searchsorted(self.sums, np.arange(self.targets.size + 1))
         return starts, self.sources, self.entries
 
 
 def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tuple[FloatArray, FloatArray]:
-    """Return the mean noisy count of each cell and its precision, in the order of ``forest.cells``.
+    """Return the mean noisy count of each cell, and its precision, in the order of ``forest.cells``.
 
-    Only tables of whole cliques are used. Where there is none, the total is spread evenly, with precision 0. Answers
-    to other queries are replaced by the tables that fit them best.
+    Only tables of whole cliques are used. In cliques without one the total is spread evenly, with precision 0. If
+    queries were measured, the counts are the least-squares solution of their answers.
     """
     if evidence.queries is not None:
         found = least_squares(evidence)
@@ -243,6 +243,6 @@ def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tu
 def _of_cells(
     forest: JunctionForest, counts: FloatArray, precision: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return counts and precisions of the forest's cells, from those of the model's cells; variances add up."""
+    """Return counts and precisions of the forest's cells, given those of the model's cells; variances add up."""
     variance = np.divide(1, precision, out=np.full_like(precision, np.inf), where=precision > 0)
     return forest.with_inner(counts), 1 / forest.with_inner(variance)

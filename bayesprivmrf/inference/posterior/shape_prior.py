@@ -1,39 +1,41 @@
-r"""Prior counts of a junction forest's rows: fixed, or learned table by table.
+r"""Dirichlet shapes (prior counts) of the rows of a junction forest: fixed, or learned for each table.
 
 A row of clique C has the Dirichlet shapes
 
 .. math:: α_i = α_0 + A_C\, R_C\, \prod_v m_{C,v}(x_v), \qquad α_0 = 0.1,
 
-over the states x of the variables v that C has beside its separator, R_C of them. All rows of one table share A_C and
-the margins m. Where A_C is small, a row's probabilities are mostly next to zero, whatever the separator's state;
-where it is large, all rows of a table are alike and the clique's variables nearly independent of the separator,
-with any margins. So both are likely that a uniform prior rules out. In standard normal positions z,
+for the R_C states x of the variables v of C outside its separator. All rows of one table share A_C and the margins m.
+If A_C is small, most probabilities of a row are close to 0. If it is large, all rows of a table are alike, and the
+clique's variables are nearly independent of the separator, with any margins. The prior makes both plausible, unlike a
+uniform prior on each row. In standard normal positions z,
 
 .. math:: \log A_C = ℓ - \log(1 + e^ℓ / 100), \quad ℓ = 1.5\, z_0 + z_C, \qquad
           m_{C,v} = \operatorname{softmax}(z_{C,v}),
 
-z_0 being what the tables of a model have in common. α = 1, the uniform row, is near the centre of the prior.
+where z_0 is shared by all tables of the model. The uniform row, α = 1, is near the center of the prior.
 
-A table of two variables that have the same states, a panel's two visits, may have one large cell in each row,
-another in each: who stays. Rows that share margins do not expect that, and take those who go for noise. So such a
-table is cut in two steps (`forest`), each with an A of its own: where those who go go to, with shapes as
-above; and before that who stays and who goes, with
+A table of two variables with the same states, such as two visits of a panel, may have one large cell in each row, at
+a different place in each row: the people who stay in their state. Rows with shared margins do not expect that, and
+would attribute the few who move to noise. Such a table is therefore divided into two steps (`forest`), each with an A
+of its own. The second step, where those who move go, has shapes as above. The first step, who stays and who moves,
+has
 
 .. math:: α_{\text{stay}} = α_0 + \frac{A_C}{2 m_{\text{go}}}, \qquad
           α_{\text{go}} = α_0 + \frac{A_C}{2 m_{\text{stay}}}, \qquad m = \operatorname{softmax}(2 z),
 
-which for m = 1/2 is the formula above, and otherwise keeps A_C the prior counts of whichever is rarer: a share of
-one in a hundred is then not thought to be next to nothing because it is small. Where all rows keep alike and those
-who leave choose alike, both A are large: quasi-independence (Goodman 1968). Where variables are independent the
-second is.
+For m = 1/2 this is the formula above. Otherwise A_C is about the prior count of the rarer outcome, so a small share
+is not pushed towards 0 only because it is small. If people stay with the same probability in all rows, and those who
+leave choose alike, both A are large: quasi-independence (Goodman 1968). If the two variables are independent, only
+the second A is large.
 
-The floor α_0 is what keeps a drowned cell's probability from being believed to be one in a million: of n records in
-a row, a cell that nobody is in has the upper quantile of a Beta(α_0) variable, some records for any A_C. Without it
-the likelihood of sticky tables, a few large cells beside many that noise hides, drives α to .03, and intervals for
-the hidden ones to nothing ({doc}`posterior_mathematics`). In a long row most cells are empty, whatever the data, and
-a constant floor would add up to people who are not there: all of a row's floors are at most 2 records together.
+The floor α_0 keeps the probability of a cell that noise hides from being estimated as one in a million. In a row of n
+records, the upper quantile of an empty cell is at least that of a Beta(α_0) variable, some records for any A_C.
+Without the floor, the likelihood of tables with a few large cells and many hidden ones drives α to 0.03, and the
+intervals of the hidden cells shrink to nothing (see the page *The mathematics of the posterior*). In a long row most
+cells are empty, and constant floors would add up to people who do not exist. Therefore the floors of one row add up
+to at most 2 records.
 
-Given the shapes all is conjugate: rows are Dirichlet(α + n), and tables Dirichlet-multinomial.
+Given the shapes, the model is conjugate: rows are Dirichlet(α + n), and tables are Dirichlet-multinomial.
 
 References
 ----------
@@ -46,58 +48,59 @@ and Methods 20, 4069-4081.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.inference.posterior.forest import JunctionForest, RowTable
+from bayesprivmrf.inference.posterior.measured import table_name
 from bayesprivmrf.inference.posterior.relaxed.rows import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# α_0 of a short row, prior counts per cell: see above for what it keeps from happening
+# α_0 of a short row, prior counts per cell; the module's docstring has the reason
 FLOOR = 0.1
-# most prior counts that the floors of one row add up to; rows of more than 20 cells have smaller floors
+# largest sum of the floors of one row, prior counts; rows of more than 20 cells have smaller floors
 FLOOR_OF_ROW = 2.0
-# prior standard deviation of the part of log A that all tables have in common
+# prior standard deviation of the part of log A that all tables share
 SPREAD_IN_COMMON = 1.5
 # prior standard deviation of each table's own part of log A
 SPREAD_BETWEEN_TABLES = 1.0
-# factor of z where m is of staying and going: log odds of standard deviation 2.8, so 1 in 300 at two of them
+# factor of z in the margin of staying and moving: the log odds have the standard deviation 2.8, so that two standard
+# deviations are odds of about 1 to 300
 SPREAD_OF_STAYING = 2.0
-# the two states of staying and going have the mean 1/2
-_LOG_2 = math.log(2.0)
-# bound of A, at which rows differ by a tenth: larger values cannot be distinguished, and would be a funnel to the
-# sampler
+# bound of A, at which rows differ by a tenth: data cannot distinguish larger values, and the sampler would get lost
+# among them
 LARGEST = 100.0
 
 
-class ShapeTape(NamedTuple):
-    """Arrays of the compiled code; a clique is one of ``forest.tables``, cells are as in ``forest.cells``."""
+class ShapeData(NamedTuple):
+    """Arrays that compiled code reads; a clique is one of ``forest.tables``, cells are as in ``forest.cells``."""
 
-    fixed: FloatArray  # α of each cell where it is fixed, or the floor
-    clique_cells: IntArray  # first cell of each clique, and the number of cells last
-    clique_groups: IntArray  # first margin of each clique; one and the same where the shapes are fixed
+    fixed: FloatArray  # α of each cell if it is fixed, otherwise the floor
+    clique_cells: IntArray  # first cell of each clique, then the number of cells
+    clique_groups: IntArray  # first margin of each clique; all 0 if the shapes are fixed
     group_starts: IntArray  # first position of each margin m
-    factor_starts: IntArray  # of each cell, where its margins' positions begin in `factors`
+    factor_starts: IntArray  # where the positions of each cell's margins begin in `factors`
     factors: IntArray
     log_sizes: FloatArray  # log R of each clique
-    stays: IntArray  # of each margin, 1 where it is of staying and going, else 0
+    stays: IntArray  # 1 for the margin of staying and moving, 0 for others
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShapePrior:
-    """The prior of one forest's shapes.
+    """Prior of the Dirichlet shapes of one junction forest.
 
     Parameters
     ----------
     forest
         The junction forest.
     concentration
-        α of every cell; None where the shapes are learned.
+        α of every cell, prior counts; None if the shapes are learned.
     """
 
     forest: JunctionForest
@@ -105,12 +108,12 @@ class ShapePrior:
 
     @property
     def size(self) -> int:
-        """Number of positions, standard normal a priori: z_0, a z_C for each clique, then the margins'."""
-        return 0 if self.concentration is not None else int(self.tape.group_starts[-1])
+        """Number of positions, standard normal under the prior: z_0, each z_C, then those of the margins."""
+        return 0 if self.concentration is not None else int(self.data.group_starts[-1])
 
     @property
     def settings(self) -> dict[str, float]:
-        """The prior's settings, by name."""
+        """Settings of the prior, by name."""
         if self.concentration is not None:
             return {"concentration": float(self.concentration)}
         return {
@@ -122,13 +125,13 @@ class ShapePrior:
         }
 
     @cached_property
-    def tape(self) -> ShapeTape:
-        """The arrays."""
+    def data(self) -> ShapeData:
+        """Arrays that compiled code reads."""
         forest, cells, tables = self.forest, self.forest.cells.size, self.forest.tables
         clique_cells = np.array([0, *(table.stop for table in tables)], np.int64)
         if self.concentration is not None or not cells:
             nothing = np.zeros(1, np.int64)
-            return ShapeTape(
+            return ShapeData(
                 fixed=np.full(cells, float(self.concentration or FLOOR)),
                 clique_cells=clique_cells,
                 clique_groups=np.zeros(len(tables) + 1, np.int64),
@@ -151,7 +154,7 @@ class ShapePrior:
             )
             for first, table in zip(clique_groups, tables, strict=False)
         ]
-        return ShapeTape(
+        return ShapeData(
             fixed=np.minimum(FLOOR, FLOOR_OF_ROW / np.repeat(forest.row_sizes, forest.row_sizes)),
             clique_cells=clique_cells,
             clique_groups=clique_groups.astype(np.int64),
@@ -165,26 +168,58 @@ class ShapePrior:
         )
 
     def shapes(self, position: FloatArray) -> FloatArray:
-        """α at positions of shape (..., size), shape (..., cells)."""
+        """Return α at positions of shape (..., size); the result has the shape (..., cells)."""
         flat = np.asarray(position, dtype=float).reshape(math.prod(position.shape[:-1]), self.size)
-        result = _shapes_at(np.ascontiguousarray(flat), self.tape)
+        result = _shapes_at(np.ascontiguousarray(flat), self.data)
         return result.reshape(*position.shape[:-1], self.forest.cells.size)
 
     def judged(self, log_rows: FloatArray, shapes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the log density of each table's rows given α, by their log-ratios, and the sum's standard score.
+        """Return the log density of each table's rows given α, and the standard score of the sum over the tables.
 
-        From (cells, draws) to (tables, draws) and (draws,). The score is 0 on average given α, of variance 1.
+        Densities are those of the log ratios. The arguments have the shape (cells, draws), the results (tables,
+        draws) and (draws,). Given α, the score has mean 0 and variance 1.
         """
         forest = self.forest
-        homes = np.searchsorted(self.tape.clique_cells, forest.row_starts[:-1], side="right") - 1
+        homes = np.searchsorted(self.data.clique_cells, forest.row_starts[:-1], side="right") - 1
         rows = np.ascontiguousarray(log_rows), np.ascontiguousarray(shapes)
         return _judged_rows(*rows, forest.row_starts, homes, len(forest.tables))
 
-    def standardised(self, shapes: FloatArray) -> FloatArray:
-        """Return log A of each table in standard deviations of its prior, (cells, draws) to (tables, draws)."""
+    def described(
+        self, log_rows: FloatArray, shapes: FloatArray, lead: tuple[int, ...], names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return the fields `log_prior`, `learned` and `prior_fit` of `Finished`, each of shape `lead`.
+
+        Parameters
+        ----------
+        log_rows, shapes
+            Log probabilities and shapes of the rows, shape (cells, draws).
+        lead
+            Number of chains and of draws per chain.
+        names
+            Name of each variable of the forest.
+        """
+        forest = self.forest
+        log_prior, fit = self.judged(log_rows, shapes)
+        homes = np.array([table.clique for table in forest.tables])
+        kinds = [f"concentration_{table.step}" if table.step else "concentration" for table in forest.tables]
+        learned = zip(kinds, forest.tables, self.standardized(shapes), strict=False)  # none if fixed
+        return {
+            # sum over the steps of a clique's table
+            "log_prior": {
+                table_name("rows", names, forest.scopes[k]): log_prior[homes == k].sum(axis=0).reshape(lead)
+                for k in forest.order
+            },
+            "learned": {
+                table_name(kind, names, table.scope): row.reshape(lead) for kind, table, row in learned
+            },
+            "prior_fit": fit.reshape(lead),
+        }
+
+    def standardized(self, shapes: FloatArray) -> FloatArray:
+        """Return log A of each table, in prior standard deviations, (cells, draws) to (tables, draws)."""
         if not self.size:
             return np.zeros((0, shapes.shape[1]))
-        excess = shapes - self.tape.fixed[:, np.newaxis]
+        excess = shapes - self.data.fixed[:, np.newaxis]
         levels = np.stack(
             [self._level(table, excess[table.start : table.stop]) for table in self.forest.tables]
         )
@@ -192,7 +227,7 @@ class ShapePrior:
 
     @staticmethod
     def _level(table: RowTable, excess: FloatArray) -> FloatArray:
-        """Return A of a table: its shapes' mean excess over the floor; the harmonic mean for staying and going."""
+        """Return A of a table, the mean excess of its shapes over the floor (harmonic for staying and moving)."""
         if table.step != "stay":
             return excess.mean(axis=0)
         ways, firsts = np.unique(table.margins[0][1], return_index=True)
@@ -200,16 +235,16 @@ class ShapePrior:
 
 
 @njit(nogil=True, inline="always")
-def spread_of(group, tape):
-    """Return the factor of a margin's positions."""
-    return SPREAD_OF_STAYING if tape.stays[group] else 1.0
+def spread_of(group, data):
+    """Return the factor by which the positions of a margin are multiplied."""
+    return SPREAD_OF_STAYING if data.stays[group] else 1.0
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def log_whole(group, position, tape):
+def log_whole(group, position, data):
     """Return the logarithm of the sum of a margin's exponentials."""
-    start, stop = tape.group_starts[group], tape.group_starts[group + 1]
-    spread, top, total = spread_of(group, tape), position[start], 0.0
+    start, stop = data.group_starts[group], data.group_starts[group + 1]
+    spread, top, total = spread_of(group, data), position[start], 0.0
     for k in range(start, stop):
         top = max(top, position[k])
     for k in range(start, stop):
@@ -218,46 +253,50 @@ def log_whole(group, position, tape):
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def clique_shapes(clique, position, tape, shapes):
+def clique_shapes(clique, position, data, shapes):
     """Write α of one clique's cells."""
-    start, stop = tape.clique_cells[clique], tape.clique_cells[clique + 1]
-    if tape.group_starts.size == 1:
+    start, stop = data.clique_cells[clique], data.clique_cells[clique + 1]
+    # fixed shapes
+    if data.group_starts.size == 1:
         for cell in range(start, stop):
-            shapes[cell] = tape.fixed[cell]
+            shapes[cell] = data.fixed[cell]
         return
+    # log of A times R, less the normalization of the margins
     level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
-    level += tape.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
-    for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
-        log_sum = log_whole(group, position, tape)
+    level += data.log_sizes[clique] - math.log1p(math.exp(level) / LARGEST)
+    for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
+        log_sum = log_whole(group, position, data)
         level -= log_sum
-        if tape.stays[group]:
-            place = tape.group_starts[group]
-            level += 2.0 * (log_sum - _LOG_2) - SPREAD_OF_STAYING * (position[place] + position[place + 1])
-    first = tape.clique_groups[clique]
+        if data.stays[group]:
+            place = data.group_starts[group]
+            both = position[place] + position[place + 1]
+            level += 2.0 * (log_sum - math.log(2.0)) - SPREAD_OF_STAYING * both  # their mean share is 1/2
+    # add the positions of the margins of each cell
+    first = data.clique_groups[clique]
     for cell in range(start, stop):
         log_part = level
-        for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
-            log_part += spread_of(first + k - tape.factor_starts[cell], tape) * position[tape.factors[k]]
-        shapes[cell] = tape.fixed[cell] + math.exp(log_part)
+        for k in range(data.factor_starts[cell], data.factor_starts[cell + 1]):
+            log_part += spread_of(first + k - data.factor_starts[cell], data) * position[data.factors[k]]
+        shapes[cell] = data.fixed[cell] + math.exp(log_part)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def turned(position, tape):
-    """Return each margin's positions reflected, so that their mean, which does not change m, is one of them.
+def turned(position, data):
+    """Reflect the positions of each margin, so that one coordinate is their mean, which does not change m.
 
-    With K states the reflection takes the first axis to (1, ..., 1) / √K. It keeps the standard normal distribution,
+    With K states the reflection maps the first axis to (1, ..., 1) / √K. It keeps the standard normal distribution
     and is its own inverse.
     """
     result = position.copy()
-    for group in range(tape.group_starts.size - 1):
-        start, stop = tape.group_starts[group], tape.group_starts[group + 1]
+    for group in range(data.group_starts.size - 1):
+        start, stop = data.group_starts[group], data.group_starts[group + 1]
         if stop - start < 2:
             continue
         root = math.sqrt(stop - start)
-        along = position[start]  # the product with the difference of the two axes
+        along = position[start]  # inner product with the difference of the two axes
         for k in range(start, stop):
             along -= position[k] / root
-        along *= root / (root - 1.0)  # twice over its squared length, 2 - 2 / √K
+        along *= root / (root - 1.0)  # times 2, divided by the squared length of that difference, 2 - 2 / √K
         result[start] -= along
         for k in range(start, stop):
             result[k] += along / root
@@ -265,56 +304,59 @@ def turned(position, tape):
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def row_shapes(position, tape):
-    """Return α of each cell, and the log prior density of the position up to a constant."""
-    shapes, log_density = np.empty(tape.fixed.size), 0.0
-    for clique in range(tape.clique_cells.size - 1):
-        clique_shapes(clique, position, tape, shapes)
+def row_shapes(position, data):
+    """Return α of each cell, and the log prior density of the position except for its constant."""
+    shapes, log_density = np.empty(data.fixed.size), 0.0
+    for clique in range(data.clique_cells.size - 1):
+        clique_shapes(clique, position, data, shapes)
     for z in position:
         log_density -= 0.5 * z * z
     return shapes, log_density
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _shapes_at(positions, tape):
-    """Return α of each cell, a row for each position."""
-    shapes = np.empty((positions.shape[0], tape.fixed.size))
+def _shapes_at(positions, data):
+    """Return α of each cell, one row for each position."""
+    shapes = np.empty((positions.shape[0], data.fixed.size))
     for k in range(positions.shape[0]):
-        own, _ = row_shapes(positions[k], tape)
+        own, _ = row_shapes(positions[k], data)
         for cell in range(own.size):
             shapes[k, cell] = own[cell]
     return shapes
 
 
 @njit(nogil=True, error_model="numpy")
-def row_shapes_pullback(position, tape, shapes, by_shapes, by_density):
-    """Return the derivative by the position, from those by α and by the log prior density."""
+def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
+    """Return the derivative with respect to the position, given those with respect to α and the log prior density."""
     result = -by_density * position
-    if tape.group_starts.size == 1:
+    if data.group_starts.size == 1:
         return result
-    for clique in range(tape.clique_cells.size - 1):
-        # by the logarithm of each cell's excess over the floor: its margins' positions, and their sum for log A
-        whole, first = 0.0, tape.clique_groups[clique]
-        for cell in range(tape.clique_cells[clique], tape.clique_cells[clique + 1]):
-            part = by_shapes[cell] * (shapes[cell] - tape.fixed[cell])
+    for clique in range(data.clique_cells.size - 1):
+        # derivative with respect to the log excess of each cell over the floor; it goes to the positions of the
+        # cell's margins, and the sum over the cells to log A
+        whole, first = 0.0, data.clique_groups[clique]
+        for cell in range(data.clique_cells[clique], data.clique_cells[clique + 1]):
+            part = by_shapes[cell] * (shapes[cell] - data.fixed[cell])
             whole += part
-            for k in range(tape.factor_starts[cell], tape.factor_starts[cell + 1]):
-                result[tape.factors[k]] += spread_of(first + k - tape.factor_starts[cell], tape) * part
+            for k in range(data.factor_starts[cell], data.factor_starts[cell + 1]):
+                result[data.factors[k]] += spread_of(first + k - data.factor_starts[cell], data) * part
+        # through the bound of A to z_0 and z_C
         free = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         by_free = whole / (1.0 + math.exp(free) / LARGEST)
         result[0] += SPREAD_IN_COMMON * by_free
         result[1 + clique] += SPREAD_BETWEEN_TABLES * by_free
-        for group in range(tape.clique_groups[clique], tape.clique_groups[clique + 1]):
-            log_sum, spread = log_whole(group, position, tape), spread_of(group, tape)
-            for k in range(tape.group_starts[group], tape.group_starts[group + 1]):
+        for group in range(data.clique_groups[clique], data.clique_groups[clique + 1]):
+            # through the normalization of the margins
+            log_sum, spread = log_whole(group, position, data), spread_of(group, data)
+            for k in range(data.group_starts[group], data.group_starts[group + 1]):
                 share = math.exp(spread * position[k] - log_sum)
-                result[k] += spread * whole * (share - 1.0 if tape.stays[group] else -share)
+                result[k] += spread * whole * (share - 1.0 if data.stays[group] else -share)
     return result
 
 
 @kept(error_model="numpy")
 def _judged_rows(log_rows, shapes, row_starts, homes, cliques):
-    """Compute `ShapePrior.judged`; the log density of a row has a known mean and variance given its α."""
+    """Compute `ShapePrior.judged`, by the known mean and variance of the log density of a row given α."""
     draws = shapes.shape[1]
     density, scores = np.zeros((cliques, draws)), np.zeros(draws)
     for draw in range(draws):

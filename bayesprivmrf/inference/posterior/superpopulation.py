@@ -1,17 +1,18 @@
-r"""Potentials of the population given latent tables: this step restores the sampling noise.
+r"""Draws of the population's potentials given latent tables, which add the sampling noise.
 
-Latent tables say what the N records were, not what they were drawn from. Given tables of statistics s the potentials
-follow
+Latent tables describe the N records, and not the population that the records were drawn from. Given tables with the
+statistics s, the potentials have the density
 
 .. math:: p(β \mid n) \propto \exp\bigl(β·s - N A(β) - \tfrac12 β' T^{-1} β\bigr),
 
-which does not depend on the noisy tables, is log-concave, and for few records is far from normal. Each sampled draw
-of the tables gets one draw of it, by Hamiltonian Monte Carlo from a normal approximation: some trajectories of a
-quarter period each, in coordinates whitened by the curvature at a preliminary mode, rescaled coordinate by coordinate
-to the draw's own. Were the target normal with that curvature, one trajectory would forget its start. Metropolis'
-correction makes the target exact, so what remains of the start shrinks from trajectory to trajectory. A start
-where the target has next to no mass is moved towards the centre, and a draw whose first trajectories are refused
-takes smaller steps: with many empty cells the preliminary curvature can be far from a draw's own.
+which does not depend on the noisy tables. It is log-concave and, for few records, far from normal. For each sampled
+draw of the tables one draw of β is made by Hamiltonian Monte Carlo that starts from a normal approximation. It makes
+several trajectories, each a quarter of a period, in coordinates that are whitened by the curvature at a preliminary
+mode and rescaled, coordinate by coordinate, to the curvature of the draw. If the target were normal with that
+curvature, one trajectory would be independent of its start. The Metropolis correction makes the target exact, so the
+influence of the start shrinks with each trajectory. A start where the target has almost no mass is moved towards the
+center. A draw whose first trajectories are rejected takes smaller steps, because the preliminary curvature can be far
+from its own if many cells are empty.
 """
 
 from __future__ import annotations
@@ -30,27 +31,15 @@ from bayesprivmrf.inference.posterior.effects_engine import Plan
 from bayesprivmrf.model.tables import FloatArray
 
 _evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
-# trajectories per draw; fewer beyond 150 coordinates, each of which then has many records or little skew
-_TRAJECTORIES, _MANY, _FEWER = 8, 150, 4
-# step size in 60 whitened dimensions; the acceptance falls with the dimension times the step's fourth power
-_STEP = 0.5
-# draws by which the step is tuned before all others are made
-_PILOT = 32
-# least mean acceptance of the tuned step: near 0.651, which is optimal for Hamiltonian Monte Carlo in many dimensions
-_ACCEPTED = 0.65
-# most halvings of the step while it is tuned, to a sixteenth
-_HALVINGS = 4
-# most halvings of a first move to where the target has almost no mass, to a 4,000th of a standard deviation
-_DRAWN_IN = 12
-# Parts that threads share, each with a generator of its own: the draws do not depend on the number of threads
+# Number of parts into which draws are divided, each with its own generator: results do not depend on the threads
 _PARTS = 16
 
 
 @njit(nogil=True, **INNER)
-def target(beta, statistics, total, precision, tape):
+def target(beta, statistics, total, precision, data):
     """Return log p(β | n) up to a constant, its gradient s - N E t - T⁻¹ β, and μ."""
-    mu, log_partition, _ = _marginals(beta, *tape)
-    mean = _means(mu, tape[-3], tape[-2], tape[-1], beta.size)
+    mu, log_partition, _ = _marginals(beta, *data)
+    mean = _means(mu, data[-3], data[-2], data[-1], beta.size)
     value = -total * log_partition
     gradient = np.empty(beta.size)
     for i in range(beta.size):
@@ -69,7 +58,7 @@ def _normals(size, rng):
 
 @njit(nogil=True, **INNER)
 def spread(root, scale, whitened):
-    """Return a move of the coordinates from one in whitened coordinates; a root without rows is the identity."""
+    """Map a move in whitened coordinates to the potentials' coordinates; a root without rows is the identity."""
     return scale * (root @ whitened) if root.size else scale * whitened
 
 
@@ -80,42 +69,45 @@ def _gathered(root, scale, gradient):
 
 
 @njit(nogil=True, **INNER)
-def _start(centre, root, scale, statistics, total, precision, rng, tape):
-    """Draw from the normal approximation, moved towards its center while the target has almost no mass at the draw.
+def _start(center, root, scale, statistics, total, precision, rng, data):
+    """Draw from the normal approximation, and move the draw towards the center while the target has almost no mass.
 
-    Under the approximation the log-density falls by half a chi-square of d degrees of freedom.
+    Under the approximation, the log density at a draw is below its maximum by half a chi-square variable with d
+    degrees of freedom.
     """
-    move = spread(root, scale, _normals(centre.size, rng))
-    most, _, _ = target(centre, statistics, total, precision, tape)
-    least = most - 0.5 * centre.size - 4.0 * math.sqrt(0.5 * centre.size) - 4.0
-    beta = centre + move
-    value, gradient, mu = target(beta, statistics, total, precision, tape)
-    for _ in range(_DRAWN_IN):
+    move = spread(root, scale, _normals(center.size, rng))
+    most, _, _ = target(center, statistics, total, precision, data)
+    least = most - 0.5 * center.size - 4.0 * math.sqrt(0.5 * center.size) - 4.0
+    beta = center + move
+    value, gradient, mu = target(beta, statistics, total, precision, data)
+    for _ in range(12):  # at most to a 4,000th of the first move
         if value >= least:
             break
         move *= 0.5
-        beta = centre + move
-        value, gradient, mu = target(beta, statistics, total, precision, tape)
+        beta = center + move
+        value, gradient, mu = target(beta, statistics, total, precision, data)
     return beta, value, gradient, mu
 
 
 @njit(nogil=True, **INNER)
 def trajectory(
-    beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, tape
+    beta, value, gradient, mu, statistics, total, precision, root, scale, step, leaps, rng, data
 ):  # fmt: skip
-    """Make one Hamiltonian trajectory from a point; return the next point, the acceptance, and True if it moved."""
+    """Make one Hamiltonian trajectory, and return the next point, the acceptance, and whether it was accepted."""
+    # draw a momentum, and remember the energy
     momentum = _normals(beta.size, rng)
     before = value - 0.5 * np.sum(momentum * momentum)
-    # the length varies, for a trajectory of a fixed one could return to its start in some direction
+    # the length is random: a trajectory of fixed length could return to its start in some direction
     size = step * (0.8 + 0.4 * rng.random())
     here, new_value, new_gradient, new_mu = beta.copy(), value, gradient, mu
+    # leapfrog steps: half a step of the momentum at both ends
     momentum += 0.5 * size * _gathered(root, scale, new_gradient)
     for leap in range(leaps):
         here += size * spread(root, scale, momentum)
-        new_value, new_gradient, new_mu = target(here, statistics, total, precision, tape)
+        new_value, new_gradient, new_mu = target(here, statistics, total, precision, data)
         share = size if leap + 1 < leaps else 0.5 * size
         momentum += share * _gathered(root, scale, new_gradient)
-    # Metropolis' correction makes the target exact; an energy that is not a number is refused
+    # the Metropolis correction makes the target exact; an energy that is not a number is rejected
     gain = new_value - 0.5 * np.sum(momentum * momentum) - before
     chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
     if rng.random() < chance:
@@ -125,34 +117,34 @@ def trajectory(
 
 @kept()
 def _draw(
-    points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, tape, betas, mus
+    points, totals, precisions, excess, base, fixed, root, own, step, leaps, trajectories, rng, data, betas, mus
 ):  # fmt: skip
-    """Fill `betas` and `mus`, a row for each latent point; return the mean acceptance."""
+    """Fill `betas` and `mus`, one row for each latent point, and return the mean acceptance probability."""
     accepted = 0.0
     for k in range(points.shape[0]):
         total, precision = totals[k], precisions[k]
-        _, _, mean, square, _ = _evaluate(points[k], *tape)
-        # sufficient statistics of the latent tables, and this draw's own scale by their curvature
+        _, _, mean, square, _ = _evaluate(points[k], *data)
+        # sufficient statistics of the latent tables, and the scale of each coordinate by the curvature of this draw
         statistics = (total + excess) * mean - base
         scale, beta = np.empty(mean.size), np.empty(mean.size)
         for i in range(mean.size):
             information = total * (fixed[i] if fixed.size else max(square[i] - mean[i] * mean[i], 0.0))
             scale[i] = math.sqrt(own[i] / (information + precision[i]))
-            # the prior's pull, coordinate by coordinate
+            # shrinkage by the prior, coordinate by coordinate
             beta[i] = points[k, i] * information / (information + precision[i])
-        shrunk, _, _ = target(beta, statistics, total, precision, tape)
-        own_point, _, _ = target(points[k], statistics, total, precision, tape)
-        if own_point > shrunk:  # where cells are empty the curvature at the latent point says little
+        shrunk, _, _ = target(beta, statistics, total, precision, data)
+        own_point, _, _ = target(points[k], statistics, total, precision, data)
+        if own_point > shrunk:  # with empty cells the curvature at the latent point is a poor guide
             beta = points[k].copy()
-        beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, tape)
+        beta, value, gradient, mu = _start(beta, root, scale, statistics, total, precision, rng, data)
         own_step, own_leaps = step, leaps
         for turn in range(trajectories):
             beta, value, gradient, mu, chance, moved = trajectory(
                 beta, value, gradient, mu, statistics, total, precision, root, scale, own_step, own_leaps, rng,
-                tape,
+                data,
             )  # fmt: skip
             accepted += chance
-            # a draw narrower than the preliminary one
+            # the target of this draw is narrower than the preliminary curvature says: halve the step
             if not moved and 2 * turn < trajectories and own_leaps < 8 * leaps:
                 own_step, own_leaps = 0.5 * own_step, 2 * own_leaps
         put(betas[k], beta)
@@ -176,27 +168,28 @@ def draw_potentials(
     Parameters
     ----------
     plan
-        The model.
+        Compiled marginals of the model.
     points
-        θ', coordinates of the latent tables, shape (draws, d): :math:`s = (N + κ) E_{θ'} t - κ E_0 t`.
+        Coordinates θ' of the latent tables, shape (draws, d): :math:`s = (N + κ) E_{θ'} t - κ E_0 t`.
     totals
-        N, records, shape (draws,).
+        Numbers of records N, shape (draws,).
     precisions
         Diagonal of T⁻¹, shape (draws, d).
     curvature
-        NΣ + T⁻¹ at a preliminary mode, shape (d, d); its diagonal, shape (d,), where d is large.
+        NΣ + T⁻¹ at a preliminary mode, shape (d, d); if d is large its diagonal, shape (d,).
     rng
-        Source of randomness.
+        Random generator.
     excess
-        κ, records.
+        Excess κ, records.
     information
-        Fisher's information of one record about each coordinate at a preliminary mode, shape (d,), where a draw's own
-        cannot be read off the marginals: where a coordinate is of several cliques, as with ties.
+        Fisher information of one record about each coordinate at a preliminary mode, shape (d,). It is needed if a
+        coordinate belongs to several cliques, as with ties; None computes it from the marginals of each draw.
 
     Returns
     -------
-    betas, marginals, acceptance
-        Shapes (draws, d) and (draws, cells); mean probability with which a trajectory was accepted.
+    tuple
+        Potentials, shape (draws, d); marginals, shape (draws, cells); and the mean acceptance probability of a
+        trajectory.
     """
     size = points.shape[1]
     betas, marginals = np.empty(points.shape), np.empty((len(points), plan.effects.cells))
@@ -204,10 +197,11 @@ def draw_potentials(
         marginals[:] = plan.moments(np.zeros(size))[1]
         return betas, marginals, 1.0
     given = [np.ascontiguousarray(values, dtype=float) for values in (points, totals, precisions)]
-    trajectories = _TRAJECTORIES if size <= _MANY else _FEWER
+    # with more than 150 coordinates each has many records or little skew, and fewer trajectories suffice
+    trajectories = 8 if size <= 150 else 4
     base = excess * plan.moments(np.zeros(size))[2]
     fixed = np.zeros(0) if information is None else np.ascontiguousarray(information, dtype=float)
-    root, own = np.zeros((0, 0)), np.ones(size)  # each draw's own diagonal is all the scale there is
+    root, own = np.zeros((0, 0)), np.ones(size)  # without a matrix, each draw is scaled by its own diagonal
     if curvature.ndim == 2:
         own = np.diag(curvature).copy()
         root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)
@@ -218,16 +212,18 @@ def draw_potentials(
         leaps = math.ceil(0.5 * math.pi / step)
         share = _draw(
             *parts, float(excess), base, fixed, root, own,
-            step, leaps, trajectories, generator, tuple(plan.tape), *found,
+            step, leaps, trajectories, generator, tuple(plan.data), *found,
         )  # fmt: skip
         betas[rows], marginals[rows] = found
         return share
 
-    step = _STEP * min(1.0, (60 / size) ** 0.25)
-    # a few draws fix the step, with generators of their own: adapting on the way would bias the draws
-    pilot = slice(0, len(points), max(len(points) // _PILOT, 1))
-    for _ in range(_HALVINGS):
-        if run(pilot, rng.spawn(1)[0], step) >= _ACCEPTED:
+    # 0.5 in up to 60 whitened dimensions; the acceptance falls with the dimension times the step's fourth power
+    step = 0.5 * min(1.0, (60 / size) ** 0.25)
+    # about 32 pilot draws fix the step, with generators of their own: adapting it later would bias the draws
+    pilot = slice(0, len(points), max(len(points) // 32, 1))
+    for _ in range(4):
+        # 0.651 is the optimal acceptance of Hamiltonian Monte Carlo in many dimensions
+        if run(pilot, rng.spawn(1)[0], step) >= 0.65:
             break
         step *= 0.5
     bounds = np.linspace(0, len(points), _PARTS + 1).astype(int)

@@ -1,18 +1,16 @@
-r"""The common part of all maps by private regressions: settings, the number of steps, and the refit of fields.
+r"""Base class of learning maps by private regressions, and the refit of fields to measured single variables.
 
-Fields refitted to measured single variables, given the couplings: what private Frank-Wolfe does not learn well.
-
-A regression's ball is spent on couplings and field alike, and where states are rare a field is large and its
-direction is nearly that of every feature. So a part of the budget measures each variable by itself, once, and
-the fields are those of greatest likelihood for the noisy means t of single variables under the learned couplings W:
+A regression's ball bounds couplings and field together. Where states are rare, the field is large and its direction
+nearly that of every feature, so private Frank-Wolfe learns it poorly. Part of the budget therefore measures each
+variable by itself, once. The fields are then the maximum a posteriori estimate for the noisy means t of single
+variables given the learned couplings W:
 
 .. math:: \hat\beta = \arg\min_\beta \; \log Z(W, \beta) - t^\top \beta + \frac{1}{2 N \tau^2} \|\beta\|^2,
 
-:math:`\beta` being the fields' coordinates (`bayesprivmrf.model.effects`) and :math:`\tau` 2 nats. The problem is
-convex, and the model's margins are the measured ones but for about a record. A share of a state that noise puts below
-half a record's is taken as that. Fields and couplings together no longer keep within the width. Means are exact
-where the model is narrow enough (`is_narrow`), else from Gibbs sampling. All of it is post-processing of what was
-released.
+where :math:`\beta` are the coordinates of the fields (`bayesprivmrf.model.effects`) and :math:`\tau` is 2 nats. The
+problem is convex, and the model's margins equal the measured ones up to about a record. A share that noise puts below
+half a record counts as half a record. Fields and couplings together may then exceed the width. Means are exact if the
+model is narrow enough, else from Gibbs sampling. The refit is post-processing of the release.
 """
 
 from __future__ import annotations
@@ -38,23 +36,19 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 
-# of the draws that a fit of couplings would make: errors of draws are half of those of sampling
-_DRAWN = 0.25
-_TAIL = 1e-3  # chance that all margins agree and one seems not to
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedFields:
-    """Fields of all variables' states, and how the model's margins compare with the measured ones.
+    """Fields refitted to measured margins, and their agreement with them.
 
     Parameters
     ----------
     fields
-        States of all variables after another, each variable's adding to 0, nats: shape (K,).
+        Fields of the states of all variables, nats, shape (K,); those of a variable sum to 0.
     agrees
-        Whether the model's margins are the measured ones but for noise and sampling.
+        Whether the model's margins equal the measured ones up to noise and sampling.
     details
-        Public numbers: how means were found, and the largest gap of a margin, a probability.
+        Public numbers: the method for means, and the largest gap of a margin, a probability.
     """
 
     fields: FloatArray
@@ -64,16 +58,16 @@ class FittedFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrankWolfeFit:
-    """The result of a map by Frank-Wolfe on records.
+    """Result of a learning map by private Frank-Wolfe.
 
     Parameters
     ----------
     parts
-        Parameters of the release, in its class's order.
+        Parameters of the release, in the order of its class.
     measured
-        The noisy sums or tables of single variables; ``None`` where none were bought.
+        Noisy sums or tables of single variables; ``None`` if none were measured.
     fields
-        How the fields were refitted to them; ``None`` as well.
+        Refitted fields; ``None`` if there was no refit.
     """
 
     parts: tuple[FloatArray, ...]
@@ -82,7 +76,7 @@ class FrankWolfeFit:
 
 
 def singles_plan(cardinalities: tuple[int, ...], law: DiscreteGaussian) -> MeasurementPlan:
-    """Return the plan that measures every variable by itself and no pair; two states everywhere have one sum each."""
+    """Return the plan that measures single variables only, as sums of spins if all variables have two states."""
     return MeasurementPlan(
         cardinalities=cardinalities,
         form="moments" if set(cardinalities) == {2} else "tables",
@@ -101,18 +95,18 @@ def fit_fields(
     couplings: Fixed,
     begin: FloatArray | None = None,
 ) -> FittedFields:
-    """Return the fields that give the model its measured margins.
+    """Return the fields for which the model has the measured margins.
 
     Parameters
     ----------
     measured, plan
-        The noisy sums or tables, and what is public about them.
+        Noisy sums or tables, and the plan that measured them.
     total
         Number of records, public or noisy, at least 1.
     couplings
-        Cliques and potentials of all that is no field.
+        Cliques and potentials of the model without fields.
     begin
-        Fields to begin at, shape (K,); by default those of independent variables.
+        Initial fields, shape (K,); by default those of independent variables.
     """
     cards = plan.cardinalities
     targets = PairTargets.of(measured, plan, total, 0.0)
@@ -128,12 +122,14 @@ def fit_fields(
     measured_means = np.concatenate([targets.single[v] for v in free])
     spread = np.concatenate([targets.single_variances()[v] for v in free])
     noise = np.concatenate([np.full(cards[v] - 1, targets.single_noise[v]) for v in free])
-    worth = _DRAWN * float(np.median(1 / (noise / spread + 1 / targets.total)))
+    # a quarter of the draws of a fit of couplings: Monte Carlo errors are half the sampling errors
+    worth = 0.25 * float(np.median(1 / (noise / spread + 1 / targets.total)))
     seed = zlib.crc32(measured.one_way.tobytes())  # so that the same release gives the same fields
     fit = fit_means(effects, wanted, ridges, worth, seed, start=start, fixed=couplings)
     assert fit.means is not None
     gap = fit.means - measured_means
-    largest = float(np.sqrt(2 * np.log(2 * effects.size / _TAIL)))  # no normal number of so many is beyond
+    # under normal errors, some margin exceeds this limit with probability below 0.001
+    largest = float(np.sqrt(2 * np.log(2 * effects.size / 1e-3)))
     is_close = np.abs(gap) <= largest * np.sqrt(noise + spread / targets.total)
     agrees = fit.status != Status.NOT_TRUSTED and bool(is_close.all())
     tables = effects.tables(fit.coordinates)
@@ -147,21 +143,21 @@ def fit_fields(
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ByRegressions(SavedMap, ABC):
-    r"""Abstract map from records to a model, by one or more private regressions a node.
+    r"""Abstract learning map by one or more private regressions for each node.
 
     Parameters
     ----------
     width
-        :math:`\lambda`, of the model's parameters; each map says of which.
+        Bound :math:`\lambda` on the parameters of a node; each map defines it.
     rho
         Budget of all regressions, nats.
     adjacency
-        The neighbouring relation.
+        Neighboring relation.
     steps
-        T, or ``None`` for `default_steps` of the number of records.
+        Number of steps T, or ``None`` for `default_steps` of the number of records.
     singles
-        Noise of the sums or tables of single variables, paid for by itself, to which the fields are refitted;
-        ``None`` for the fields of the regressions.
+        Noise of the sums or tables of single variables, with a budget of its own, to which the fields are refitted;
+        ``None`` to keep the fields of the regressions.
     """
 
     width: float
@@ -179,7 +175,7 @@ class ByRegressions(SavedMap, ABC):
 
     @property
     def bound(self) -> float:
-        """The width."""
+        """Declared bound on the size of each variable's parameters: the width."""
         return self.width
 
     @property
@@ -195,7 +191,7 @@ class ByRegressions(SavedMap, ABC):
     @property
     @abstractmethod
     def reference(self) -> float:
-        """How many times the first score of a parameter falls short of n times it and the largest residual."""
+        """Factor by which the first score of a parameter is below n times the parameter and the largest residual."""
 
     @property
     @abstractmethod
@@ -206,18 +202,18 @@ class ByRegressions(SavedMap, ABC):
     def _regressed_model(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> Any:
-        """Return the model as the regressions have it; the arguments are those of `learn`."""
+        """Return the model from the regressions; the arguments are those of `learn`."""
 
     @abstractmethod
-    def _couplings(self, regressed: Any) -> Fixed:
-        """Return all of it but the fields, as potentials."""
+    def couplings_of(self, regressed: Any) -> Fixed:
+        """Return the couplings of the model as potentials, without its fields."""
 
     @abstractmethod
     def _parts(self, regressed: Any, fitted: FittedFields | None) -> tuple[FloatArray, ...]:
-        """Return the parameters of the release, with the fields that were refitted, if they were."""
+        """Return the parameters of the release, with the refitted fields if there are any."""
 
     def steps_for(self, total: float | None) -> int:
-        """Return T for a public or noisy number of records, which is unused where T is a setting."""
+        """Return T for a public or noisy number of records, which is unused if T is a setting."""
         if self.steps is not None:
             return self.steps
         assert total is not None
@@ -231,14 +227,14 @@ class ByRegressions(SavedMap, ABC):
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> tuple[FloatArray, ...]:
-        """Return the parameters of the release that the map is for, by their names in it.
+        """Return the parameters of the release, in the order of its class.
 
         Parameters
         ----------
         codes, counts
-            Records as codes, shape (rows, p), and how many each row stands for.
+            Records as codes, shape (rows, p), and the number of records that each row represents.
         total
-            Their number as far as it may be used: public or noisy; unused where T is a setting.
+            Public or noisy number of records; unused if T is a setting.
         source
             Source of the noise and of the random choices.
         """
@@ -248,7 +244,7 @@ class ByRegressions(SavedMap, ABC):
     def fit(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> FrankWolfeFit:
-        """Return what `learn` does, with what was measured of single variables; the arguments are the same."""
+        """Return the result of `learn` together with the measured single variables; the arguments are the same."""
         if self.singles is None:
             regressed = self._regressed_model(codes, counts, total, source)
             return FrankWolfeFit(parts=self._parts(regressed, None))
@@ -259,7 +255,7 @@ class ByRegressions(SavedMap, ABC):
         fitted = None
         try:
             if interrupted_by() is None:
-                fitted = fit_fields(measured, plan, total, self._couplings(regressed))
+                fitted = fit_fields(measured, plan, total, self.couplings_of(regressed))
         except BaseException as error:
-            remember(error)  # the fields of the regressions are kept
+            remember(error)  # keep the fields of the regressions
         return FrankWolfeFit(parts=self._parts(regressed, fitted), measured=measured, fields=fitted)

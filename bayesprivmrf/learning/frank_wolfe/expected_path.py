@@ -1,59 +1,56 @@
-r"""Private Frank-Wolfe as the random walk that it is: its expected path, and how errors travel along it.
+r"""Private Frank-Wolfe as a random walk: its expected path, the propagation of errors, and limits of couplings.
 
-A node's iterate is a mean of atoms, :math:`w_t = (t\, w_{t-1} + a_t) / (t + 1)`, and the atom :math:`a_t` is
-:math:`\pm R e_j` with a probability that goes with :math:`\exp(\pm G_j / \beta_t)`, G being minus the gradient at
-:math:`w_{t-1}`, records. With :math:`g = G / \beta_t`, :math:`c_j = \cosh g_j / \sum_k \cosh g_k` and
+A node's iterate is a mean of atoms, :math:`w_t = (t\, w_{t-1} + a_t) / (t + 1)`. The atom :math:`a_t` is
+:math:`\pm R e_j` with probability proportional to :math:`\exp(\pm G_j / \beta_t)`, where G is minus the gradient at
+:math:`w_{t-1}`, in records. With :math:`g = G / \beta_t`, :math:`c_j = \cosh g_j / \sum_k \cosh g_k` and
 :math:`\varphi_j = \sinh g_j / \sum_k \cosh g_k`,
 
 .. math:: \operatorname{E}[a_t \mid w_{t-1}] = R \varphi, \qquad
     \operatorname{Cov}[a_t \mid w_{t-1}] = R^2 K_t, \qquad K_t = \operatorname{diag} c - \varphi \varphi^\top ,
 
-and :math:`K_t` is also the slope of :math:`\varphi` in g. The **expected path** puts :math:`R \varphi` in the place
-of each atom, and in the place of the records' gradient its mean :math:`N \operatorname{E}[f (\sigma(\langle w_0, f
+and :math:`K_t` is also the derivative of :math:`\varphi` in g. The **expected path** replaces each atom by
+:math:`R \varphi`, and the gradient of the records by its mean :math:`N \operatorname{E}[f (\sigma(\langle w_0, f
 \rangle) - \sigma(\langle w, f \rangle))]` under a model with coefficients :math:`w_0`.
 
 **Errors.** Let :math:`H_t = N \operatorname{E}[f f^\top \sigma'(\langle w_t, f \rangle)]`, and let :math:`\xi_t` be
-the choice's error, of covariance :math:`R^2 K_t`. A perturbation e of the gradient and the errors of choices move the
-iterate by
+the error of the choice, of covariance :math:`R^2 K_t`. A perturbation e of the gradient and the errors of choices
+move the iterate by
 
 .. math:: \delta_t = \bigl((t + 1) I + \tfrac{R}{\beta_t} K_t H\bigr)^{-1} \bigl(t\, \delta_{t-1} + \xi_t
     + \tfrac{R}{\beta_t} K_t e \bigr) .
 
-This is the linearised step with its contraction taken at the end of the step in place of its beginning. Where the
-step is small beside the contraction the two agree to first order; in the first steps, where the linear one would grow
-without bound though the walk cannot leave the ball, this one is stable. Sums over steps with the weights of the mean
-iterate give S, its derivative in e, and V, its covariance by choices. As a change of :math:`w_0` is
-:math:`e = H_0\, dw_0` the answer follows it by :math:`D = S H_0`: what the search shrinks, it shrinks by D.
+This is the implicit form of the linearized step: the contraction is evaluated at the end of the step. For small steps
+the explicit and the implicit form agree to first order. In the first steps the explicit form would grow without
+bound, although the walk cannot leave the ball; the implicit form is stable. Sums over steps with the weights of the
+mean iterate give S, its derivative in e, and V, its covariance from choices. A change of :math:`w_0` is
+:math:`e = H_0\, dw_0`, so the mean iterate responds by :math:`D = S H_0`, the shrinkage of the search.
 
-Limits of a coupling between rare states: what the answers tell is a count of people, and bends with the coupling.
-
-A search's mean answer is linear in the records' gradient, hence in the share c of people who have both states of a
-pair, the margins q and r being measured. In the coupling a it is linear only near one value. With the margins fixed
-and the pair by itself, c is the root of
+**Curved limits.** The mean iterate is linear in the gradient of the records, hence in the share c of records that
+have both states of a pair, given the measured margins q and r. It is linear in the coupling a only near one value.
+For fixed margins and a pair by itself, c is the root of
 
 .. math:: \frac{c\,(1 - q - r + c)}{(q - c)(r - c)} = e^{4a}, \qquad
     \frac{dc}{da} = 4 h(c), \qquad
     \frac{1}{h} = \frac1c + \frac1{q - c} + \frac1{r - c} + \frac1{1 - q - r + c} ,
 
-and h changes by a factor of e in a quarter of a nat where c is small. An estimate that noise made too large has a
-slope that is too large, and so a deviation that is too small: among pairs with fewer than five people expected, four
-in five were held at 90 %, and all that were not lay below their limits.
+and for small c, h changes by a factor of e in a quarter of a nat. Where noise makes an estimate too large, linear
+limits would use a slope that is too large and a standard error that is too small.
 
-**Law.** The linear theory (`bayesprivmrf.learning.frank_wolfe.interval`) gives the normal law of a coupling, mean m
-and deviation s, under the prior :math:`N(0, \tau^2)`. Without the prior it is
-:math:`N(m_0, s_0^2)`, :math:`s_0^{-2} = s^{-2} - \tau^{-2}` and :math:`m_0 = m s_0^2 / s^2`. That is what the records
-tell to first order about m: as a share of people, :math:`\hat c = c(m) + 4 h(c(m)) (m_0 - m)` with the deviation
-:math:`4 h(c(m)) s_0`. Let a share g of its variance be of the choices' noise, which does not depend on the coupling;
-the rest is of sampling, which goes with h: in a table of N records with these margins :math:`\operatorname{Var} c
-= h / N`. So the density of a is
+The linear theory (`bayesprivmrf.learning.frank_wolfe.interval`) gives a normal distribution of a coupling, with mean
+m and standard deviation s, under the prior :math:`N(0, \tau^2)`. Without the prior it is :math:`N(m_0, s_0^2)` with
+:math:`s_0^{-2} = s^{-2} - \tau^{-2}` and :math:`m_0 = m s_0^2 / s^2`. As a share of records, the observation is
+:math:`\hat c = c(m) + 4 h(c(m)) (m_0 - m)` with standard deviation :math:`4 h(c(m)) s_0`. A share g of its variance
+comes from the choices, whose noise does not depend on the coupling. The rest is sampling variance, which is
+proportional to h: in a table of N records with these margins, :math:`\operatorname{Var} c = h / N`. So the density of
+a is
 
 .. math:: f(a) \propto \frac{1}{\sqrt v} \exp\Bigl(-\frac{(\hat c - c(a))^2}{2 v} - \frac{a^2}{2 \tau^2}\Bigr),
     \qquad v = (4 h(c(m)) s_0)^2 \Bigl( g + (1 - g) \frac{h(c(a))}{h(c(m))} \Bigr) .
 
-Its lower quantile is the lower limit. Upwards the slope grows, so that a larger count is a coupling that is larger by
-less; but there the choices' noise grows too, which no linear law tells, and upper quantiles of f alone held too
-seldom. So the upper limit is the larger one of the two quantiles, that of f and that of the linear law. Where many
-people have both states c is straight over the interval, and both limits are the linear ones.
+The lower limit is the lower quantile of f. The upper limit is the larger of two upper quantiles, that of f and that
+of the normal distribution: upper quantiles of f alone covered too seldom, because the noise of the choices grows with
+the coupling, which the linear theory leaves out. Where many records have both states, c is nearly linear over the
+interval, and both limits are those of the normal distribution.
 """
 
 from __future__ import annotations
@@ -71,18 +68,18 @@ from bayesprivmrf.model.tables import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedPath:
-    """The mean iterate of all nodes' regressions, and how it moves; q = p + 1 features, the constant last.
+    """Expected mean iterate of all nodes' regressions, and its derivatives; q = p + 1 features, the constant last.
 
     Parameters
     ----------
     mean
         Expected mean iterate, shape (p, q).
     sensitivity
-        S, its derivative in a change of the gradient, one over records: shape (p, q, q).
+        S, its derivative in a perturbation of the gradient, 1/records: shape (p, q, q).
     choices
-        V, its covariance by the errors of choices: shape (p, q, q).
+        V, its covariance from the choices: shape (p, q, q).
     response
-        D, its derivative in the model's own coefficients: shape (p, q, q).
+        D, its derivative in the coefficients of the model: shape (p, q, q).
     """
 
     mean: FloatArray
@@ -108,13 +105,13 @@ def expected_path(
     features
         -1 and +1 of records of the model, the constant last: shape (rows, q).
     weights
-        How many of all N records each row stands for, shape (rows,).
+        Number of records, of all N, that each row represents, shape (rows,).
     truth
-        :math:`w_0` of each node, 0 where the mask is: shape (p, q).
+        :math:`w_0` of each node, 0 where the mask is 0: shape (p, q).
     mask
         1 for the features that a node may use, else 0: shape (p, q).
     radius, steps, multiple
-        R, T and :math:`\kappa`, of the search.
+        R, T and :math:`\kappa` of the search.
     """
     share, sharp = step_weights(steps), []
     target, w, mean = expit(features @ truth.T), np.zeros_like(truth), np.zeros_like(truth)
@@ -172,8 +169,6 @@ def _errors(
 _POINTS, _PASSES = 257, 4
 _REACH = 8.0  # deviations about the mean, and of the prior about 0, at which a search for quantiles begins
 _TAIL = 1e-7  # probability left out at each end of the range of integration, far below that of any limit
-_LEAST_INFORMATION = 1e-6  # of the prior's
-_LEAST_SHARE = 1e-100  # of records, in a cell: no division by 0
 
 
 def curved_limits(
@@ -200,16 +195,17 @@ def curved_limits(
         Coverage, in (0, 1).
     """
     tail = (1 - prob) / 2
-    information = np.maximum(1 / deviation**2 - 1 / prior**2, _LEAST_INFORMATION / prior**2)
+    # at least a millionth of the prior's information, because the limits divide by it
+    information = np.maximum(1 / deviation**2 - 1 / prior**2, 1e-6 / prior**2)
     pull = 1 / (information * deviation**2)
     both, slope = share_of_both(mean, *shares)
-    told = both + 4 * slope * mean * (pull - 1)
+    corrected = both + 4 * slope * mean * (pull - 1)
     variance = 16 * slope**2 / information
 
     def log_density(a: FloatArray) -> FloatArray:
         c, h = share_of_both(a, shares[0][:, None], shares[1][:, None])
         v = variance[:, None] * (by_choices[:, None] + (1 - by_choices[:, None]) * h / slope[:, None])
-        return -((told[:, None] - c) ** 2 / v + np.log(v) + (a / prior) ** 2) / 2
+        return -((corrected[:, None] - c) ** 2 / v + np.log(v) + (a / prior) ** 2) / 2
 
     low = np.minimum(mean - _REACH * deviation, -_REACH * prior)
     high = np.maximum(mean + _REACH * deviation, _REACH * prior)
@@ -253,4 +249,5 @@ def share_of_both(a: FloatArray, q: FloatArray, r: FloatArray) -> tuple[FloatArr
     root = np.sqrt(np.maximum(sums**2 - 4 * q * r * odds * (odds - 1), 0.0))
     c = 2 * q * r * odds / (sums + root)
     cells = np.stack(np.broadcast_arrays(c, q - c, r - c, 1 - q - r + c))
-    return c + more, 1 / (1 / np.maximum(cells, _LEAST_SHARE)).sum(axis=0)
+    # cells of probability 0 must not divide by 0
+    return c + more, 1 / (1 / np.maximum(cells, 1e-100)).sum(axis=0)

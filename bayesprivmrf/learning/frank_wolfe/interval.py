@@ -1,40 +1,40 @@
-r"""Intervals for couplings learned by private Frank-Wolfe, to first order, from the search's expected path.
+r"""First-order intervals for couplings learned by private Frank-Wolfe, from the expected path of the search.
 
-`bayesprivmrf.learning.frank_wolfe.expected_path` tells what a release is on average under a model with couplings A
-whose margins are the measured ones, and how its errors arise. Both nodes of a pair are averaged,
-:math:`\bar A_{ij} = (w_{ij} + w_{ji}) / 4`, and so are D, V and the influence of a record.
+`bayesprivmrf.learning.frank_wolfe.expected_path` computes the expected release under a model with couplings A and the
+measured margins, and the covariance of its errors. Both nodes of a pair are averaged,
+:math:`\bar A_{ij} = (w_{ij} + w_{ji}) / 4`, and so are the response D, the covariance V of the choices and the
+influence of a record.
 
-1. Newton's method finds the couplings :math:`A_0` with :math:`\bar A(A_0) = \hat A`, the released ones, as far as
-   they tell; the fields follow from the measured margins (`frank_wolfe.by_regressions`). This undoes the shrinkage.
-2. Near it :math:`\hat A - \bar A(A_0) = \mathcal{D} (A - A_0) + \text{error}`, where :math:`\mathcal{D}` is the
-   response to the couplings, the fields moving with them so that margins stay. The error is that of choices, of
-   sampling, and of the measured margins' noise and sampling, all as linear maps of the same records.
-3. Errors are normal, of covariance :math:`(\mathcal{D}^\top \Sigma^{-1} \mathcal{D} + \tau^{-2})^{-1}` with
-   :math:`\tau` half a nat, the deviation of a normal prior of mean 0: an odds ratio, :math:`e^{4A}`, between 1/27
-   and 27 with a probability of .9. What the records hardly tell, as of two states that nobody has together, has a
-   wide interval and no endless one; a larger coupling there is not held. Limits of fields are those of the normal
-   law, limits of couplings bend with the number of people who have both states
-   (`bayesprivmrf.learning.frank_wolfe.expected_path`).
+1. Newton's method finds the couplings :math:`A_0` whose expected release :math:`\bar A(A_0)` is the released
+   :math:`\hat A`, as far as the release determines them. The fields follow from the measured margins
+   (`frank_wolfe.by_regressions`). This step undoes the shrinkage.
+2. Near :math:`A_0`, :math:`\hat A - \bar A(A_0) = \mathcal{D} (A - A_0) + \text{error}`. Here :math:`\mathcal{D}`
+   is the response to the couplings when the fields move with them so that margins stay the same. The error comes from
+   the choices, from sampling, and from the noise and sampling of the measured margins; all are linear in the records.
+3. Errors are treated as normal with covariance :math:`(\mathcal{D}^\top \Sigma^{-1} \mathcal{D} + \tau^{-2})^{-1}`.
+   The normal prior of mean 0 has standard deviation :math:`\tau` = 0.5 nats: an odds ratio :math:`e^{4A}` is between
+   1/27 and 27 with probability 0.9. Where records carry little information, as on two states that never occur
+   together, the interval is wide but finite, and does not cover a larger coupling. Limits of fields are normal.
+   Limits of couplings account for the number of records that have both states (`curved_limits`).
+4. The mean of the chosen atoms differs from the atom of the mean score. Where most pairs have no coupling, the
+   existing couplings are therefore found sooner than the expected path says. Eight releases are simulated at
+   :math:`A_0`, by the regressions alone. Their mean minus that of the path is subtracted, and its variance added.
 
-4. The mean of a chosen atom is not the atom of the mean score, so that where scores vary much the path is a little
-   off: where most pairs have no coupling, those that have one are found sooner than it says. A few releases are
-   simulated at :math:`A_0`, by the regressions alone; their mean less the path's is taken off, with its variance.
+Expectations are over records drawn from the model. Their labels are not used: the mean of a label given the features
+is known, so the gradient of the path is 0 at the model's own coefficients however few records are drawn.
 
-Expectations are over records drawn from the model. Their labels are not looked at: the mean of a label
-given the features is known, so the path's gradient is 0 at the model's own coefficients, however few they are.
-
-**Where it holds.** The walk must settle: with few steps, each of them long, choices are far from their linear law,
-and a coupling that is not there is hardly ever chosen at all. So there are at least `FEWEST_STEPS` steps, and as
-many by the default for this budget and these records. Variables have two states and are measured by themselves, and
-there are at most `MOST_VARIABLES`, for the maps about the model are of the size of all pairs. And Newton's method
-must settle, and explain the released couplings, which it may not where the width was much too small. Elsewhere there
-is no such interval, and the calibrated one takes its place. docs/frank_wolfe.md has measured coverage.
+**Conditions.** The search must be close to its linear approximation. With few, long steps it is not, and a coupling
+of 0 is hardly ever chosen. The method therefore requires at least `FEWEST_STEPS` steps, also by the default for this
+budget and number of records; two states a variable, with single variables measured; and at most `MOST_VARIABLES`
+variables, because the linear maps have a row for each pair. Newton's method must converge and explain the released
+couplings, which may fail where the width was much too small. Otherwise `couplings_interval` uses the calibrated
+method. docs/explanation/frank-wolfe.md reports the measured coverage.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -46,56 +46,98 @@ from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from bayesprivmrf.learning.frank_wolfe.pairwise import PairwiseByPairs
+    from bayesprivmrf.inference.effects_fit.sampled import Fixed
     from bayesprivmrf.learning.models.pairwise import LearnedIsing
+    from bayesprivmrf.privacy import DiscreteGaussian
 
 FEWEST_STEPS, MOST_VARIABLES = 50, 50
 
-_DRAWS, _ROWS = 60_000, 8_000  # records drawn; different ones up to which all of them are used
-_ROUNDS = 6  # corrections of the couplings at which the path is linearized; arbitrary
-_REPLICATES = 8  # releases that tell what the path leaves out of the mean
-_PRIOR = 0.5  # nats
-_LARGEST_STEP = 0.5  # nats, of a coupling in one round
-_CLOSE, _UNSETTLED = 0.1, 0.5  # root mean square of a round's steps, in the couplings' deviations
-_FARTHEST = (
-    5.0  # of a released coupling from its mean, in its deviations: beyond, there are no linearised limits
-)
-_JITTER = 1e-12  # added to variances, far below any of them, so that a singular matrix can be solved
-_HALF = 0.5  # records
+_DRAWS, _ROWS = 60_000, 8_000  # records drawn; all of them are used if at most 8,000 are distinct
+_REPLICATES = 8  # simulated releases that estimate the bias of the expected path
+_PRIOR = 0.5  # standard deviation of the prior of a coupling, nats
+# root mean square step of a round, in standard errors: converged below the first, given up above the second
+_CLOSE, _UNSETTLED = 0.1, 0.5
+_HALF = 0.5  # records, so that a share is never 0 or 1
+
+
+class PairMap(Protocol):
+    """The settings of a map by logistic regressions that its intervals need."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def cardinalities(self) -> tuple[int, ...]:
+        """Number of states of each variable."""
+        ...
+
+    @property
+    def eligible(self) -> np.ndarray:
+        """Mask of the couplings to learn, shape (p, p)."""
+        ...
+
+    @property
+    def is_ising(self) -> bool:
+        """Whether results have an Ising model's form."""
+        ...
+
+    @property
+    def singles(self) -> DiscreteGaussian | None:
+        """Noise on the sums of single variables."""
+        ...
+
+    @property
+    def radius(self) -> float:
+        """Radius of each regression's ball."""
+        ...
+
+    def steps_for(self, total: float | None) -> int:
+        """Return the number of steps for a number of records."""
+        ...
+
+    def multiple(self, steps: int) -> float:
+        """Return the scale of the choices' noise relative to the largest residual."""
+        ...
+
+    def couplings_of(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
+        """Return the couplings as potentials of pairs."""
+        ...
 
 
 def limits(
-    learned: LearnedIsing, fitted: PairwiseByPairs, prob: float, total: float, generator: np.random.Generator
+    learned: LearnedIsing, fitted: PairMap, prob: float, total: float, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Return lower and upper limits of all couplings and fields, each in the order of the release's vector.
-
-    ``None`` where they would not hold; see the module.
+    """Return lower and upper limits of all couplings and fields, or ``None`` if the module's conditions fail.
 
     Parameters
     ----------
     learned
-        The release, with the single variables that it measured.
+        The release, with its measured single variables.
     fitted
-        Its map.
+        The map that made the release.
     prob
         Coverage, in (0, 1).
     total
-        N, records.
+        Number of records N.
     generator
-        Generator of the records drawn from the model.
+        Generator for the records drawn from the model.
+
+    Returns
+    -------
+    Two arrays in the order of the release's vector, nats.
     """
-    if not settles(learned, fitted, total):
+    if not has_linear_errors(learned, fitted, total):
         return None
     whole = _Linearised(learned, fitted, total, generator)
     whole.find()
-    if whole.apart > _UNSETTLED or whole.missed > _FARTHEST:
+    # no linearized limits where a coupling is five standard deviations from its expected value
+    if whole.apart > _UNSETTLED or whole.missed > 5.0:
         return None
     whole.simulate()
     return whole.limits(prob)
 
 
-def settles(learned: LearnedIsing, fitted: PairwiseByPairs, total: float) -> bool:
-    """Return True if a release is of the kind, and of the signal, for which the walk is known to first order."""
+def has_linear_errors(learned: LearnedIsing, fitted: PairMap, total: float) -> bool:
+    """Return True if a release meets the conditions that can be checked before Newton's method."""
     if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
         return False
     if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
@@ -105,10 +147,10 @@ def settles(learned: LearnedIsing, fitted: PairwiseByPairs, total: float) -> boo
 
 
 class _Linearised:
-    """A release, the model whose releases are on average like it, and the linear maps about it."""
+    """Linearization of the map at the model whose expected release is the given one."""
 
     def __init__(
-        self, learned: LearnedIsing, fitted: PairwiseByPairs, total: float, generator: np.random.Generator
+        self, learned: LearnedIsing, fitted: PairMap, total: float, generator: np.random.Generator
     ) -> None:
         assert learned.statistics is not None
         assert fitted.singles is not None
@@ -128,10 +170,11 @@ class _Linearised:
         self.mask = np.column_stack([fitted.eligible, np.ones(p)]).astype(float)
 
     def find(self) -> None:
-        """Newton's method for the likeliest couplings whose releases are on average the given ones."""
+        """Find the most likely couplings whose expected release is the given one, by Newton's method."""
         A, h = self.learned.coupling_matrix.copy(), self.learned.field_vector.copy()
         wanted = self._pairs(A)
-        for remaining in reversed(range(_ROUNDS)):
+        # at most six linearizations; arbitrary
+        for remaining in reversed(range(6)):
             self.linearise(A, h)
             gap = wanted - self._pairs(self._both(self.path.mean[:, :-1]))
             step = self.covariance @ (self.weighed @ gap - self._pairs(A) / _PRIOR**2)
@@ -139,14 +182,15 @@ class _Linearised:
             self.apart = float(np.sqrt(np.mean(step**2 / self.covariance.diagonal())))
             if self.apart < _CLOSE or not remaining:
                 break
-            step *= min(1.0, _LARGEST_STEP / max(float(np.abs(step).max(initial=0.0)), 1e-12))
+            # no coupling moves by more than half a nat in one round
+            step *= min(1.0, 0.5 / max(float(np.abs(step).max(initial=0.0)), 1e-12))
             A[self.rows, self.columns] += step
             A[self.columns, self.rows] += step
             h = self.fields(A, h + self.follows @ step)
         self.A, self.h = A, h
 
     def linearise(self, A: FloatArray, h: FloatArray) -> None:
-        """Draw records from a model, and find the expected path there and the maps from changes to answers."""
+        """Draw records from a model, and compute the expected path and its derivatives there."""
         model = self.learned.with_parameters((A, h))
         codes, has_mixed = model.solution.codes(_DRAWS, self.generator)
         if not has_mixed:
@@ -168,7 +212,8 @@ class _Linearised:
         self.by_field = self._by_field(self.path)
         self.response = self._by_couplings(self.path) + self.by_field @ self.follows
         self.error = self._error(centred, share)
-        self.weighed = np.linalg.solve(self.error + _JITTER * np.eye(len(self.error)), self.response).T
+        # the tiny diagonal makes a singular matrix solvable
+        self.weighed = np.linalg.solve(self.error + 1e-12 * np.eye(len(self.error)), self.response).T
         precision = self.weighed @ self.response + np.eye(len(self.error)) / _PRIOR**2
         self.covariance = np.linalg.inv((precision + precision.T) / 2)
 
@@ -177,18 +222,18 @@ class _Linearised:
 
     @staticmethod
     def _both(w: FloatArray) -> FloatArray:
-        """Couplings from both nodes' coefficients."""
+        """Return couplings as the average of both nodes' coefficients."""
         return (w + w.T) / 4
 
     def _place(self) -> IntArray:
-        """Place of each pair of a node and another, -1 where there is none: shape (p, p)."""
+        """Return the position of each pair of nodes among the eligible pairs, -1 for others: shape (p, p)."""
         p = len(self.sums)
         found = np.full((p, p), -1, dtype=np.int64)
         found[self.rows, self.columns] = found[self.columns, self.rows] = np.arange(self.rows.size)
         return found
 
     def _by_couplings(self, path: ExpectedPath) -> FloatArray:
-        """Response of the pairs' answers to the couplings alone, shape (P, P)."""
+        """Return the response of the released couplings to the couplings alone, shape (P, P)."""
         found, place = np.zeros((self.rows.size, self.rows.size)), self._place()
         for i, own in enumerate(place):
             others = np.flatnonzero(own >= 0)
@@ -196,21 +241,21 @@ class _Linearised:
         return found
 
     def _by_field(self, path: ExpectedPath) -> FloatArray:
-        """Response of the pairs' answers to the fields alone, shape (P, p)."""
+        """Return the response of the released couplings to the fields alone, shape (P, p)."""
         found = np.zeros((self.rows.size, len(self.sums)))
         for own, other in ((self.rows, self.columns), (self.columns, self.rows)):
             found[np.arange(own.size), own] += path.response[own, other, -1] / 2
         return found
 
     def _error(self, centred: FloatArray, share: FloatArray) -> FloatArray:
-        """Covariance of the pairs' answers about the expected ones, given couplings: shape (P, P)."""
+        """Return the covariance of the released couplings given the true ones, shape (P, P)."""
         found, place = np.zeros((self.rows.size, self.rows.size)), self._place()
         for i, own in enumerate(place):
             others = np.flatnonzero(own >= 0)
             found[np.ix_(own[others], own[others])] += self.path.choices[i][np.ix_(others, others)] / 16
         self.by_choices = found
         self.residuals = (self.spins - np.tanh(self.features @ self.truth.T / 2)) / 2
-        # a record's part in the fields' error
+        # influence of each record on the error of the fields
         self.margin = np.linalg.solve(self.spread, centred.T).T / self.total
         influence = -self.margin @ self.by_field.T
         moved = np.einsum("ijk,rk->rij", self.path.sensitivity[:, :-1], self.features, optimize=True)
@@ -226,17 +271,19 @@ class _Linearised:
         return found + sampling + self.by_field @ self.field_noise @ self.by_field.T
 
     def fields(self, A: FloatArray, start: FloatArray) -> FloatArray:
-        """Return the fields that give couplings the measured margins."""
+        """Return the fields for which a model with given couplings has the measured margins."""
         none = np.zeros((0, 2), dtype=np.int64)
         measured = Measured(one_way=self.sums, pairs=none, two_way=self.sums[:0])
         spins = np.array([-1.0, 1.0])
         W = np.asarray(np.kron(A, np.outer(spins, spins)), dtype=np.float64)
         begin = np.asarray(np.kron(start, spins), dtype=np.float64)
         total = self.learned.total or self.total
-        return fit_fields(measured, self.plan, total, self.fitted._couplings((W, begin)), begin).fields[1::2]
+        return fit_fields(measured, self.plan, total, self.fitted.couplings_of((W, begin)), begin).fields[
+            1::2
+        ]
 
     def simulate(self) -> None:
-        """Find what the expected path leaves out of the mean answer, from a few releases of the regressions alone."""
+        """Estimate the bias of the expected path from eight simulated releases of the regressions alone."""
         model = self.learned.with_parameters((self.A, self.h))
         alone = replace(model, map=replace(self.fitted, singles=None))
         draws = replicates_of(alone, _REPLICATES, self.generator, self.total)
@@ -247,7 +294,7 @@ class _Linearised:
         """Return lower and upper limits of all couplings and fields, each in the order of the release's vector."""
         from scipy.stats import norm
 
-        A, covariance, h, spread = self.law()
+        A, covariance, h, spread = self.normal_approximation()
         margins = self.sums / (self.learned.total or self.total)
         q = np.clip((1 + margins) / 2, _HALF / self.total, 1 - _HALF / self.total)
         by_choices = np.clip(self.by_choices.diagonal() / self.error.diagonal(), 0.0, 1.0)
@@ -260,12 +307,14 @@ class _Linearised:
         )
         return low, high
 
-    def law(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    def normal_approximation(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return mean and covariance of the pairs' couplings, and mean and variance of the fields."""
-        gain = self.covariance @ self.weighed  # from the answers' error to the couplings'
+        # gain: the map from errors of the released couplings to errors of the estimated ones
+        gain = self.covariance @ self.weighed
         shift = gain @ self.missing
-        noisier = gain @ (self.error / _REPLICATES) @ gain.T  # of the mean of so many releases
-        # fields: the margins' error, and what follows from the couplings' error, by the same records and noise
+        # variance of the bias estimate, a mean of few releases
+        noisier = gain @ (self.error / _REPLICATES) @ gain.T
+        # error of the fields: that of the margins plus the effect of errors in couplings, from the same records
         onwards = self.follows @ gain
         by_record = self.margin + self.influence @ onwards.T
         field = (by_record * self.weights[:, None]).T @ by_record
@@ -288,7 +337,7 @@ class _Linearised:
 
 
 def _different(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """Return the different rows of zeros and ones, and how often each occurs."""
+    """Return the distinct rows of zeros and ones, and how often each occurs."""
     packed = np.packbits(codes.astype(bool), axis=1)
     keys = np.ascontiguousarray(packed).view([("", f"V{packed.shape[1]}")]).ravel()
     _, first, counts = np.unique(keys, return_index=True, return_counts=True)

@@ -1,28 +1,27 @@
-r"""Binary t-wise models by node-wise regressions on monomials: the maps from records to coefficients.
+r"""Learning maps of binary t-wise models by node-wise regressions on monomials.
 
 With :math:`P(x) \propto \exp h(x)`, :math:`h(x) = \sum_I h_I \chi_I(x)`, and :math:`\partial_i h` the sum of
 :math:`h_{J \cup i}\, \chi_J` over J without i,
 
-.. math:: P(x_i = 1 \mid x_{-i}) = \sigma(2\, \partial_i h(x)),
+.. math:: P(x_i = 1 \mid x_{-i}) = \sigma(2\, \partial_i h(x)).
 
-so that node i has coefficients :math:`2 h_{J \cup i}` on the monomials J of up to t - 1 other variables, in the
-:math:`\ell_1` ball of radius :math:`2 \lambda` where the width bounds :math:`\|\partial_i h\|_1` (fields count). Each
-feature is -1 or +1, so what one record does to a regression is the same as for the couplings of an Ising model.
+Node i therefore has coefficients :math:`2 h_{J \cup i}` on the monomials J of up to t - 1 other variables, in the
+:math:`\ell_1` ball of radius :math:`2 \lambda`, where the width :math:`\lambda` bounds :math:`\|\partial_i h\|_1`
+including the field. Each feature is -1 or +1, so the sensitivity is that of the couplings of an Ising model.
 
-Two estimates are made of the coefficients :math:`v_i(J)`, half those of node i:
+There are two estimates from the coefficients :math:`v_i(J)`, half those of node i:
 
-- ``"l1"``, Algorithm 4: the mean of :math:`v_i(I \setminus i)` over all i in I. - ``"linf"``, Algorithm 5: the mean
-over i of :math:`E[\partial_{I \setminus i} v_i(x)] = \sum_{J \supseteq I \setminus i}
-  v_i(J)\, E \chi_{J \setminus (I \setminus i)}`, the expectations being noisy parities. It estimates
-  :math:`h_I` for the maximal monomials alone, those whose supersets all have coefficient 0: it collects what a
-  regression spread over the supersets of I by mistake. For any other monomial it estimates the mean of
-  :math:`\partial_I h`, which is another number.
+- ``"l1"``, Algorithm 4: the mean of :math:`v_i(I \setminus i)` over all i in I.
+- ``"linf"``, Algorithm 5: the mean over i of :math:`E[\partial_{I \setminus i} v_i(x)] =
+  \sum_{J \supseteq I \setminus i} v_i(J)\, E \chi_{J \setminus (I \setminus i)}`, with noisy parities as
+  expectations. It estimates :math:`h_I` for the maximal monomials only, those whose supersets all have coefficient 0,
+  because it collects the weight that a regression wrongly put on the supersets of I. For other monomials it estimates
+  the mean of :math:`\partial_I h` instead.
 
-Both take the nodes' mean, which costs nothing; the paper takes one node each. For ``"linf"`` the paper splits the
-records in halves and spends half the budget on either, though each half could have the whole; here both parts see
-all records and have half the budget each, which has the smaller error: noise of relative size :math:`\sqrt 2 / n`
-in place of :math:`2 / n`, and all records' sampling error in place of half of them. Parities of up to t - 1
-variables are enough, not t.
+Both estimates average over the nodes, which costs no budget; the paper uses one node each. For ``"linf"`` the paper
+splits the records into halves and spends half the budget on each. Here both parts use all records and half the budget
+each, which has the smaller error: relative noise :math:`\sqrt 2 / n` instead of :math:`2 / n`, and the sampling error
+of all records instead of half of them. Parities of up to t - 1 variables suffice.
 
 References
 ----------
@@ -54,21 +53,21 @@ from bayesprivmrf.release.codec import Fields
 
 type Target = Literal["l1", "linf"]
 
-_KEPT = 1 << 29  # bytes of features that are kept; beyond, they are made again at each step
+_KEPT = 1 << 29  # bytes of features kept in memory; larger ones are computed anew in each step
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MonomialsByRegressions(ByRegressions):
-    r"""Coefficients of a t-wise model from one private logistic regression a node.
+    r"""Learning map of a t-wise model by one private logistic regression for each node.
 
     Parameters
     ----------
     sets
         The sets I whose coefficients are learned, closed under subsets.
     width
-        :math:`\lambda`, of :math:`\max_i \sum_{I \ni i} |h_I|`.
+        Bound :math:`\lambda` on :math:`\max_i \sum_{I \ni i} |h_I|`.
     parity_law
-        Noise of the sums of parities of up to t - 1 variables, paid for by itself: given for ``"linf"``, ``None`` for
+        Noise of the sums of parities of up to t - 1 variables for ``"linf"``, with a budget of its own; ``None`` for
         ``"l1"``.
     rho, adjacency, steps, singles
         See `ByRegressions`.
@@ -97,17 +96,17 @@ class MonomialsByRegressions(ByRegressions):
 
     @property
     def reference(self) -> float:
-        """1: the first score of a coefficient w is n w times the largest residual."""
+        """Return 1: the first score of a coefficient w is n w times the largest residual."""
         return 1.0
 
     @cached_property
     def features(self) -> Monomials:
-        """The monomials that are features: all of the sets but the largest."""
+        """Monomials that serve as features: all sets but the largest."""
         return Monomials(variables=self.sets.variables, levels=self.sets.levels[:-1])
 
     @cached_property
     def places(self) -> IntArray:
-        r"""Place of :math:`J \cup i` among the sets, -1 where it is none or J holds i: shape (p, features)."""
+        r"""Position of :math:`J \cup i` among the sets, -1 if there is none or J contains i: shape (p, features)."""
         found = np.full((self.sets.variables, len(self.features)), -1, dtype=np.int64)
         for place, members in enumerate(self.sets):
             for i in members:
@@ -119,13 +118,13 @@ class MonomialsByRegressions(ByRegressions):
         return (2,) * self.sets.variables
 
     def _parts(self, regressed: FloatArray, fitted: FittedFields | None) -> tuple[FloatArray]:
-        """The coefficients h alone, shape (K,), the empty set's 0."""
+        """Return the coefficients h, shape (K,), with 0 for the empty set."""
         if fitted is not None:
             regressed[self.sets.orders == 1] = fitted.fields[1::2]
         return (regressed,)
 
-    def _couplings(self, regressed: FloatArray) -> Fixed:
-        """Return the coefficients of two variables or more as potentials of the largest sets."""
+    def couplings_of(self, regressed: FloatArray) -> Fixed:
+        """Return the coefficients of two or more variables as potentials of the maximal sets."""
         effects = Effects.of(self._states, self.sets.largest())
         places = [self.sets.positions[subset] for subset in effects.subsets]
         known = np.where(effects.orders > 1, regressed[places], 0.0)
@@ -134,13 +133,13 @@ class MonomialsByRegressions(ByRegressions):
     def _regressed_model(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> FloatArray:
-        """Return the coefficients as the regressions have them."""
+        """Return the coefficients from the regressions."""
         halves = 0.5 * self._regressed(codes, counts, total, source)
         if self.parity_law is not None:
             spins = 2 * codes.astype(np.int8) - np.int8(1)
             known = None if total is None else np.array([round(total)])
             sums = noisy_parity_sums(spins, counts, self.features, self.parity_law, source, known)
-            # a mean of signs is at most 1 in size, and the noisy one is brought nearer to the true one by this bound
+            # clipping to [-1, 1] brings a noisy mean of signs nearer to the true mean
             halves = self._gathered(halves, np.clip(sums / max(float(sums[0]), 1.0), -1.0, 1.0))
         coefficients, eligible = np.zeros(len(self.sets)), self.places >= 0
         np.add.at(coefficients, self.places[eligible], halves[eligible])
@@ -149,7 +148,7 @@ class MonomialsByRegressions(ByRegressions):
     def _regressed(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> FloatArray:
-        """Coefficients of all regressions, shape (p, features)."""
+        """Return the coefficients of all regressions, shape (p, features)."""
         steps = self.steps_for(total)
         p = self.sets.variables
         lazy: Any = ParityCodes(codes, self.features)
@@ -178,7 +177,7 @@ class MonomialsByRegressions(ByRegressions):
         return gathered
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings but the sets, which are the model's."""
+        """Return the settings as JSON values, without the sets, which the model's file contains."""
         return {
             "kind": self.kind,
             "width": self.width,
@@ -191,15 +190,16 @@ class MonomialsByRegressions(ByRegressions):
 
     @classmethod
     def from_dict(cls, content: Fields, basis: Monomials) -> Self:
-        """Return the map of such settings."""
+        """Return the map with settings from a file."""
         law = content.law("parity_law", optional=True)
         return cls(sets=basis, parity_law=law, **common_settings(content))
 
 
 class ParityCodes:
-    """Codes 0 and 1 of the parities of records, made anew for each slice; the last one is kept.
+    """Codes 0 and 1 of the parities of records, computed for each slice on demand.
 
-    A step asks for each slice twice in a row. They look like an array, of which only slices are ever asked for.
+    The class behaves like an array that supports slices only. It keeps the last slice, because a step reads each
+    slice twice in a row.
     """
 
     def __init__(self, codes: np.ndarray, features: Monomials) -> None:
@@ -207,7 +207,7 @@ class ParityCodes:
         self._last: tuple[slice, np.ndarray] | None = None
 
     def __getitem__(self, rows: slice) -> np.ndarray:
-        last = self._last  # another thread may change it in between
+        last = self._last  # a local copy, because another thread may replace it
         if last is None or last[0] != rows:
             self._last = last = rows, _parity_codes(self._codes[rows], self._features)
         return last[1]

@@ -1,9 +1,9 @@
-r"""Node-wise regressions in lockstep: what private Frank-Wolfe needs to know of the records, in whole numbers.
+r"""Regressions of each node on the others in whole numbers, for private Frank-Wolfe.
 
-Margins are whole because an iterate is a mean of atoms with whole weights
-(`bayesprivmrf.learning.frank_wolfe.search`). A residual is looked up by its margin in a table of whole numbers,
-4096 for 1. The sums over records are matrix products of whole numbers: in single precision over blocks of 4000
-records, whose partial sums stay within 2^24, or in double precision where records stand for several, within 2^53.
+Margins are whole numbers because an iterate is a mean of atoms with whole weights
+(`bayesprivmrf.learning.frank_wolfe.search`). A table of whole numbers, in which 4096 stands for 1, maps margins to
+residuals. The sums over records are matrix products of whole numbers: in single precision over blocks of 4000
+records, whose partial sums stay below 2^24, or in double precision if rows represent several records, below 2^53.
 Both are exact in any order of summation.
 """
 
@@ -22,48 +22,33 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 type _Four = tuple[Any, Any, Any, Any]
 
-# Whole numbers in a residual of 1
+# Steps in a residual of 1
 UNIT = 4096
 
-_BLOCK = 4000  # records, whose residuals of at most UNIT + 90 add up to less than 2^24
-
-_WORTH_THREADS = 10**7  # products in a step, a tenth of a millisecond's work for each thread to be started
-_LARGEST_SHORT = 2**15 - 1  # margin that int16 holds
-_TABLE_BITS = 13  # margins are looked up in at most 2^14 cells
+_BLOCK = 4000  # records in a block: residuals of at most UNIT + 90 then sum to less than 2^24
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Design:
-    """Features of records, by groups of columns.
+    """Design matrix in groups of columns, one group for each variable.
 
-    A group of a variable with two codes is one column of signs, -1 for code 0 and +1 for code 1, or of indicators, 0
-    and 1; one with k > 2 codes is k columns, one of which is 1.
+    A variable with two codes has one column of signs, -1 for code 0 and +1 for code 1. A variable with k > 2 codes
+    has k indicator columns.
 
     Parameters
     ----------
     codes
-        Unsigned, shape (records, groups).
+        Unsigned codes, shape (records, groups).
     cardinalities
-        How many codes each group has, at least 1; a group with one code is a column of -1.
-    low
-        The feature that code 0 is in a group of two: -1, or 0 for indicators.
+        Number of codes of each group, at least 1; a group with one code is a column of -1.
     """
 
     codes: np.ndarray
     cardinalities: tuple[int, ...]
-    low: int = -1
-
-    @classmethod
-    def of_indicators(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
-        """Return the design with one group for each state of each variable, and a constant."""
-        states = [codes[:, j, None] == np.arange(k) for j, k in enumerate(cardinalities)]
-        ones = np.ones((len(codes), 1), dtype=bool)
-        columns = np.hstack([*states, ones]).astype(np.uint8)
-        return cls(codes=columns, cardinalities=(2,) * columns.shape[1], low=0)
 
     @classmethod
     def with_constant(cls, codes: np.ndarray, cardinalities: tuple[int, ...]) -> Design:
-        """Return the design with a last group that is +1 in all records."""
+        """Return the design with a constant of +1 as the last group."""
         ones = np.ones((len(codes), 1), dtype=codes.dtype)
         return cls(codes=np.hstack([codes, ones]), cardinalities=(*cardinalities, 2))
 
@@ -74,7 +59,7 @@ class Design:
         return np.concatenate([[0], np.cumsum(widths)]).astype(np.int64)
 
     def fill(self, codes: np.ndarray, columns: np.ndarray) -> None:
-        """Write some records' codes, or the indicators of codes, by column: shape (rows, columns)."""
+        """Write the codes of some records, or their indicators, to an array of shape (rows, columns)."""
         if self.starts[-1] == len(self.cardinalities):
             columns[:] = codes
             return
@@ -83,33 +68,33 @@ class Design:
             columns[:, start:stop] = own == np.arange(stop - start) if stop - start > 1 else own
 
     def featured(self, by_code: FloatArray, totals: FloatArray) -> FloatArray:
-        """Return sums of products with features from those with codes, and from sums by row."""
+        """Return sums of products with features, from sums of products with codes and sums of residuals."""
         is_sign = np.diff(self.starts).repeat(np.diff(self.starts)) == 1
-        low = np.where(is_sign, float(self.low), 0.0)
-        return by_code * (1 - low) + totals[:, None] * low
+        # the sign of a code c is 2 c - 1
+        return np.where(is_sign, 2 * by_code - totals[:, None], by_code)
 
     def steps(self, atoms: Atoms, weight: int) -> np.ndarray:
-        """Return what an atom adds to the margin of each code of its group, int32 of shape (rows, codes)."""
+        """Return the change of the margin for each code of an atom's group, int32 of shape (rows, codes)."""
         widest = max(*self.cardinalities, 2)
         steps = np.zeros((atoms.groups.size, widest), dtype=np.int32)
         steps[:, : atoms.signs.shape[1]] = weight * atoms.signs.astype(np.int32)
         is_sign = np.diff(self.starts)[atoms.groups] == 1
         steps[is_sign, 1] = weight * atoms.signs[is_sign, 0].astype(np.int32)
-        steps[is_sign, 0] = self.low * steps[is_sign, 1]
+        steps[is_sign, 0] = -steps[is_sign, 1]
         return steps
 
 
 class NodeRegressions(ABC):
-    """Abstract set of regressions on one design, at iterates that private Frank-Wolfe moves.
+    """Abstract set of regressions on one design, with the current iterates of private Frank-Wolfe.
 
     Parameters
     ----------
     design
-        Features.
+        Design matrix.
     labels
-        Codes of the variables to explain, shape (records, nodes).
+        Codes of the dependent variables, shape (records, nodes).
     counts
-        How many records each row stands for, shape (records,).
+        Number of records that each row represents, shape (records,).
     regressions
         Number of regressions.
     radius
@@ -124,28 +109,29 @@ class NodeRegressions(ABC):
         self.is_single = bool((counts == 1).all())
         self.margins = np.zeros((len(labels), regressions), dtype=np.int16)
         self.coefficients = np.zeros((regressions, int(design.starts[-1])), dtype=np.int64)
-        self.total = 1  # the weight of the starting point, 0
+        self.total = 1  # total weight of the atoms; the starting point 0 has weight 1
         self.table = self._table()
         self._groups = np.zeros(regressions, dtype=np.int64)
         self._steps = np.zeros((regressions, max(*design.cardinalities, 2)), dtype=np.int32)
 
     @property
     def iterates(self) -> FloatArray:
-        """Coefficients of all regressions now, shape (regressions, columns)."""
+        """Current coefficients of all regressions, shape (regressions, columns)."""
         return self.coefficients.astype(np.float64) * (self.radius / self.total)
 
     @property
     def norms(self) -> IntArray:
-        r"""Largest margin that any record could have: :math:`\sum_g \max_{b \in g} |w_b|` in the unit of margins."""
+        r"""Largest margin of any possible record, :math:`\sum_g \max_{b \in g} |w_b|`, in units of margins."""
         return np.maximum.reduceat(np.abs(self.coefficients), self.design.starts[:-1], axis=1).sum(axis=1)
 
     @property
     def shift(self) -> int:
-        """Bits of a margin that are dropped before it is looked up."""
-        return max(self.total.bit_length() - _TABLE_BITS, 0)
+        """Number of bits of a margin that are dropped before the table lookup."""
+        # the lookup table has at most 2^14 cells
+        return max(self.total.bit_length() - 13, 0)
 
     def cells(self) -> np.ndarray:
-        """Return the cells of the table as margins in radii, from about -1 to 1; with bits dropped, their middles."""
+        """Return the margin of each cell of the table, in radii from about -1 to 1; the middle of rounded cells."""
         cells = (self.total >> self.shift) + 1
         centre = 0.5 if self.shift else 0.0
         margins = (np.arange(-cells, cells + 1) + centre) * (2.0**self.shift / self.total)
@@ -153,12 +139,12 @@ class NodeRegressions(ABC):
 
     @abstractmethod
     def _table(self) -> np.ndarray:
-        """Return what a residual is computed from, by cell of the margin, never falling."""
+        """Return the table from which residuals are computed, nondecreasing in the cell of the margin."""
 
     @property
     @abstractmethod
     def bounds(self) -> IntArray:
-        """B, the largest residual that any record could have at the iterates: public, one a regression."""
+        """Public bound B of the residual of any possible record at the iterates, for each regression."""
 
     @abstractmethod
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
@@ -168,15 +154,16 @@ class NodeRegressions(ABC):
         """
 
     def _arguments(self, rows: slice, codes: np.ndarray) -> tuple[_Four, _Four]:
-        """Return what the kernels take of some records, and of the last move, which they add to the margins."""
+        """Return the kernels' arguments about some records, and about the last step."""
         of_records = self.margins[rows], codes, self.labels[rows], self.counts[rows]
         return of_records, (self._groups, self._steps, self.table, self.shift)
 
     def sums(self) -> IntArray:
-        """Return minus the gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
+        """Return the negative gradient, summed over records, times `UNIT`: shape (regressions, columns)."""
         blocks = range(0, len(self.margins), _BLOCK)
         work = self.margins.size * self.coefficients.shape[1]
-        workers = min(self.workers, len(blocks)) if work > _WORTH_THREADS else 1
+        # with fewer products, starting the threads takes longer than the work
+        workers = min(self.workers, len(blocks)) if work > 10**7 else 1
         if workers > 1:
             with ThreadPoolExecutor(workers) as pool:
                 parts = list(pool.map(self._sums_over, [blocks[place::workers] for place in range(workers)]))
@@ -187,7 +174,7 @@ class NodeRegressions(ABC):
         return self.design.featured(sums, totals).astype(np.int64)
 
     def _sums_over(self, blocks: range) -> tuple[FloatArray, FloatArray]:
-        """Return products of residuals with codes, and residuals, summed over the blocks that start there."""
+        """Return sums of products of residuals with codes, and of residuals, over blocks of records."""
         sums, totals = np.zeros(self.coefficients.shape), np.zeros(len(self.coefficients))
         kind = np.float32 if self.is_single else np.float64
         out = np.empty((_BLOCK, self.margins.shape[1]), dtype=kind)
@@ -205,9 +192,10 @@ class NodeRegressions(ABC):
         return sums, totals
 
     def move(self, atoms: Atoms, weight: int) -> None:
-        """Give an atom a whole weight in each iterate; margins follow when sums are next asked for."""
+        """Add an atom with a whole weight to each iterate; the next call of `sums` updates the margins."""
         self.total += weight
-        if self.total > _LARGEST_SHORT and self.margins.dtype == np.int16:
+        # int16 no longer holds the margins
+        if self.total > 2**15 - 1 and self.margins.dtype == np.int16:
             self.margins = self.margins.astype(np.int32)
         self.table = self._table()
         self._groups, self._steps = atoms.groups, self.design.steps(atoms, weight)
@@ -227,9 +215,9 @@ class LogisticRegressions(NodeRegressions):
     design, labels, counts, radius
         See `NodeRegressions`.
     nodes
-        Column of `labels` that each regression explains, shape (regressions,).
+        Column of `labels` that is the dependent variable of each regression, shape (regressions,).
     positive, negative
-        Codes that are y = +1 and y = -1; records with another one are not in the regression. By default 1 and 0.
+        Codes of y = +1 and y = -1, by default 1 and 0; records with other codes are not in the regression.
     """
 
     def __init__(
@@ -249,13 +237,13 @@ class LogisticRegressions(NodeRegressions):
         self._negative = np.zeros(size, np.int64) if negative is None else np.asarray(negative, np.int64)
 
     def _table(self) -> np.ndarray:
-        r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, never falling."""
+        r"""Return :math:`P = \operatorname{round}(4096\, \sigma)` by cell of the margin, int32, nondecreasing."""
         table = np.rint(UNIT * np.exp(-np.logaddexp(0.0, -self.radius * self.cells())))
         return np.maximum.accumulate(table).astype(np.int32)
 
     @property
     def bounds(self) -> IntArray:
-        r"""P at the largest margin of any record, at most about :math:`4096\, \sigma(R)`."""
+        r"""Value of P at the largest margin of any record, at most about :math:`4096\, \sigma(R)`."""
         return self.table[self.table.size // 2 + (self.norms >> self.shift)].astype(np.int64)
 
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:

@@ -1,7 +1,4 @@
-"""Pairwise models by node-wise regressions: the maps from records to couplings, and their public settings.
-
-Softmax regressions, one a node, for variables of any number of states.
-"""
+"""Learning maps of pairwise models by node-wise regressions: one softmax, or one logistic for each pair of states."""
 
 from __future__ import annotations
 
@@ -32,24 +29,20 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
-# of the table of exponentials: products with `UNIT` and sums over states are exact in a double
-_LARGEST = 2.0**40
-_ROUNDING = 2.0**-20  # more than all roundings of a residual but the last one, to a whole number
-
 
 class SoftmaxRegressions(NodeRegressions):
     r"""Softmax regressions, :math:`P(y = c | f) \propto e^{\langle w_c, f \rangle}`, each :math:`w_c` in a ball.
 
-    Each state of each node is a regression to `NodeRegressions`, in this order.
+    `NodeRegressions` treats each state of each node as a regression, in this order.
 
     Parameters
     ----------
     design, labels, counts, radius
-        See `NodeRegressions`; the radius is that of each state's ball.
+        See `NodeRegressions`; each state has a ball of this radius.
     nodes
-        Columns of `labels` to explain.
+        Columns of `labels` that are dependent variables.
     states
-        The number that each of them has, at least two.
+        Number of states of each of them, at least two.
     """
 
     def __init__(
@@ -67,24 +60,26 @@ class SoftmaxRegressions(NodeRegressions):
         self._starts = np.concatenate([[0], np.cumsum(self._states)]).astype(np.int64)
 
     def _table(self) -> np.ndarray:
-        r"""Return :math:`e^{\langle w, f \rangle}` by cell of the margin, whole numbers, never falling."""
+        r"""Return :math:`e^{\langle w, f \rangle}` by cell of the margin, in nondecreasing whole numbers."""
         margin = self.cells()
-        table = np.rint(_LARGEST * np.exp(self.radius * (margin - 1)))
+        # largest entry 2^40: products with `UNIT` and sums over states are exact in double precision
+        table = np.rint(2.0**40 * np.exp(self.radius * (margin - 1)))
         return np.maximum.accumulate(np.maximum(table, 1.0))
 
     @property
     def bounds(self) -> IntArray:
-        r"""Return B for each state of each node, the same within a node.
+        r"""Public bound B for each state of each node, the same within a node.
 
-        The own residual is largest where the own margin is least and the others are greatest; each of the others is
-        rounded by a half at most.
+        The residual of the record's own state is largest where its margin is smallest and the others are largest.
+        Rounding changes each of the others by at most a half.
         """
         table, norms = self.table, self.norms
         middle = table.size // 2
         high, low = table[middle + (norms >> self.shift)], table[middle + (-norms >> self.shift)]
         others = np.add.reduceat(high, self._starts[:-1]).repeat(self._states) - high
         share = np.maximum.reduceat(others / (low + others), self._starts[:-1])
-        bounds = np.floor(UNIT * share + (self._states - 1) / 2 + _ROUNDING)
+        # 2^-20 exceeds all rounding errors of a residual before it becomes a whole number
+        bounds = np.floor(UNIT * share + (self._states - 1) / 2 + 2.0**-20)
         return bounds.astype(np.int64).repeat(self._states)
 
     def _residuals(self, rows: slice, codes: np.ndarray, out: np.ndarray) -> None:
@@ -94,29 +89,26 @@ class SoftmaxRegressions(NodeRegressions):
         softmax_residuals(*of_records, self._nodes, self._starts, *of_move, float(UNIT), out)
 
 
-_STEPS_OF_SOFTMAX = 0.16  # factor of `default_steps`; measured, see docs/frank_wolfe.md
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairwiseByRegressions(ByRegressions):
-    r"""Abstract map from records to a pairwise model.
+    r"""Abstract learning map of a pairwise model.
 
     .. math:: P(x) \propto \exp\Bigl(\sum_{i<j} W_{ij}(x_i, x_j) + \sum_i \theta_i(x_i)\Bigr)
 
-    Tables are centred: :math:`\sum_a W_{ij}(a, b) = \sum_b W_{ij}(a, b) = \sum_a \theta_i(a) = 0`. The width is
-    :math:`\lambda = \max_{i,a} \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`. Both nodes' estimates of a coupling are
-    averaged.
+    Tables are centered: :math:`\sum_a W_{ij}(a, b) = \sum_b W_{ij}(a, b) = \sum_a \theta_i(a) = 0`. The width is
+    :math:`\lambda = \max_{i,a} \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`. The estimate of a coupling is the
+    average over both nodes.
 
     Parameters
     ----------
     cardinalities
-        States of each variable; those with one state are coupled to none.
+        Number of states of each variable; a variable with one state has no couplings.
     eligible
         Public mask of the couplings to learn, symmetric, False on the diagonal: shape (p, p).
     width
-        :math:`\lambda`, of the centred tables.
+        Bound :math:`\lambda` on the centered tables.
     is_ising
-        Whether results are in an Ising model's form, for two states a variable, the first one -1.
+        Whether results have the form of an Ising model, for variables with two states.
     rho, adjacency, steps, singles
         See `ByRegressions`.
     """
@@ -127,14 +119,14 @@ class PairwiseByRegressions(ByRegressions):
 
     @property
     def atoms(self) -> int:
-        """Number of atoms of a choice: the signs of each group of features, the constant's among them."""
+        """Number of atoms of a choice: all signs of each group of features and of the constant."""
         return 2 + sum(2 if k == 2 else 2**k for k in self.cardinalities if k > 1)
 
     @property
     def reference(self) -> float:
-        """How many times the first score of a coupling falls short of n times it and the largest residual.
+        """Factor by which the first score of a coupling is below n times the coupling and the largest residual.
 
-        For k states, of which this is the middle number: k / 2 where each pair of states has a regression.
+        It is k / 2 if each pair of states has a regression, where k is the median number of states.
         """
         return self._usual_states / 2
 
@@ -162,9 +154,9 @@ class PairwiseByRegressions(ByRegressions):
     def _parts(
         self, regressed: tuple[FloatArray, FloatArray], fitted: FittedFields | None
     ) -> tuple[FloatArray, FloatArray]:
-        r"""Couplings and fields, states of all variables after another: shapes (K, K) and (K,).
+        r"""Return couplings and fields by state, shapes (K, K) and (K,).
 
-        In an Ising model's form :math:`A_{ij} = W_{ij}(1, 1)` and :math:`h_i = \theta_i(1)`: (p, p) and (p,).
+        An Ising model has :math:`A_{ij} = W_{ij}(1, 1)` and :math:`h_i = \theta_i(1)`, shapes (p, p) and (p,).
         """
         W, theta = regressed if fitted is None else (regressed[0], fitted.fields)
         return (W[1::2, 1::2], theta[1::2]) if self.is_ising else (W, theta)
@@ -172,7 +164,7 @@ class PairwiseByRegressions(ByRegressions):
     def _regressed_model(
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> tuple[FloatArray, FloatArray]:
-        """Return centred tables of couplings and of fields as the regressions have them."""
+        """Return the centered tables of couplings and fields from the regressions."""
         steps = self.steps_for(total)
         regressions = self._regressions(codes, counts)
         is_coupled = np.array(self.cardinalities) > 1
@@ -181,8 +173,8 @@ class PairwiseByRegressions(ByRegressions):
         )
         return self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
 
-    def _couplings(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
-        """Return the couplings that are not zero as potentials of their pairs."""
+    def couplings_of(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
+        """Return the nonzero couplings as potentials of their pairs."""
         W, _ = regressed
         own = [slice(*ends) for ends in zip(self.starts, self.starts[1:], strict=False)]
         blocks = {(i, j): W[own[i], own[j]] for i in range(len(own)) for j in range(i)}
@@ -190,7 +182,7 @@ class PairwiseByRegressions(ByRegressions):
         return Fixed(tuple(kept), np.concatenate([np.zeros(0), *kept.values()]))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings as values that JSON can hold."""
+        """Return the settings as JSON values."""
         settings = ("kind", "cardinalities", "width", "rho", "steps", "is_ising")
         pairs = np.argwhere(np.triu(self.eligible)).tolist()
         is_complete = len(pairs) == math.comb(len(self.eligible), 2)
@@ -202,7 +194,7 @@ class PairwiseByRegressions(ByRegressions):
 
     @classmethod
     def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> Self:
-        """Return the map of such values."""
+        """Return the map with settings from a file."""
         require_states(content, basis)
         p = len(basis)
         is_complete = content["pairs"] is None
@@ -225,7 +217,7 @@ class PairwiseByRegressions(ByRegressions):
         )
 
     def _centred(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Centre the tables of all nodes, moving means into the fields, and average both nodes' estimates."""
+        """Return centered tables, with means moved into the fields, averaged over both nodes of each pair."""
         column, factor = self._columns
         tables = rows[:, column] * factor
         means = np.add.reduceat(tables, self.starts[:-1], axis=1) / np.array(self.cardinalities)
@@ -246,7 +238,7 @@ class PairwiseByRegressions(ByRegressions):
 
     @cached_property
     def _columns(self) -> tuple[np.ndarray, np.ndarray]:
-        """The design's column behind each state, and the feature that the state gives it (0 for none)."""
+        """Column of the design for each state, and the value of the feature in that state (0 for none)."""
         column, factor, start = [], [], 0
         for k in self.cardinalities:
             column += [start] * k if k <= 2 else range(start, start + k)
@@ -258,13 +250,16 @@ class PairwiseByRegressions(ByRegressions):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairwiseBySoftmax(PairwiseByRegressions):
-    r"""One softmax regression a node, :math:`P(x_i = a | x) \propto \exp(\sum_j W_{ij}(a, x_j) + \theta_i(a))`.
+    r"""Learning map by one softmax regression for each node.
 
-    Each state's coefficients lie in a ball of radius :math:`\lambda`, by the definition of the width.
+    .. math:: P(x_i = a | x) \propto \exp\Bigl(\sum_j W_{ij}(a, x_j) + \theta_i(a)\Bigr)
+
+    The coefficients of each state lie in a ball of radius :math:`\lambda`, by the definition of the width.
     """
 
     kind = "softmax-regressions"
-    _steps_factor: ClassVar[float] = _STEPS_OF_SOFTMAX
+    # measured; see docs/explanation/frank-wolfe.md
+    _steps_factor: ClassVar[float] = 0.16
 
     @property
     def exposure(self) -> Exposure:
@@ -273,12 +268,12 @@ class PairwiseBySoftmax(PairwiseByRegressions):
 
     @property
     def radius(self) -> float:
-        """The width."""
+        """Radius of each state's ball: the width."""
         return self.width
 
     @property
     def reference(self) -> float:
-        r"""One less than k: residuals of a state are up to :math:`1 - 1/k`, and :math:`n / k` records are in it."""
+        r"""Return k - 1: residuals of a state are up to :math:`1 - 1/k`, and :math:`n / k` records are in it."""
         return self._usual_states - 1
 
     @cached_property
@@ -303,16 +298,16 @@ class PairwiseBySoftmax(PairwiseByRegressions):
 @final
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PairwiseByPairs(PairwiseByRegressions):
-    r"""One logistic regression for each pair of states of each node.
+    r"""Learning map by one logistic regression for each pair of states of each node.
 
     .. math:: P(x_i = a | x_i \in \{a, b\}, x)
-        = \sigma\Bigl(\sum_j W_{ij}(a, x_j) - W_{ij}(b, x_j) + \theta_i(a) - \theta_i(b)\Bigr),
+        = \sigma\Bigl(\sum_j W_{ij}(a, x_j) - W_{ij}(b, x_j) + \theta_i(a) - \theta_i(b)\Bigr).
 
-    whose coefficients :math:`U_{ab}` lie in a ball of radius :math:`2 \lambda`. As the rows of W add to 0,
+    The coefficients :math:`U_{ab}` lie in a ball of radius :math:`2 \lambda`. Since the rows of W sum to 0,
     :math:`W_{ij}(a, \cdot) = \frac{1}{k} \sum_b U_{ab}(j, \cdot)` with :math:`U_{ba} = -U_{ab}`.
 
     For two states, -1 and +1, this is an Ising model's :math:`P(x_i = 1 | x) = \sigma(2 \sum_j A_{ij} x_j + 2 h_i)`
-    with :math:`W_{ij}(a, b) = A_{ij} a b` and :math:`\theta_i(a) = h_i a`, one regression a node.
+    with :math:`W_{ij}(a, b) = A_{ij} a b` and :math:`\theta_i(a) = h_i a`, one regression for each node.
     """
 
     kind = "pair-regressions"
@@ -324,12 +319,12 @@ class PairwiseByPairs(PairwiseByRegressions):
 
     @property
     def radius(self) -> float:
-        """Twice the width."""
+        """Radius of each regression's ball: twice the width."""
         return 2 * self.width
 
     @cached_property
     def _pairs(self) -> np.ndarray:
-        """Node, the state that is +1 and the one that is -1, one row a regression."""
+        """Node, state of y = +1 and state of y = -1, one row for each regression."""
         return np.array(
             [(i, a, b) for i, k in enumerate(self.cardinalities) for a in range(k) for b in range(a)]
         )
@@ -346,9 +341,9 @@ class PairwiseByPairs(PairwiseByRegressions):
     def linearised(
         self, learned: Any, prob: float, total: float, generator: np.random.Generator
     ) -> tuple[FloatArray, FloatArray] | None:
-        """Return limits of the parameters of a release, ``None`` where its errors are not known to first order.
+        """Return first-order limits of the parameters of a release, or ``None`` if they would not hold.
 
-        `bayesprivmrf.learning.frank_wolfe.interval` derives them, and says where they hold.
+        `bayesprivmrf.learning.frank_wolfe.interval` derives them and states their conditions.
         """
         from bayesprivmrf.learning.frank_wolfe.interval import limits
 

@@ -1,22 +1,21 @@
-r"""Private Frank-Wolfe: a convex loss over the convex hull of atoms, one noisy choice of an atom a step.
+r"""Private Frank-Wolfe: minimize a convex loss over the convex hull of atoms, with one noisy choice a step.
 
 Step t picks the atom that best follows the negative gradient at the last iterate, by the exponential mechanism. All
-atoms picked so far, and the starting point 0, have one weight in the iterate. The result is a mean of iterates:
+atoms so far, and the starting point 0, have equal weights in the iterate. The result is a mean of iterates:
 
 .. math:: w_t = \frac{1}{t + 1} \sum_{k \le t} s_k = (1 - \mu_t)\, w_{t-1} + \mu_t s_t, \quad \mu_t = \frac{1}{t + 1},
     \qquad \bar w = \frac{\sum_t t^2 w_t}{\sum_t t^2} .
 
-So an iterate is a mean of atoms with whole weights, and margins are whole numbers over a public one. With noise this
-was better than :math:`\mu_t = 2/(t + 2)` and the last iterate, at half the steps (docs/frank_wolfe.md). The choice
-of weights is post-processing and costs nothing.
+An iterate is therefore a mean of atoms with whole weights, and margins are whole numbers over a public divisor. With
+noise this estimate needs half the steps of :math:`\mu_t = 2/(t + 2)` with the last iterate, and is more accurate
+(docs/explanation/frank-wolfe.md). The choice of weights is post-processing and costs no budget.
+
+The module also has the default number of steps, the settings that all maps by regressions write to files, and the map
+of one sparse logistic regression.
 
 References
 ----------
 Talwar, Thakurta, Zhang 2015. Zhang, Kamath, Kulkarni, Wu 2020, Algorithm 1.
-
-Settings that all maps by regressions have: the number of steps, and how they are written down.
-
-One sparse logistic regression: the map from records to its coefficients.
 """
 
 from __future__ import annotations
@@ -37,26 +36,24 @@ from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
-# Whose margins fit 16 bits
+# Most steps: their margins fit 16 bits
 LARGEST_STEPS = 30_000
-
-_UP = 1 + 2.0**-50  # more than the rounding of a product
 
 
 def frank_wolfe(
     regressions: NodeRegressions, *, steps: int, multiple: float, source: NoiseSource, eligible: np.ndarray
 ) -> FloatArray:
-    r"""Return the mean iterate of all regressions, run in lockstep.
+    r"""Run all regressions in lockstep, and return their mean iterates.
 
     Parameters
     ----------
     regressions
-        The regressions, at their start. The search changes them, so they serve once.
+        Regressions at their starting point. The search changes them, so they cannot be reused.
     steps
-        T, the public number of steps.
+        Public number of steps T.
     multiple
-        :math:`\kappa`: regression r chooses at scale :math:`\kappa B_r`, with its public bound of residuals
-        (`NodeRegressions.bounds`); from `bayesprivmrf.privacy.frank_wolfe.step_scale`.
+        Noise multiple :math:`\kappa` from `bayesprivmrf.privacy.frank_wolfe.step_scale`. Regression r chooses at
+        scale :math:`\kappa B_r`, where :math:`B_r` is its public bound of residuals (`NodeRegressions.bounds`).
     source
         Source of the random choices.
     eligible
@@ -72,25 +69,24 @@ def frank_wolfe(
         with one_blas_thread() as regressions.workers:
             for step in range(1, steps + 1):
                 sums = regressions.sums()
-                scales = regressions.bounds.astype(np.float64) * (multiple * _UP)
+                # round the scale up by more than the rounding error of the product
+                scales = regressions.bounds.astype(np.float64) * (multiple * (1 + 2.0**-50))
                 regressions.move(choose_atoms(sums, regressions.design.starts, scales, source, eligible), 1)
                 mean, taken = mean + weights[step - 1] * regressions.iterates, step
     except BaseException as error:
-        remember(error)  # the mean of the iterates so far is a result as well
+        remember(error)  # the mean of the iterates so far is a valid result
         mean = mean / weights[:taken].sum() if taken else mean
     return mean
 
 
 def step_weights(steps: int) -> FloatArray:
-    r"""Return :math:`t^2 / \sum_t t^2`, the weights of the iterates in their mean."""
+    r"""Return the weights of the iterates in their mean, :math:`t^2 / \sum_t t^2`."""
     t = np.arange(1, steps + 1)
     return 6 * t**2 / (steps * (steps + 1) * (2 * steps + 1))
 
 
-# Factor of `default_steps` for logistic regressions; measured, see docs/frank_wolfe.md
+# Factor of `default_steps` for logistic regressions; measured, see docs/explanation/frank-wolfe.md
 STEPS_OF_LOGISTIC = 0.11
-
-_FEWEST_STEPS = 10  # even with much noise, a mean of fewer atoms is coarse; arbitrary
 
 
 def default_steps(
@@ -101,20 +97,21 @@ def default_steps(
     adjacency: Adjacency,
     factor: float = STEPS_OF_LOGISTIC,
 ) -> int:
-    r"""Return T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
+    r"""Return the number of steps T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
 
-    The excess loss a record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, with
-    :math:`\kappa_1` the noise multiple of a single step; the minimum over T has this form. The factor was measured:
-    docs/frank_wolfe.md.
+    The excess loss per record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, where
+    :math:`\kappa_1` is the noise multiple of a single step. This form minimizes it. The factor was measured
+    (docs/explanation/frank-wolfe.md).
     """
     signal = radius * total / step_scale(exposure, rho, 1, adjacency)
     steps = math.ceil(factor * signal ** (2 / 3))
-    return min(max(steps, _FEWEST_STEPS), LARGEST_STEPS)
+    # a mean of fewer than ten atoms is too coarse even where noise is large; arbitrary
+    return min(max(steps, 10), LARGEST_STEPS)
 
 
 def common_settings(content: Fields) -> dict[str, Any]:
-    """Return the settings that all maps by regressions have, from a release's file."""
-    # files of releases without them lack it
+    """Return the common settings of all maps by regressions from a release's file."""
+    # files of releases without measured single variables lack this entry
     scale = content.positive("singles") if "singles" in content else None
     return {
         "width": content.positive("width"),
@@ -146,7 +143,7 @@ class SparseLogistic:
     rho
         Budget, nats.
     adjacency
-        The neighbouring relation.
+        Neighboring relation.
     steps
         T, or ``None`` for `default_steps` of the number of records.
     """

@@ -1,23 +1,23 @@
-r"""Intervals for maps that shrink: a parametric bootstrap from a model that the map turns into the estimate.
+r"""Intervals for learners that shrink: a parametric bootstrap from a model that the learner turns into the estimate.
 
-Maps that search a ball, or add noise to choices, make couplings too small, by a share that depends on their size.
-Records simulated from the released model therefore differ from those that it was learned from, and replicates show
-the errors of another model. The interval is made in four steps:
+Learners that search a ball, or add noise to choices, shrink couplings by a share that depends on their size. Records
+simulated from the released model therefore differ from the original ones, and their replicates show the errors of
+another model. The interval is made in four steps:
 
-1. a model :math:`\theta_0` is found with :math:`\mathbb{E}\,\text{map}(\theta_0) \approx \hat\theta`, by a few rounds
-   of :math:`\theta_0 \leftarrow \theta_0 + (\hat\theta - \overline{\text{map}(\theta_0)}) / s` with the share s by
-   which the map answers to such steps (indirect inference: Gourieroux, Monfort and Renault 1993). Parameters that do
-   not stand out from the map's own errors stay at 0: hundreds of such errors together would make another model;
-2. records are simulated from :math:`\theta_0`, which gives the mean answer m, and from models about it: parameters
-   that are not 0 move by about their own error, and a few of those at 0 move at random as probes;
-3. a parameter that is not 0 has the interval :math:`\theta_0 + (\hat\theta - m - q_\pm) / s`. The quantiles q and the
-   share s are those of the moved models. Their answers vary with all other parameters too, so the width includes the
-   uncertainty about these; all parameters of a kind share s and the shape of the errors;
-4. the interval of a parameter at 0 holds all values whose answers are this small with a probability of at least half
-   the permitted error, by the quantiles of the probes' answers: a parameter that the map hardly ever finds may be as
-   large as the probes that it misses.
+1. A few rounds of :math:`\theta_0 \leftarrow \theta_0 + (\hat\theta - \overline{\text{map}(\theta_0)}) / s` find a
+   model :math:`\theta_0` with :math:`\mathbb{E}\,\text{map}(\theta_0) \approx \hat\theta`, where s is the share by
+   which the map responds to such steps (indirect inference: Gourieroux, Monfort and Renault 1993). Parameters within
+   the map's own errors stay at 0, because hundreds of such errors together would make another model.
+2. Records are simulated from :math:`\theta_0`, which gives the mean response m, and from models near it. There,
+   nonzero parameters move by about their own error, and a few of the others move at random as probes.
+3. A nonzero parameter has the interval :math:`\theta_0 + (\hat\theta - m - q_\pm) / s`, with the quantiles q and the
+   share s of the moved models. Their responses vary with all other parameters too, so the width includes the
+   uncertainty about these. All parameters of a kind share s and the shape of the errors.
+4. The interval of a parameter at 0 holds all values whose responses are this small with at least half the permitted
+   probability of error, by the quantiles of the probes' responses. A parameter that the map hardly ever finds may be
+   as large as the probes that it misses.
 
-This corrects the bias and the width for the map's answer, to first order in the distance from :math:`\theta_0` to the
+This corrects bias and width for the response of the map, to first order in the distance from :math:`\theta_0` to the
 truth. It assumes that the map treats parameters of one kind and size alike. It is post-processing of the release.
 """
 
@@ -40,32 +40,26 @@ if TYPE_CHECKING:
     from bayesprivmrf.model import Domain
     from bayesprivmrf.privacy import NoiseLaw
 
-# rounds of the search, and the shares of the replicates that each round, the unmoved and the moved models take
+# rounds of the search; shares of the replicates for each round, for the model itself, and for the moved models
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
-# Fewest replicates in a round of the search; arbitrary, enough for a mean answer.
-_FEWEST = 8
-# Least share of a step that a map is taken to answer with, because a search divides by it. Where a map answers with
-# less, the limits are marked, because they may be too narrow.
+# Smallest share of a step that a map is assumed to respond by, because a search divides by it. If the map responds
+# less, the limits may be too narrow and are marked.
 _LEAST_SLOPE = 0.2
-# Quantile of the map's own errors beyond which a parameter counts as found: one in fifty errors does.
-_QUANTILE_OF_ERRORS = 0.98
-# probes in a bin of the mean answer and of its quantiles: quantiles at 5 % need some dozens
+# probes in a bin for the mean response, and for its quantiles, which need some dozens of probes at 5 %
 _BIN_OF_MEAN, _BIN = 10, 40
-# Share of distinct rows below which equal rows are merged: rows that stand for several take longer each.
-_DISTINCT_SHARE = 0.3
 
 
 class Coordinates(NamedTuple):
     """The meaning of the entries of a vector of parameters."""
 
     groups: IntArray
-    """The pair, variable or monomial that each one belongs to."""
+    """Pair, variable or monomial of each parameter."""
     kinds: IntArray
-    """Parameters of one kind are learned alike; -1 stands for what is not learned at all."""
+    """Kind of each parameter: the map treats parameters of a kind alike; -1 for parameters that it does not learn."""
 
 
 class Simulated(Protocol):
-    """Model learned by a known map: the part of `LearnedParameters` that a bootstrap needs."""
+    """Release of a known map: the part of `LearnedParameters` that a bootstrap needs."""
 
     @property
     def total(self) -> float | None:
@@ -77,7 +71,7 @@ class Simulated(Protocol):
 
     @property
     def map(self) -> Any:
-        """The map from records to parameters."""
+        """Map from records to parameters."""
 
     @property
     def domain(self) -> Domain:
@@ -86,7 +80,7 @@ class Simulated(Protocol):
 
     @property
     def solution(self) -> Any:
-        """The model, to simulate records from."""
+        """Model that records are simulated from."""
 
     @property
     def _without_map(self) -> str: ...
@@ -104,11 +98,11 @@ class Simulated(Protocol):
         ...
 
     def with_parameters(self, parts: tuple[FloatArray, ...]) -> Self:
-        """Return the model with parameters as the map gives them."""
+        """Return the model with parameters in the form of `LearningMap.learn`."""
         ...
 
     def standard_noise(self, generator: np.random.Generator) -> FloatArray:
-        """Return standard normal numbers in the directions in which the parameters can move."""
+        """Return standard normal numbers, projected on the constraints of the parameters."""
         ...
 
 
@@ -119,12 +113,12 @@ def limits(
     generator: np.random.Generator,
     total: float | None,
 ) -> tuple[FloatArray, FloatArray, np.ndarray]:
-    """Return lower and upper limits of all parameters, and where they may be too narrow, in the vector's order.
+    """Return lower and upper limits of all parameters, and a mask of limits that may be too narrow.
 
     Parameters
     ----------
     learned
-        The release, which must know its map.
+        The release, which must have a learning map.
     prob
         Coverage, in (0, 1).
     replicates
@@ -139,7 +133,7 @@ def limits(
     with _bar(_ROUNDS * in_a_round + unmoved + moved) as advance:
 
         def answers(thetas: Iterable[FloatArray]) -> FloatArray:
-            """What the map makes of records from each model, one row each."""
+            """Return the map's estimates from records of each model, one row for each."""
             found = []
             for theta in thetas:
                 (draw,) = replicates_of(learned.with_vector(theta), 1, generator, total)
@@ -154,53 +148,55 @@ def limits(
 
     middle = still.mean(axis=0)
     low, high = np.zeros(estimate.size), np.zeros(estimate.size)
-    is_deaf = np.zeros(estimate.size, dtype=bool)
+    is_unresponsive = np.zeros(estimate.size, dtype=bool)
     levels = (1 - prob) / 2, (1 + prob) / 2
     for kind in np.unique(space.kinds[space.kinds >= 0]):
         own = (space.kinds == kind) & (centre != 0)
         if own.any():
-            # not 0: answers follow a step by the share `slope`; the rest is error, other parameters' included
+            # nonzero parameters: responses follow a step by `slope`; the rest is error, also from other parameters
             steps = theta[:, own] - centre[own]
             share = _slope(steps, answer[:, own] - middle[own])
-            slope, is_deaf[own] = max(share, _LEAST_SLOPE), share < _LEAST_SLOPE
+            slope, is_unresponsive[own] = max(share, _LEAST_SLOPE), share < _LEAST_SLOPE
             rest = answer[:, own] - slope * steps
             rest -= rest.mean(axis=0)
             spread = np.maximum(rest.std(axis=0, ddof=1), 1e-12)
-            below, above = np.quantile(rest / spread, levels)  # one shape of error for the whole kind
-            # inverting the answer swaps the tails: the upper quantile of the error gives the lower limit
+            # all parameters of the kind share one shape of error
+            below, above = np.quantile(rest / spread, levels)
+            # inverting the response swaps the tails: the upper quantile of the error gives the lower limit
             low[own] = centre[own] + (estimate[own] - middle[own] - above * spread) / slope
             high[own] = centre[own] + (estimate[own] - middle[own] - below * spread) / slope
         own = (space.kinds == kind) & (centre == 0)
         if own.any():
-            # at 0: all values whose answers are so small often enough; the upper limit mirrors the lower one
+            # parameters at 0: all values with small responses often enough; the upper limit mirrors the lower one
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
-            is_deaf[own] = reach.is_deaf & (np.abs(estimate[own]) > -reach.y[0])
-    return low, high, is_deaf
+            is_unresponsive[own] = reach.is_unresponsive & (np.abs(estimate[own]) > -reach.y[0])
+    return low, high, is_unresponsive
 
 
 def _counts(replicates: int) -> tuple[int, int, int]:
-    """Releases in a round of the search, at its end, and about it."""
+    """Return the number of releases in a round of the search, from its result, and from moved models."""
     in_a_round, unmoved, moved = (math.ceil(share * replicates) for share in (_ROUND, _STILL, _MOVED))
-    return max(in_a_round, _FEWEST), max(unmoved, 2), max(moved, 2)
+    # at least eight replicates in a round, enough for a mean; arbitrary
+    return max(in_a_round, 8), max(unmoved, 2), max(moved, 2)
 
 
 @contextmanager
 def _bar(count: int) -> Iterator[Callable[[], None]]:
-    """Show how many of the releases are done and the time that is left, where somebody could see it."""
+    """Show a progress bar with the remaining time, in a terminal or notebook only."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    told = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     is_hidden = not (console.is_terminal or console.is_jupyter)
-    with Progress(*told, console=console, transient=True, disable=is_hidden) as progress:
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
         task = progress.add_task("", total=count)
         yield lambda: progress.advance(task)
 
 
 def _slope(steps: FloatArray, answers: FloatArray) -> float:
-    """Return by what share the answers follow the steps, at most 1: errors, not the map, would make it more."""
+    """Return the share by which responses follow steps, at most 1: only errors would make it larger."""
     size = float((steps**2).sum())
     return min(float((steps * answers).sum() / size), 1.0) if size > 0 else 1.0
 
@@ -211,7 +207,7 @@ def _centre(
     count: int,
     answers_of: Callable[[Iterable[FloatArray]], FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the model that the map turns into the estimate, and the deviation of each parameter's error about it."""
+    """Return the model that the map turns into the estimate, and the standard error of each parameter."""
     theta, last = estimate.copy(), None
     slopes = np.ones(space.kinds.max() + 1)
     kept = np.ones(estimate.size, dtype=bool)
@@ -221,9 +217,10 @@ def _centre(
         mean = answers.mean(axis=0)
         for kind in np.unique(space.kinds[space.kinds >= 0]):
             own = np.flatnonzero(space.kinds == kind)
-            if last is None:  # the first round decides what stands out of the map's own errors
-                reach = np.quantile(np.abs(answers[:, own] - mean[own]), _QUANTILE_OF_ERRORS)
-                beyond = np.abs(estimate[own]) > reach  # which keeps all parameters of its group
+            if last is None:  # the first round decides which parameters exceed the map's own errors
+                # a parameter counts as found if only one error in fifty is larger
+                reach = np.quantile(np.abs(answers[:, own] - mean[own]), 0.98)
+                beyond = np.abs(estimate[own]) > reach  # one large parameter keeps its whole group
                 kept[own] = np.isin(space.groups[own], space.groups[own][beyond])
             else:
                 own = own[kept[own]]
@@ -244,7 +241,7 @@ def _moved(
     errors: FloatArray,
     generator: np.random.Generator,
 ) -> FloatArray:
-    """Return the centre with what is not 0 moved by about its error, and a few groups at 0 by up to the largest."""
+    """Return the center with nonzero parameters moved by their error, and a few groups at 0 moved as probes."""
     noise = learned.standard_noise(generator)
     theta = centre + errors * noise * (centre != 0)
     wanted = -(-len(learned.domain.variables) // 4)
@@ -261,14 +258,14 @@ def _moved(
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """The upper quantile of the map's answers to parameters, increasing, and straight beyond the last probes."""
+    """Upper quantile of the map's response as an increasing function of a parameter, linear beyond the probes."""
 
     x: FloatArray
     y: FloatArray
 
     @classmethod
     def of(cls, still: FloatArray, theta: FloatArray, answer: FloatArray, level: float) -> _Reach:
-        """Return quantiles at 0 and about the mean answers to probes, both over probes of like size, and mirrored."""
+        """Return the function from quantiles at 0 and in bins of probes of similar size, made symmetric."""
         from scipy.optimize import isotonic_regression
 
         is_probe = theta != 0
@@ -288,20 +285,20 @@ class _Reach:
             below, above = mean + quantiles[home[[part[len(part) // 2] for part in parts]]].T
         x, y = np.concatenate([-x[::-1], [0.0], x]), np.concatenate([-below[::-1], [at_zero], above])
         y, first = np.unique(isotonic_regression(y).x, return_index=True)
-        return cls(x[first], y)  # where the quantile stays the same, the least parameter with it
+        return cls(x[first], y)  # the smallest parameter for each value of the quantile
 
     @property
     def _slope(self) -> float:
         return (self.y[-1] - self.y[0]) / (self.x[-1] - self.x[0])
 
     @property
-    def is_deaf(self) -> bool:
-        """True if the answers to the probes follow them by less than `_LEAST_SLOPE`."""
+    def is_unresponsive(self) -> bool:
+        """True if the responses to the probes have a slope below `_LEAST_SLOPE`."""
         return self.x.size > 1 and self._slope < _LEAST_SLOPE
 
     def lower(self, answer: FloatArray) -> FloatArray:
-        """Return the least parameters whose upper quantile reaches the answers."""
-        if self.x.size == 1:  # no answer to any probe: nothing is known
+        """Return the smallest parameters whose upper quantile reaches the responses."""
+        if self.x.size == 1:  # no probe had a response, so any value is possible
             return np.full(answer.size, -np.inf)
         slope = max(self._slope, _LEAST_SLOPE)
         inner = np.interp(answer, self.y, self.x)
@@ -310,19 +307,19 @@ class _Reach:
 
 
 def size_of(learned: Simulated, total: float | None) -> float:
-    """Return how many records to simulate: what is given, else the release's number.
+    """Return the number of records to simulate: the given one, or that of the release.
 
     Raises
     ------
     ModelError
-        The release does not know its map, or no number of records.
+        The release has no learning map, or no number of records.
     """
     total = learned.total if total is None else positive_finite("total", total)
     if learned.map is None:
         raise ModelError(learned._without_map)
     if total is None:
         raise ModelError(
-            "`total` must be given where the release has no number of records; state about how many there were."
+            "`total` must be given for a release without a number of records, got None; give an approximate number."
         )
     return total
 
@@ -330,7 +327,7 @@ def size_of(learned: Simulated, total: float | None) -> float:
 def replicates_of[Learned: Simulated](
     learned: Learned, replicates: int, generator: np.random.Generator, total: float | None = None
 ) -> list[Learned]:
-    """Return releases learned from simulated records, each of the class of the given one.
+    """Return releases of the same class, learned from simulated records.
 
     Parameters
     ----------
@@ -346,7 +343,7 @@ def replicates_of[Learned: Simulated](
     Raises
     ------
     ModelError
-        The release does not know its map, or no number of records.
+        The release has no learning map, or no number of records.
     """
     size = max(round(size_of(learned, total)), 1)
     assert learned.map is not None
@@ -361,11 +358,12 @@ def replicates_of[Learned: Simulated](
 
 
 def _merged(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """Return the different rows and how often each occurs, where these are few; sums over them are the same."""
+    """Return the distinct rows and their counts if these are few, else all rows; sums over them are equal."""
     rows = np.ascontiguousarray(codes)
     if rows.dtype == np.uint8:
         keys = rows.view([("", f"V{rows.shape[1]}")]).ravel()
         _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-        if len(first) < _DISTINCT_SHARE * len(rows):
+        # merging pays only if few rows are distinct, because a weighted row takes longer
+        if len(first) < 0.3 * len(rows):
             return rows[first], counts.astype(np.int64)
     return rows, np.ones(len(rows), dtype=np.int64)

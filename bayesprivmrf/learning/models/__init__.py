@@ -1,5 +1,5 @@
 """The models that a learning mechanism releases."""
 
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 
-__all__ = ["Told"]
+__all__ = ["Signal"]

@@ -1,4 +1,4 @@
-"""The common part of releases of learned couplings: the model, what was promised, how it was made."""
+"""Base class of releases of learned models: the model, its guarantee, and its provenance."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.asked import Whose
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.models.advice import NO_COUNTS, told_status
+from bayesprivmrf.learning.models.advice import NO_COUNTS, status_with_advice
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution, warn_of_chains
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
@@ -36,37 +36,35 @@ if TYPE_CHECKING:
 
 type Weight = Literal["largest", "dependence"]
 
-_SHOWN = 5  # variables whose states without support are printed
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedNetwork(Released, LearnedParameters):
-    """Abstract release of a model whose couplings were learned.
+    """Abstract release of a model that a mechanism learned from records.
 
     Parameters
     ----------
     domain
         Variables and states, as declared.
     guarantee
-        The promise of the release.
+        Privacy guarantee of the release.
     provenance
-        How the release was made.
+        Mechanism, settings and library versions of the release.
     total
-        Number of records: public under replace-one, noisy under add-or-remove-one where it was paid for, else
-        ``None``.
+        Number of records: public under replace-one neighbors, noisy under add-or-remove-one neighbors if the
+        mechanism bought it, else ``None``.
     total_noise
-        Law of the noise on it, ``None`` where there is none.
+        Distribution of the noise on `total`, ``None`` if there is none.
     details
         Public numbers about the release, such as steps and noise scales.
     map
-        How records became parameters, as public settings: see `LearningMap`. ``None`` where that is not known, as for
-        a release read from a file of another version.
+        Public settings that turn records into parameters (`LearningMap`). ``None`` if unknown, as for a release read
+        from a file of another version.
     statistics
-        The statistics that the parameters were fitted to, for the estimators of `bayesprivmrf`, where the mechanism
-        measured tables or sums.
+        Noisy measurements that the parameters were fitted to, which every estimator reads; ``None`` if the mechanism
+        measured no tables or sums.
     unsupported
-        For each variable the positions of its states whose released count is within noise of 0 (`Told`); ``None``
-        where no released number counts states.
+        For each variable, the positions of states whose released count is within noise of 0. ``None`` if no released
+        number counts states.
     """
 
     domain: Domain
@@ -82,44 +80,42 @@ class LearnedNetwork(Released, LearnedParameters):
     format_version = 3
     _without_tables = "it is a model already, as its `solution`"
     graph_heading: ClassVar[str] = "Pairs with the largest effects"
-    """Heading of a list of the graph's edges by weight."""
+    """Heading of a list of the graph's edges, sorted by weight."""
     has_signs: ClassVar[bool] = False
-    """Whether the largest weights of `graph` are numbers with a sign, not sizes of tables."""
+    """Whether the ``"largest"`` weights of `graph` have a sign; entries of tables have none."""
 
     @property
     @abstractmethod
     def specification(self) -> ModelSpecification:
-        """The model: one clique for each coupling that is not zero, one for each variable without."""
+        """The model, with a clique for each nonzero coupling and for each variable without a coupling."""
 
     @property
     @abstractmethod
     def potentials(self) -> CliqueTables:
-        """Log potentials, nats, one table a clique of `specification`."""
+        """Log potentials, nats, one table for each clique of `specification`."""
 
     @abstractmethod
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Yield positions of coupled variables and what `graph` has as their weight."""
+        """Yield the positions of coupled variables and their weight in `graph`."""
 
     def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:
-        """Return the graph of couplings that stand out, or are above a threshold in size, as ``weight`` on its edges.
-
-        The largest weight is the coupling for an Ising model, the largest entry of a coupling's table for a pairwise
-        one, the coefficient largest in size of the monomials that hold both variables, and for learned potentials the
-        largest entry of an effect of both variables: a table of sum zero along each of its axes. The dependence is a
-        number from 0 to 1 that says how much two variables tell of each other given all others, the size of a partial
-        correlation by their conditional mutual information (`bayesprivmrf.learning.models.solution`). States weigh
-        as often as they occur, while the largest entry of a table is mostly a rare state's, and noise decides it.
+        """Return the graph of the couplings, with a ``weight`` on each edge.
 
         Parameters
         ----------
         threshold
-            At least 0, nats or a dependence; 0 keeps every coupling that is not zero. By default pairs below their
-            noise are left out: after `SelectMeasure` those whose measured dependence noise and sampling alone could
-            explain, and after every learner those with a variable of which only one state has records. The other
-            couplings of the other learners are kept, because their noise is known only by simulation
-            (`couplings_interval`).
+            Edges need a weight above this number in absolute value; at least 0. It is in nats for ``"largest"`` and
+            between 0 and 1 for ``"dependence"``; 0 keeps every nonzero coupling. The default omits pairs that noise
+            could explain: after `SelectMeasure`, pairs whose measured dependence is within noise and sampling; after
+            every learner, pairs with a variable that has records in one state only. Other learners keep all other
+            couplings, because only a simulation shows their noise (`couplings_interval`).
         weight
-            ``"largest"`` or ``"dependence"``.
+            ``"largest"`` is the size of the coupling, nats: the coupling of an Ising model, the largest entry of the
+            table of a pairwise model, the largest coefficient of a monomial that contains both variables, or the
+            largest entry of an effect of both variables for learned potentials. Rare states, where noise is large,
+            often decide it. ``"dependence"`` is a number from 0 to 1 on the scale of a partial correlation, computed
+            from the conditional mutual information of the two variables given all others. It weights states by their
+            frequency (`bayesprivmrf.learning.models.solution`).
 
         Raises
         ------
@@ -138,9 +134,9 @@ class LearnedNetwork(Released, LearnedParameters):
             if threshold is not None or self._stands_out(i, j)
         }
         if weight == "dependence":
-            # of the information of each pair, the correlation of a normal pair that has it
-            told = {pair: self._dependence.information(*pair) for pair in weights}
-            weights = {pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in told.items()}
+            # the correlation of two normal variables with the same mutual information
+            information = {pair: self._dependence.information(*pair) for pair in weights}
+            weights = {pair: math.sqrt(-math.expm1(-2 * nats)) for pair, nats in information.items()}
         graph = nx.Graph()
         graph.add_nodes_from(names)
         graph.add_weighted_edges_from(
@@ -154,10 +150,11 @@ class LearnedNetwork(Released, LearnedParameters):
         return all(len(lacking[v]) < max(states[v] - 1, 1) for v in (first, second))
 
     def association(self, first: Variable, second: Variable) -> xr.DataArray:
-        """Return how two variables depend on each other given all others, state by state, nats.
+        """Return the association of two variables given all others, for each pair of states, nats.
 
-        An entry is the log of how often two states come together, beside how often they would if the two variables
-        were independent given the others (`bayesprivmrf.learning.models.solution`): log 2 is twice as often.
+        An entry is the log of a ratio: the frequency of the two states together over their frequency if the two
+        variables were independent given the others (`bayesprivmrf.learning.models.solution`). The entry log 2 means
+        twice as often.
 
         Parameters
         ----------
@@ -167,7 +164,7 @@ class LearnedNetwork(Released, LearnedParameters):
         Raises
         ------
         ModelError
-            A variable is unknown, or the two are one.
+            A variable is not declared, or both are the same.
         """
         names, (i, j) = self.specification.positions_of([first, second])
         table = labelled(self.domain, names, self._dependence.association(i, j), "association")
@@ -186,14 +183,14 @@ class LearnedNetwork(Released, LearnedParameters):
         return Dependence.of(model.cardinalities, model.scopes, self.potentials, draw)
 
     def _pair_errors(self) -> Mapping[tuple[int, int], float | None]:
-        """Return standard deviations of what `_weighted_pairs` yields, where they cost nothing to know."""
+        """Return standard errors of the weights of pairs, where no simulation is needed."""
         return {}
 
     def summary(self) -> dict[str, Any]:
-        """Return status, details, and couplings, the largest in size first; of tables, their largest entry in size.
+        """Return status, details, and the couplings sorted by size; a table counts by its largest entry.
 
-        ``"error"`` of a coupling is the standard deviation of noise and sampling, nats, to first order; ``None``
-        where `couplings_interval` has to simulate to know it.
+        The ``"error"`` of a coupling is its first-order standard error from noise and sampling, nats, or ``None``
+        where only `couplings_interval` can estimate it.
         """
         names, errors = self.domain.variables, self._pair_errors()
         couplings = [
@@ -210,9 +207,9 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def unsupported_states(self) -> Mapping[Variable, tuple[Label, ...]]:
-        """States whose released count is within noise of 0, by variable; their parameters are not determined.
+        """States whose released count is within noise of 0, by variable; the data do not determine their parameters.
 
-        Empty where no released number counts states: `interval` then says so in every row.
+        The mapping is empty if no released number counts states; every row of `couplings_interval` then says so.
         """
         named = zip(self.domain.variables, self.domain.states, self.unsupported or (), strict=False)
         return {variable: tuple(states[s] for s in own) for variable, states, own in named if own}
@@ -227,7 +224,7 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
-        """The model as a pgmpy network, one factor a clique."""
+        """The model as a pgmpy network with one factor for each clique."""
         return marked(self.specification.to_pgmpy(self.potentials), self.provenance.simulated)
 
     @property
@@ -236,20 +233,20 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def _measured_numbers(self) -> FloatArray:
-        """The noisy numbers that its file holds besides the parameters."""
+        """Noisy measurements that follow the parameters in the release's file."""
         return np.zeros(0) if self.statistics is None else self.statistics.flat
 
     @cached_property
     def solution(self) -> LearnedSolution:
-        """The model as a `bayesprivmrf.Solution`, for marginals, and for whatever takes the result of an estimator.
+        """The model as a `bayesprivmrf.Solution`, the result type of all estimators.
 
-        A model too wide for exact inference has one as well: its marginals are refused, its records are not. The
-        solution is not trusted where the measurements that it was fitted to contradict it.
+        A model too wide for exact inference has a solution that draws records and refuses marginals. The solution is
+        ``not trusted`` if the measurements behind it contradict the model.
         """
         return self._unjudged().judged(self.statistics)
 
     def _unjudged(self) -> LearnedSolution:
-        told = told_status(self._stated_status, self.details)
+        stated = status_with_advice(self._stated_status, self.details)
         return LearnedSolution(
             specification=self.specification,
             potentials=self.potentials,
@@ -257,7 +254,7 @@ class LearnedNetwork(Released, LearnedParameters):
             status=self._stated_status,
             stats={name: value for name, value in self.details.items() if name != "status"},
             is_simulated=self.provenance.simulated,
-            problems=() if told == self._stated_status.value else (f"The fit is {told}.",),
+            problems=() if stated == self._stated_status.value else (f"The fit is {stated}.",),
         )
 
     @property
@@ -267,19 +264,19 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
+        """Assumptions behind all answers of the model, one sentence each, in a fixed order."""
         return self.solution.assumptions
 
     @property
     def status(self) -> Status:
-        """How the fit ended; not trusted where the measurements contradict it."""
+        """Status of the fit; ``not trusted`` if the measurements contradict the model."""
         return self.solution.status
 
     @property
     def _stated_status(self) -> Status:
-        """How the fit ended by its details; approximate where the mechanism, as Frank-Wolfe, checks no optimum."""
+        """Status in the details; approximate if the mechanism, such as Frank-Wolfe, does not check for an optimum."""
         stated = self.details.get("status")
-        return Status(stated) if stated in Status else Status.APPROXIMATE
+        return Status(stated) if isinstance(stated, str) and stated in Status else Status.APPROXIMATE
 
     def interval(
         self,
@@ -290,47 +287,47 @@ class LearnedNetwork(Released, LearnedParameters):
         given: Mapping[Variable, Label] | None = None,
         **old: Any,
     ) -> pd.DataFrame:
-        """Return intervals of the joint states of some variables; they spend no budget.
+        """Return intervals for the joint states of some variables; they cost no privacy budget.
 
-        After ``SelectMeasure(rho)`` they are those of `solution`. Of any other model, each clique of which lies in a
-        table that was measured (`statistics`), they are those of ``NoiseAwareMAP().fit(learned.statistics)``, and so
-        is the estimate in each row. `couplings_interval` has intervals of couplings and fields.
+        After ``SelectMeasure(rho)`` these are the intervals of `solution`. For other models whose cliques all lie in
+        measured tables (`statistics`), estimates and intervals are those of
+        ``NoiseAwareMAP().fit(learned.statistics)``. `couplings_interval` has intervals of couplings and fields.
 
         Parameters
         ----------
         variables
-            One or more declared variables; or a query, where `NoiseAwareMAP` answers.
+            One or more declared variables. A query is allowed where `NoiseAwareMAP` computes the intervals.
         prob
-            Probability that each interval should hold, between 0 and 1.
+            Coverage of each interval, in (0, 1).
         of
-            ``"population"`` for probabilities, ``"records"`` for numbers of these records.
+            ``"population"`` for probabilities, ``"records"`` for counts in this sample.
         given
-            States of other variables, where `NoiseAwareMAP` answers.
+            States of other variables, allowed where `NoiseAwareMAP` computes the intervals.
         **old
-            Settings of intervals of couplings, which earlier versions took here; refused.
+            Settings of `couplings_interval`, which earlier versions accepted here; refused.
 
         Returns
         -------
         pandas.DataFrame
-            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row a joint state in C order.
+            Columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``; one row for each joint state in C order.
 
         Raises
         ------
         ArgumentError
-            No variables were named, or settings of `couplings_interval` were given.
+            No variables were given, or settings of `couplings_interval` were given.
         NoIntervalError
-            The cliques were not measured, as by Frank-Wolfe.
+            Some clique was not measured, as after Frank-Wolfe.
         """
         if variables is None or isinstance(variables, float) or old:
             raise ArgumentError(
                 "`variables` must name variables of the model, such as ['a', 'b'], to have intervals of their joint "
-                "states; those of couplings and fields are `couplings_interval(prob, rng, ...)`."
+                "states; call `couplings_interval(prob, rng, ...)` for couplings and fields."
             )
         return self._with_intervals.interval(variables, prob, of=of, given=given)
 
     @cached_property
     def _with_intervals(self) -> Any:
-        """The fit that answers `interval`: the solution, or the noise-aware estimate if each clique was measured."""
+        """The fit that computes intervals: the solution, or a noise-aware fit if every clique was measured."""
         solution, statistics = self.solution, self.statistics
         if (
             hasattr(solution, "interval")
@@ -339,7 +336,7 @@ class LearnedNetwork(Released, LearnedParameters):
         ):
             return solution
         measured = statistics.specification.scopes
-        # Frank-Wolfe measures single variables: their fit would call independent what was learned to depend
+        # a fit to single variables, as Frank-Wolfe measures them, would make all variables independent
         if any(parent(measured, scope) is None for scope in self.specification.scopes):
             return solution
         return NoiseAwareMAP().fit(statistics)
@@ -351,7 +348,7 @@ class LearnedNetwork(Released, LearnedParameters):
         rng: int | np.random.Generator | None = None,
         method: Literal["independent", "balanced"] = "independent",
     ) -> pd.DataFrame:
-        """Draw records from the model: exactly where it is narrow enough, else by Gibbs sampling.
+        """Draw records from the model, exactly if it is narrow enough, else by Gibbs sampling.
 
         Parameters
         ----------
@@ -360,13 +357,14 @@ class LearnedNetwork(Released, LearnedParameters):
         rng
             Seed or generator.
         method
-            ``"independent"``, or ``"balanced"``, with little sampling noise: see `bayesprivmrf.Solution.sample`.
-            A model too wide for exact draws has no balanced ones.
+            ``"independent"`` draws, or ``"balanced"`` ones with less sampling noise (`bayesprivmrf.Solution.sample`),
+            which a model too wide for exact draws does not have.
 
         Returns
         -------
         pandas.DataFrame
-            One column a variable, in declared order; declared labels. A `SamplingWarning` says if chains did not mix.
+            One column for each variable, in declared order, with declared labels. A `SamplingWarning` says if the
+            chains did not mix.
         """
         return self.solution.sample(size, rng=generator(rng), method=method)
 
@@ -380,13 +378,14 @@ class LearnedNetwork(Released, LearnedParameters):
         if self.total is not None:
             found.append(("records", f"about {self.total:,.0f}"))
         if "status" in self.details:
-            found.append(("status", told_status(self.status, self.details)))
+            found.append(("status", status_with_advice(self.status, self.details)))
         if self.unsupported is None:
             found.append(("support", NO_COUNTS))
         elif lacking := self._listed(self.unsupported_states):
             named = [f"{variable} = {', '.join(own)}" for variable, own in lacking.items()]
-            more = f" and of {len(named) - _SHOWN} more variables" if len(named) > _SHOWN else ""
+            # print the states of five variables at most
+            more = f" and of {len(named) - 5} more variables" if len(named) > 5 else ""
             found.append(
-                ("support", f"none for {'; '.join(named[:_SHOWN])}{more}: their effects are not determined")
+                ("support", f"none for {'; '.join(named[:5])}{more}: their effects are not determined")
             )
         return [*found, ("privacy", self.privacy_statement())]

@@ -1,4 +1,4 @@
-"""A learned t-wise model: the coefficients of products of two-state variables."""
+"""Learned t-wise models: coefficients of products of two-state variables."""
 
 from __future__ import annotations
 
@@ -43,19 +43,37 @@ if TYPE_CHECKING:
 class LearnedMonomials(LearnedNetwork):
     r"""A learned binary t-wise model, :math:`P(x) \propto \exp \sum_I h_I \prod_{i \in I} x_i`.
 
-    A variable's first declared state is -1, its second +1. Single variables are fields, pairs are couplings.
+    The first declared state of a variable is -1, the second +1. Coefficients of single variables are fields, those of
+    pairs couplings. The parameters of `LearnedNetwork` come first.
 
     Parameters
     ----------
     sets
         The sets I, closed under subsets.
     coefficients
-        h, nats, shape (K,), the empty set's first, which changes nothing and is 0.
+        Coefficients h, nats, shape (K,). The first belongs to the empty set; it has no effect and is set to 0.
 
     Raises
     ------
     ModelError
         A variable does not have two states, or the coefficients do not fit the sets or are not finite.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.learning import LearnedMonomials
+    >>> from bayesprivmrf.model import Domain
+    >>> from bayesprivmrf.model.monomials import Monomials
+    >>> from bayesprivmrf.privacy import PrivacyGuarantee
+    >>> from bayesprivmrf.release import Provenance
+    >>> learned = LearnedMonomials(
+    ...     domain=Domain.from_states({v: ["no", "yes"] for v in "abc"}),
+    ...     guarantee=PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
+    ...     provenance=Provenance(mechanism="example"),
+    ...     sets=Monomials.complete(3, 3),
+    ...     coefficients=[0.0, 0.1, 0.2, -0.3, 0.5, 0.0, 0.0, -0.2],
+    ... )
+    >>> float(learned.monomials["a", "b", "c"])
+    -0.2
     """
 
     sets: Monomials
@@ -92,23 +110,23 @@ class LearnedMonomials(LearnedNetwork):
 
     @cached_property
     def monomials(self) -> pd.Series:
-        """Coefficients h by tuples of variables in declared order, by size; the empty set is left out."""
+        """Coefficients h by tuples of variables, sorted by size, without the empty set."""
         return by_monomial(self.domain.variables, self.sets, self.coefficients, "coefficient").iloc[1:]
 
     @property
     def couplings(self) -> xr.DataArray:
-        """Couplings of a model of pairs, dimensions ``variable`` and ``other``, as `LearnedIsing` has them.
+        """Couplings of a model of order 2, in the form of `LearnedIsing.couplings`.
 
         Raises
         ------
         ModelError
-            The order is above 2: how two variables are coupled then depends on others.
+            The order is above 2: the coupling of two variables then depends on other variables.
         """
         return self._as_ising.couplings
 
     @property
     def fields(self) -> xr.DataArray:
-        """Fields of a model of pairs, dimension ``variable``, as `LearnedIsing` has them.
+        """Fields of a model of order 2, in the form of `LearnedIsing.fields`.
 
         Raises
         ------
@@ -121,8 +139,8 @@ class LearnedMonomials(LearnedNetwork):
     def _as_ising(self) -> LearnedIsing:
         if self.order > 2:
             raise ModelError(
-                "`couplings` and `fields` are those of a model of pairs, but this one was learned with an order of "
-                f"{self.order}; use `monomials`, which has the coefficients of all sets."
+                f"`couplings` and `fields` need a model of order 2, got order {self.order}; use `monomials`, which "
+                "has the coefficients of all sets."
             )
         p = self.sets.variables
         A, h = np.zeros((p, p)), np.zeros(p)
@@ -140,7 +158,7 @@ class LearnedMonomials(LearnedNetwork):
         )
 
     def vector(self) -> FloatArray:
-        """Return the coefficients, the empty set's first."""
+        """Return the coefficients; the first one belongs to the empty set."""
         return np.array(self.coefficients)
 
     def with_vector(self, values: FloatArray) -> Self:
@@ -148,7 +166,7 @@ class LearnedMonomials(LearnedNetwork):
         return self.with_parameters((values,))
 
     def places(self, of: str) -> IntArray:
-        """Return where the coefficients of two variables or more, or of single ones, are."""
+        """Return the positions of the coefficients of two or more variables, or of single variables."""
         orders = self.sets.orders
         return np.flatnonzero(orders >= 2 if of == "couplings" else orders == 1)
 
@@ -157,12 +175,12 @@ class LearnedMonomials(LearnedNetwork):
         return self.monomials.index[self.places(of) - 1]
 
     def coordinates(self) -> Coordinates:
-        """Return the monomial of each coefficient, by its order; the empty set is not learned."""
+        """Return each coefficient as its own group, with its order as the kind; the empty set is not learned."""
         orders = np.asarray(self.sets.orders)
         return Coordinates(groups=np.arange(orders.size), kinds=np.where(orders > 0, orders, -1))
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the coefficients of constant variables, and the other coefficients that move with them."""
+        """Return the coefficients of constant variables, and the other coefficients that depend on them."""
         constant = {v for v, own in enumerate(self.unsupported or ()) if own}
         is_absent, moves = np.zeros((2, len(self.sets)), dtype=bool)
         for place, members in enumerate(self.sets):
@@ -177,7 +195,7 @@ class LearnedMonomials(LearnedNetwork):
 
     @property
     def width(self) -> float:
-        r"""The largest :math:`\sum_{I \ni i} |h_I|` of a variable, nats."""
+        r"""Width of the model, :math:`\max_i \sum_{I \ni i} |h_I|`, nats."""
         return float(self._widths().max())
 
     def _widths(self) -> FloatArray:
@@ -192,7 +210,7 @@ class LearnedMonomials(LearnedNetwork):
 
     @property
     def specification(self) -> ModelSpecification:
-        """The model: one clique for each largest set whose coefficient is not zero, one for each lonely variable."""
+        """The model, with a clique for each maximal set with a nonzero coefficient and each isolated variable."""
         names = self.domain.variables
         used = np.flatnonzero(self.coefficients)[::-1]  # larger sets first
         members = list(self.sets)
@@ -217,7 +235,7 @@ class LearnedMonomials(LearnedNetwork):
         ]
 
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Yield positions of variables that share a monomial, and the coefficient that is largest in size."""
+        """Yield positions of variables that share a monomial, and their coefficient of largest size."""
         size = np.where(self.sets.orders >= 2, np.abs(self.coefficients), 0.0)
         members = list(self.sets)
         found: dict[tuple[int, int], float] = {}
@@ -250,13 +268,13 @@ class LearnedMonomials(LearnedNetwork):
 
 
 def sets_content(sets: Monomials, details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the order of a complete family of sets, the largest sets too of another, and details of a release."""
+    """Return the file entries of a family of sets, with its maximal sets unless it is complete, and of details."""
     found: dict[str, Any] = {"order": sets.order, "details": details_content(details)}
     return found if sets.is_complete else found | {"scopes": [list(members) for members in sets.largest()]}
 
 
 def restored_sets(content: Fields, variables: int) -> Monomials:
-    """Return the sets that `sets_content` described."""
+    """Return the sets that `sets_content` wrote."""
     order = content.whole("order", 0, variables)
     if "scopes" not in content:
         return Monomials.complete(variables, order)
@@ -265,7 +283,7 @@ def restored_sets(content: Fields, variables: int) -> Monomials:
 
 
 def by_monomial(variables: tuple, sets: Monomials, numbers: FloatArray, name: str) -> pd.Series:
-    """Return numbers by tuples of variables; the index holds the tuples themselves."""
+    """Return numbers as a series indexed by tuples of variables."""
     import pandas as pd
 
     keys = np.empty(len(sets), dtype=object)
@@ -274,5 +292,8 @@ def by_monomial(variables: tuple, sets: Monomials, numbers: FloatArray, name: st
 
 
 def effect_scales(effects: Effects) -> FloatArray:
-    r"""Coordinates :math:`\beta_S = 2^{|S|/2} h_S`: the zero-sum basis of two states is :math:`(-1, 1)/\sqrt 2`."""
+    r"""Return the factors :math:`2^{|S|/2}` from :math:`h_S` to coordinates :math:`\beta_S`.
+
+    The zero-sum basis of two states is :math:`(-1, 1)/\sqrt 2`.
+    """
     return 2.0 ** (effects.orders / 2)

@@ -1,4 +1,4 @@
-"""Learned models of pairs: the arrays of couplings and fields, whose entries are numbers or tables."""
+"""Base class of learned pairwise models: arrays of couplings and fields, whose entries are numbers or tables."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedPairs(LearnedNetwork):
-    """Abstract model of pairs; `LearnedIsing` has one row of its arrays a variable, `LearnedPairwise` one a state.
+    """Abstract pairwise model, whose arrays have one row for each variable or one for each state.
 
     Parameters
     ----------
     coupling_matrix
-        Symmetric, with zero blocks on its diagonal.
+        Symmetric matrix with zero blocks on its diagonal.
     field_vector
-        One entry a row.
+        One field for each row.
     """
 
     coupling_matrix: FloatArray
@@ -77,7 +77,7 @@ class LearnedPairs(LearnedNetwork):
     @property
     @abstractmethod
     def own_states(self) -> IntArray:
-        """Positions, among the states of all variables, of those whose entries of tables the arrays hold."""
+        """Positions, among the states of all variables, of the states that have rows in the arrays."""
 
     @abstractmethod
     def block(self, first: int, second: int) -> FloatArray:
@@ -89,7 +89,7 @@ class LearnedPairs(LearnedNetwork):
 
     @cached_property
     def strengths(self) -> FloatArray:
-        """Largest absolute entry of each coupling, shape (p, p)."""
+        """Largest absolute entry of each coupling, nats, shape (p, p)."""
         by_row = np.maximum.reduceat(np.abs(self.coupling_matrix), self.starts[:-1], axis=0)
         return np.maximum.reduceat(by_row, self.starts[:-1], axis=1)
 
@@ -99,7 +99,7 @@ class LearnedPairs(LearnedNetwork):
 
     @property
     def specification(self) -> ModelSpecification:
-        """The model: one clique for each coupling that is not zero, one for each variable without."""
+        """The model, with a clique for each nonzero coupling and for each variable without a coupling."""
         names = self.domain.variables
         pairs = [(names[i], names[j]) for i, j in self._pairs]
         lonely = np.setdiff1d(np.arange(len(names)), self._pairs)
@@ -107,7 +107,7 @@ class LearnedPairs(LearnedNetwork):
 
     @property
     def potentials(self) -> CliqueTables:
-        """Log potentials, nats; a field is in the first table of its variable."""
+        """Log potentials, nats; the first table of a variable contains its field."""
         model, waiting, tables = self.specification, dict(enumerate(self.field_tables())), []
         for scope in model.scopes:
             table = self.block(*scope).copy() if len(scope) == 2 else np.zeros_like(waiting[scope[0]])
@@ -123,12 +123,12 @@ class LearnedPairs(LearnedNetwork):
 
     @cached_property
     def _entries(self) -> tuple[IntArray, IntArray]:
-        """Rows and columns of the couplings, each pair once."""
+        """Rows and columns of the couplings, with each pair once."""
         rows, columns = np.nonzero(self._owner[:, None] < self._owner)
         return rows, columns
 
     def flat(self, coupling_matrix: FloatArray, field_vector: FloatArray) -> FloatArray:
-        """Return arrays of the shape of this model's as one vector."""
+        """Return arrays of this model's shape as one vector."""
         return np.concatenate([coupling_matrix[self._entries], field_vector])
 
     def vector(self) -> FloatArray:
@@ -143,12 +143,12 @@ class LearnedPairs(LearnedNetwork):
         return self.with_parameters((matrix, values[rows.size :]))
 
     def places(self, of: str) -> IntArray:
-        """Return where in the vector the couplings, or the fields, are."""
+        """Return the positions of the couplings, or of the fields, in the vector."""
         couplings, fields = self._entries[0].size, self.field_vector.size
         return np.arange(couplings) if of == "couplings" else couplings + np.arange(fields)
 
     def labels(self, of: str) -> pd.Index:
-        """Return the variables, and states where there are tables, of each coupling or field."""
+        """Return the variables, and for tables the states, of each coupling or field."""
         rows = self._row_labels()
         if of == "fields":
             return declared_index(rows)
@@ -160,7 +160,7 @@ class LearnedPairs(LearnedNetwork):
         return declared_index(levels)
 
     def _row_labels(self) -> dict[str, list[Any]]:
-        """Return what each row belongs to, by the name of a level of an index."""
+        """Return the labels of the rows, by the name of an index level."""
         return {"variable": list(self.domain.variables)}
 
     def _widths(self) -> FloatArray:
@@ -187,7 +187,7 @@ class LearnedPairs(LearnedNetwork):
         )
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the entries of states without support, and the other entries that move with them."""
+        """Return the entries of states without support, and the other entries that depend on them."""
         cards, owner, (rows, columns) = np.array(self.domain.cardinalities), self._owner, self._entries
         absent = np.zeros(cards.sum(), dtype=bool)
         for start, own in zip(np.cumsum(cards) - cards, self.unsupported or (), strict=False):
@@ -202,8 +202,8 @@ class LearnedPairs(LearnedNetwork):
         moves = np.concatenate([lacks[owner[rows]] | lacks[owner[columns]], beside[owner]])
         return is_absent, moves & ~is_absent
 
-    # The file of a model of pairs. Its array is the fields, then row, column and value of every coupling above the
-    # diagonal that is not zero, then the noisy tables or answers.
+    # File format: the array holds the fields, then rows, columns and values of all nonzero couplings above the
+    # diagonal, then the noisy measurements.
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -241,7 +241,7 @@ class LearnedPairs(LearnedNetwork):
 
 
 def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return couplings and fields in an Ising model's form where all variables have two states, else in tables'.
+    """Return couplings and fields, as arrays of an Ising model if all variables have two states, else of tables.
 
     Parameters
     ----------
@@ -255,7 +255,7 @@ def pair_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, 
 
 
 def _ising_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Couplings A and fields h: contrasts of two states are spins over the root of two."""
+    """Return couplings A and fields h; contrasts of two states are spins over the root of two."""
     p = len(effects.cardinalities)
     A, h = np.zeros((p, p)), np.zeros(p)
     for subset, beta in zip(effects.subsets, coordinates.tolist(), strict=True):
@@ -267,7 +267,7 @@ def _ising_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray
 
 
 def _table_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Centred tables of all pairs in one matrix, and centred fields."""
+    """Return the centered tables of all pairs as one matrix, and the centered fields."""
     first = np.cumsum([0, *effects.cardinalities])
     W, theta = np.zeros((first[-1], first[-1])), np.zeros(first[-1])
     for subset, table in zip(effects.subsets, effects.tables(coordinates), strict=True):

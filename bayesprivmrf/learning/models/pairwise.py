@@ -1,4 +1,4 @@
-"""Learned models of pairs: an Ising model of two-state variables, and tables for any number of states."""
+"""Learned pairwise models: an Ising model for variables with two states, and tables for any number of states."""
 
 from __future__ import annotations
 
@@ -19,28 +19,49 @@ from bayesprivmrf.model.tables import FloatArray, IntArray, labelled, plain_arra
 if TYPE_CHECKING:
     import xarray as xr
 
-_TOLERANCE = 1e-9  # of row sums of centered tables, relative to the largest entry: rounding is below 1e-12
-_SPINS = np.array([-1.0, 1.0])  # of the first and the second state
+_SPINS = np.array([-1.0, 1.0])  # spins of the first and the second state
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedIsing(LearnedPairs):
     r"""A learned Ising model, :math:`P(x) \propto \exp(\tfrac12 x^\top A x + h^\top x)`.
 
-    A variable's first declared state is -1, its second +1.
+    The first declared state of a variable is -1, the second +1. The parameters of `LearnedNetwork` come first.
 
     Parameters
     ----------
     coupling_matrix
-        A, shape (p, p), symmetric with zero diagonal.
+        Couplings A, nats, shape (p, p), symmetric with zero diagonal.
     field_vector
-        h, shape (p,).
+        Fields h, nats, shape (p,).
 
     Raises
     ------
     ModelError
-        A variable does not have two states, or the arrays do not fit them, are not finite, or A is not symmetric with
-        zero diagonal.
+        A variable does not have two states, or the arrays have the wrong shape, are not finite, or A is not symmetric
+        with zero diagonal.
+
+    Examples
+    --------
+    A mechanism such as `SelectMeasure` makes these models. One made by hand has the same methods.
+
+    >>> from bayesprivmrf.learning import LearnedIsing
+    >>> from bayesprivmrf.model import Domain
+    >>> from bayesprivmrf.privacy import PrivacyGuarantee
+    >>> from bayesprivmrf.release import Provenance
+    >>> learned = LearnedIsing(
+    ...     domain=Domain.from_states({"a": ["no", "yes"], "b": ["no", "yes"]}),
+    ...     guarantee=PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
+    ...     provenance=Provenance(mechanism="example"),
+    ...     coupling_matrix=[[0.0, 0.5], [0.5, 0.0]],
+    ...     field_vector=[0.0, -0.2],
+    ... )
+    >>> float(learned.couplings.sel(variable="a", other="b"))
+    0.5
+    >>> list(learned.graph(threshold=0.1).edges)
+    [('a', 'b')]
+    >>> round(float(learned.solution.marginal(["b"], given={"a": "yes"}).sel(b="yes")), 3)
+    0.646
     """
 
     kind = "learned-ising"
@@ -54,12 +75,12 @@ class LearnedIsing(LearnedPairs):
 
     @cached_property
     def starts(self) -> IntArray:
-        """Positions of the variables, and their number: a variable has one row."""
+        """First row of each variable, which has one, and the number of rows."""
         return np.arange(len(self.domain.variables) + 1)
 
     @property
     def own_states(self) -> IntArray:
-        """The second state of each variable: +1."""
+        """Positions of the second state of each variable, +1, among all states."""
         return 2 * self.starts[:-1] + 1
 
     def block(self, first: int, second: int) -> FloatArray:
@@ -72,7 +93,7 @@ class LearnedIsing(LearnedPairs):
 
     @cached_property
     def couplings(self) -> xr.DataArray:
-        """A with the variables' names, dimensions ``variable`` and ``other``."""
+        """Couplings A, nats, labeled by the dimensions ``variable`` and ``other``."""
         import xarray as xr
 
         names = plain_array(self.domain.variables)
@@ -86,7 +107,7 @@ class LearnedIsing(LearnedPairs):
 
     @cached_property
     def fields(self) -> xr.DataArray:
-        """Fields h with the variables' names, dimension ``variable``."""
+        """Fields h, nats, labeled by the dimension ``variable``."""
         import xarray as xr
 
         names = plain_array(self.domain.variables)
@@ -102,20 +123,39 @@ class LearnedIsing(LearnedPairs):
 class LearnedPairwise(LearnedPairs):
     r"""A learned pairwise model, :math:`P(x) \propto \exp(\sum_{i<j} W_{ij}(x_i, x_j) + \sum_i \theta_i(x_i))`.
 
-    Tables are centred: the rows and the columns of each :math:`W_{ij}`, and each :math:`\theta_i`, add to 0.
+    Tables are centered: each row and column of :math:`W_{ij}`, and each :math:`\theta_i`, sums to 0. The parameters
+    of `LearnedNetwork` come first. K is the number of states of all variables, in declared order.
 
     Parameters
     ----------
     coupling_matrix
-        All :math:`W_{ij}`, states of all variables after another in declared order: shape (K, K), symmetric, with
-        zero blocks on the diagonal.
+        All tables :math:`W_{ij}`, nats, shape (K, K), symmetric, with zero blocks on the diagonal.
     field_vector
-        All :math:`\theta_i`, shape (K,).
+        All fields :math:`\theta_i`, nats, shape (K,).
 
     Raises
     ------
     ModelError
-        The arrays do not fit the states, are not finite, or are not symmetric and centred.
+        The arrays have the wrong shape, are not finite, or are not symmetric and centered.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from bayesprivmrf.learning import LearnedPairwise
+    >>> from bayesprivmrf.model import Domain
+    >>> from bayesprivmrf.privacy import PrivacyGuarantee
+    >>> from bayesprivmrf.release import Provenance
+    >>> matrix = np.zeros((5, 5))
+    >>> matrix[:2, 2:] = [[-0.4, 0.0, 0.4], [0.4, 0.0, -0.4]]
+    >>> learned = LearnedPairwise(
+    ...     domain=Domain.from_states({"a": ["no", "yes"], "b": ["low", "mid", "high"]}),
+    ...     guarantee=PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
+    ...     provenance=Provenance(mechanism="example"),
+    ...     coupling_matrix=matrix + matrix.T,
+    ...     field_vector=np.zeros(5),
+    ... )
+    >>> float(learned.couplings["a", "b"].sel(a="yes", b="low"))
+    0.4
     """
 
     kind = "learned-pairwise"
@@ -125,7 +165,8 @@ class LearnedPairwise(LearnedPairs):
         W, theta = self.coupling_matrix, self.field_vector
         sums = np.add.reduceat(np.column_stack([W, theta]), self.starts[:-1], axis=0)
         scale = max(np.abs(W).max(initial=0.0), np.abs(theta).max(initial=0.0))
-        if np.abs(sums).max(initial=0.0) > _TOLERANCE * theta.size * scale:
+        # rounding of row sums is below 1e-12 of the largest entry
+        if np.abs(sums).max(initial=0.0) > 1e-9 * theta.size * scale:
             raise ModelError(
                 "`coupling_matrix` and `field_vector` must be centred: each row of a table sums to 0."
             )
@@ -142,12 +183,12 @@ class LearnedPairwise(LearnedPairs):
 
     @property
     def couplings(self) -> Mapping[tuple[Variable, Variable], xr.DataArray]:
-        """Tables by pair of variables, in either order; iterates over each pair once, in declared order."""
+        """Tables of the couplings, nats, by pair of variables in either order; iteration yields each pair once."""
         return _Couplings(self)
 
     @cached_property
     def fields(self) -> Mapping[Variable, xr.DataArray]:
-        """Theta by variable, each labelled by its states."""
+        """Fields by variable, nats, each labeled by its states."""
         named = zip(self.domain.variables, self.field_tables(), strict=True)
         tables = {v: labelled(self.domain, (v,), part, "fields") for v, part in named}
         return {v: marked(table, self.provenance.simulated) for v, table in tables.items()}
@@ -162,7 +203,7 @@ class LearnedPairwise(LearnedPairs):
         return np.split(self.field_vector, self.starts[1:-1])
 
     def standard_noise(self, generator: np.random.Generator) -> FloatArray:
-        """Return standard normal numbers of the vector's shape, centred as tables are."""
+        """Return standard normal numbers of the vector's shape, centered like the tables."""
         same = self._owner[:, None] == self._owner
         centring = np.eye(self._owner.size) - same / same.sum(axis=1)
         matrix = centring @ generator.standard_normal(same.shape) @ centring

@@ -1,4 +1,4 @@
-"""A declared model whose potentials were learned from whole records."""
+"""Learned potentials of a declared model, or of a model whose tables were selected in rounds."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.learning.models.advice import told_merging
+from bayesprivmrf.learning.models.advice import merging_text
 from bayesprivmrf.learning.models.base import LearnedNetwork, Weight
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
@@ -39,22 +39,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedPotentials(LearnedNetwork):
-    r"""Learned potentials of declared cliques, :math:`p(x) \propto \exp \sum_C \theta_C(x_C)`.
+    r"""Learned potentials of cliques, :math:`p(x) \propto \exp \sum_C \theta_C(x_C)`.
+
+    `DPSGD` learns potentials of declared cliques, ``SelectMeasure(rho)`` selects the cliques itself. The parameters
+    of `LearnedNetwork` come first.
 
     Parameters
     ----------
     model
-        The declared model.
+        Domain and cliques of the model.
     tables
-        θ, nats; minus infinity at impossible cells and nowhere else.
+        Potentials θ, nats; minus infinity at impossible cells only.
     groups
-        For each variable the group of each declared state; the states of a group are merged in the fit. ``None``
-        where states were not merged, and for older files.
+        For each variable, the group of each declared state; the states of a group are merged in the fit. ``None`` if
+        no states were merged, and for older files.
 
     Raises
     ------
     ModelError
-        The tables are not those of the model, or not finite where a cell is possible.
+        The tables do not belong to the model, or are not finite at a possible cell.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.learning import LearnedPotentials
+    >>> from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
+    >>> from bayesprivmrf.privacy import PrivacyGuarantee
+    >>> from bayesprivmrf.release import Provenance
+    >>> domain = Domain.from_states({"a": ["no", "yes"], "b": ["no", "yes"]})
+    >>> model = ModelSpecification(domain=domain, cliques=(("a", "b"),))
+    >>> learned = LearnedPotentials(
+    ...     domain=domain,
+    ...     guarantee=PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
+    ...     provenance=Provenance(mechanism="example"),
+    ...     model=model,
+    ...     tables=model.tables([0.5, 0.0, 0.0, 0.5]),
+    ... )
+    >>> round(float(learned.solution.marginal(["b"], given={"a": "yes"}).sel(b="yes")), 3)
+    0.622
     """
 
     model: ModelSpecification
@@ -79,25 +100,25 @@ class LearnedPotentials(LearnedNetwork):
 
     @property
     def specification(self) -> ModelSpecification:
-        """The declared model."""
+        """The model of the release."""
         return self.model
 
     @property
     def potentials(self) -> CliqueTables:
-        """Log potentials, nats, one table a clique."""
+        """Log potentials, nats, one table for each clique."""
         return self.tables
 
     def _unjudged(self) -> LearnedSolution:
-        """Return the solution before it is judged; with intervals where it was learned in rounds."""
+        """Return the solution without a check of its measurements, with intervals if it was learned in rounds."""
         return with_intervals(super()._unjudged(), self.statistics, self.total, self.groups)
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
-        """Declared states that are merged in the fit, by variable; such states have the same dependence on others."""
+        """Declared states that the fit merges, by variable; merged states depend on other variables alike."""
         return self.solution.merged_states
 
     def graph(self, threshold: float | None = None, *, weight: Weight = "largest") -> nx.Graph:
-        """Return the graph of `LearnedNetwork.graph`; a variable with merged states names them as ``merged``."""
+        """Return the graph of `LearnedNetwork.graph`, with merged states as the node attribute ``merged``."""
         graph = super().graph(threshold, weight=weight)
         for variable, parts in self.merged_states.items():
             graph.nodes[variable]["merged"] = parts
@@ -109,7 +130,7 @@ class LearnedPotentials(LearnedNetwork):
     def _facts(self) -> list[tuple[str, str]]:
         found = super()._facts()
         if merged := self.merged_states:
-            found.insert(-1, ("merged", told_merging(merged)))
+            found.insert(-1, ("merged", merging_text(merged)))
         return found
 
     @property
@@ -117,11 +138,11 @@ class LearnedPotentials(LearnedNetwork):
         if hasattr(self.solution, "interval"):
             return (
                 "a model learned by rounds has intervals of marginals, `learned.interval([...])`, and none of "
-                "couplings; for those, make a separate release with SelectMeasure(rho, degree=...)."
+                "couplings; make a separate release with SelectMeasure(rho, degree=...) for these."
             )
         return (
             "a model of learned potentials has no intervals unless SelectMeasure learned it by rounds; measure its "
-            "cliques by LaplaceStatistics or GaussianStatistics, and take those of NoiseAwareMAP or LatentCounts."
+            "cliques by LaplaceStatistics or GaussianStatistics, and fit NoiseAwareMAP or LatentCounts."
         )
 
     def vector(self) -> FloatArray:
@@ -134,7 +155,9 @@ class LearnedPotentials(LearnedNetwork):
 
     @property
     def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:
-        """Couplings of a model of pairs: as `LearnedIsing` has them for two states, else as `LearnedPairwise`.
+        """Couplings of a pairwise model, in the form of `LearnedIsing` if all variables have two states.
+
+        Otherwise they have the form of `LearnedPairwise`.
 
         Raises
         ------
@@ -145,7 +168,9 @@ class LearnedPotentials(LearnedNetwork):
 
     @property
     def fields(self) -> xr.DataArray | Mapping[Variable, xr.DataArray]:
-        """Fields of a model of pairs: as `LearnedIsing` has them for two states, else as `LearnedPairwise`.
+        """Fields of a pairwise model, in the form of `LearnedIsing` if all variables have two states.
+
+        Otherwise they have the form of `LearnedPairwise`.
 
         Raises
         ------
@@ -161,8 +186,8 @@ class LearnedPotentials(LearnedNetwork):
         if largest > 2 or model.possible is not None:
             seen = f"a clique of {largest} variables" if largest > 2 else "impossible cells"
             raise ModelError(
-                f"`couplings` and `fields` are those of a model of pairs where every cell is possible, but this one "
-                f"has {seen}; use `potentials`, one table a clique, or `graph()`."
+                f"`couplings` and `fields` need a pairwise model without impossible cells, got {seen}; use "
+                "`potentials`, which has one table for each clique, or `graph()`."
             )
         effects = Effects.of(model.cardinalities, model.scopes)
         A, h = pair_arrays(effects, effects.coordinates(self.tables.flat))
@@ -176,9 +201,9 @@ class LearnedPotentials(LearnedNetwork):
         )
 
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Yield positions of variables with a joint effect, and its largest entry in size.
+        """Yield positions of variables with a joint effect, and the largest absolute entry of that effect.
 
-        Impossible cells are filled with the mean of their table.
+        Impossible cells take the mean of their table.
         """
         return ((i, j, size) for (i, j), (size, _, _) in self._largest_entries.items())
 
@@ -188,7 +213,7 @@ class LearnedPotentials(LearnedNetwork):
 
     @cached_property
     def _largest_entries(self) -> Mapping[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]]:
-        """The largest entry in size of all effects of two variables, the variables of its table, and its states."""
+        """Largest absolute entry of all effects of two variables, with the variables of its table and its states."""
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
         filled = np.concatenate(
             [np.zeros(0), *map(_filled, (self.tables.table(c) for c in range(len(self.tables))))]
@@ -230,7 +255,7 @@ class LearnedPotentials(LearnedNetwork):
 
 
 def _restored_groups(content: Fields, domain: Domain) -> tuple[tuple[int, ...], ...] | None:
-    """Return the groups that a file names, which it numbers from 0 by their first states."""
+    """Return the groups in a file, where they are numbered from 0 in the order of their first states."""
     if "groups" not in content:
         return None
     written = content.items("groups")

@@ -1,4 +1,4 @@
-"""A learned logistic regression of one two-state variable on the others."""
+"""Learned logistic regression of one two-state variable on the others."""
 
 from __future__ import annotations
 
@@ -31,34 +31,51 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedRegression(Released):
-    r"""Log-odds of the target's second state, :math:`c + \sum_j w_j(x_j)`, each :math:`w_j` adding to 0.
+    r"""A learned logistic regression: the log odds of the target's second state are :math:`c + \sum_j w_j(x_j)`.
 
-    There are no intervals. The bootstrap would simulate records, and a regression has no law of the variables that
-    explain. `PrivateFrankWolfe` learns all of them, with intervals.
+    Each :math:`w_j` sums to 0. A regression has no intervals: they would need simulated records, and it has no
+    distribution of the explanatory variables. `PrivateFrankWolfe` learns the joint distribution, with intervals.
 
     Parameters
     ----------
     domain
         Variables and states, as declared.
     target
-        The variable that is explained.
+        Dependent variable, with two states.
     guarantee
-        The promise of the release.
+        Privacy guarantee of the release.
     provenance
-        How the release was made.
+        Mechanism, settings and library versions of the release.
     intercept
-        c, nats.
+        Intercept c, nats.
     effects
-        w, nats, states of all variables after another in declared order; the target's are 0.
+        Effects w, nats, one for each state of all variables in declared order; 0 for the states of the target.
     total
-        Number of records: public, noisy, or ``None`` where it was not paid for.
+        Number of records: public, noisy, or ``None`` if the mechanism did not buy it.
     details
         Public numbers about the release.
 
     Raises
     ------
     ModelError
-        The target is not declared, or the effects do not fit the states, or are not finite.
+        The target is not declared, or the effects do not fit the states or are not finite.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.learning import LearnedRegression
+    >>> from bayesprivmrf.model import Domain
+    >>> from bayesprivmrf.privacy import PrivacyGuarantee
+    >>> from bayesprivmrf.release import Provenance
+    >>> learned = LearnedRegression(
+    ...     domain=Domain.from_states({"smokes": ["no", "yes"], "ill": ["no", "yes"]}),
+    ...     target="ill",
+    ...     guarantee=PrivacyGuarantee(rho=1.0, adjacency="replace-one"),
+    ...     provenance=Provenance(mechanism="example"),
+    ...     intercept=-1.0,
+    ...     effects=[-0.5, 0.5, 0.0, 0.0],
+    ... )
+    >>> round(learned.probability({"smokes": "yes"}), 3)
+    0.378
     """
 
     domain: Domain
@@ -86,7 +103,7 @@ class LearnedRegression(Released):
 
     @property
     def coefficients(self) -> pd.Series:
-        """Effects by variable and state, nats; the target's are left out."""
+        """Effects w by variable and state, nats, without the target."""
         import pandas as pd
 
         keys = [
@@ -101,10 +118,15 @@ class LearnedRegression(Released):
     def probability(self, states: Mapping[Variable, Label]) -> float:
         """Return the probability of the target's second state given a state of each other variable.
 
+        Parameters
+        ----------
+        states
+            One state for each variable but the target.
+
         Raises
         ------
         ArgumentError
-            It is no mapping, or a variable is missing.
+            `states` is not a mapping, or lacks a variable.
         ModelError
             A variable or a state is not declared.
         """

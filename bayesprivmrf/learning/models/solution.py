@@ -1,25 +1,24 @@
-r"""A learned model as a `Solution`, whose records are drawn by Gibbs sampling where exact draws do not fit.
+r"""A learned model as a `Solution`, and the conditional dependence of its variables.
 
-How two variables of a model depend on each other given all the others.
+**Records.** A model too wide for exact draws draws records by Gibbs sampling.
 
-The conditional mutual information of two variables given all others,
+**Dependence.** The conditional mutual information of two variables given all others,
 
 .. math:: I_{ij} = E_{x} \sum_{a, b} p(a, b \mid x_{-ij}) \log \frac{p(a, b \mid x_{-ij})}
     {p(a \mid x_{-ij})\, p(b \mid x_{-ij})},
 
-is 0 where the model lets the two be independent given the others, and there alone. As a number from 0 to 1 it is
-:math:`\sqrt{1 - e^{-2 I}}`, the size of the partial correlation where variables are normal. The entries of a
-coupling's table weigh all states alike; that of a state, or of two states together, which hardly anybody has is
-decided by noise and may be any number of nats. Here such states weigh as often as they occur. State by state,
+is 0 if and only if the two are independent given the others. On the scale from 0 to 1 it is
+:math:`\sqrt{1 - e^{-2 I}}`, the absolute partial correlation if variables are normal. The entries of a coupling's
+table treat all states alike, so noise decides the entry of a rare state or a rare pair of states, which may be any
+number of nats. Mutual information weights states by their frequency. For each pair of states,
 
 .. math:: \log \frac{E_x\, p(a, b \mid x_{-ij})}{E_x\, p(a \mid x_{-ij})\, p(b \mid x_{-ij})}
 
-says how often two states come together, beside how often they would if the two variables were independent given the
-others.
+compares the frequency of the two states together with their frequency under conditional independence.
 
-Means over x are exact where there are at most 4,096 different records, else over 1,000 records that the model draws,
-with a seed of their own, so that equal models have equal numbers; the tables of two variables given the rest of a
-record are always exact. All is post-processing.
+Means over x are exact if the model has at most 4,096 joint states. Otherwise they are over 1,000 records drawn from
+the model with a fixed seed, so equal models give equal numbers. The tables of two variables given the rest of a
+record are always exact. All of this is post-processing.
 
 References
 ----------
@@ -51,79 +50,76 @@ from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, IntArray, parent
 from bayesprivmrf.release import NoisyStatistics
 
-_MEMORY = 1 << 26  # bytes of conditional tables up to which draws are exact
-_JUDGED = 1 << 24  # bytes of a model up to which it is compared with its measurements, within a second
-_LIBRARY = str(Path(__file__).parents[2])  # the folder of the package, whose lines a warning skips
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class LearnedSolution(Solution):
-    """The distribution of a learned model.
+    """Distribution of a learned model.
 
-    Marginals are exact, and refused with a `ModelTooLargeError` where the model is too wide. Records are drawn of any
-    model; a `SamplingWarning` says if the chains did not mix.
+    Marginals are exact; a model too wide for exact inference raises a `ModelTooLargeError`. Every model can draw
+    records; a `SamplingWarning` says if the chains did not mix.
 
     Parameters
     ----------
     contradictions
-        Problems of the fit that its own measurements show; they are among `problems` as well.
+        Problems of the fit that its own measurements reveal; `problems` contains them too.
     """
 
     contradictions: tuple[str, ...] = ()
 
     _remedy_without_interval: ClassVar[str] = (
-        "a learned model's `interval([...])` has those of tables where its cliques were measured, as after "
-        "SelectMeasure(rho), and `couplings_interval()` those of couplings"
+        "ask the release: `learned.interval(['a', 'b'])` has intervals of tables if every clique was measured, and "
+        "`learned.couplings_interval()` has intervals of couplings"
     )
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
-        """Declared states that are merged in the fit, by variable; none unless the model was learned in rounds."""
+        """Declared states that the fit merges, by variable; empty unless the model was learned in rounds."""
         return {}
 
     def stands_out(self, first: int, second: int) -> bool:
-        """Return False if noise and sampling could explain the dependence of two variables, where that is known."""
+        """Return False if noise and sampling are known to explain the dependence of two variables."""
         return True
 
     def effect_error(self, scope: tuple[int, ...], states: Sequence[int]) -> float | None:
-        """Return the standard deviation of an entry of an effect's table, None where it is not known."""
+        """Return the standard error of an entry of an effect's table, or None if it is unknown."""
         return None
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions that answers rest on, one sentence each: the graph was learned, not declared."""
+        """Assumptions behind all answers, one sentence each; the graph counts as learned, not declared."""
         return model_assumptions(self.specification, self.of_records, "Learned")
 
     def judged(self, statistics: NoisyStatistics | None, *, is_shrunk: bool = False) -> Self:
-        """Return the same distribution, not trusted where the measurements that it was fitted to contradict it.
+        """Return the solution, with the status ``not trusted`` if its measurements contradict it.
 
         Parameters
         ----------
         statistics
-            The measurements.
+            Measurements that the model was fitted to.
         is_shrunk
-            Whether the estimate counts sampling as noise, so that it may differ from the records by more than noise.
-            Its model is then judged: whether any of its distributions is near the measurements.
+            Whether the estimate treats sampling as noise, so that it may differ from the records by more than the
+            noise. The check then asks whether any distribution of the model is near the measurements.
 
         Notes
         -----
-        Models that take more than 16 MiB are not judged.
+        Models that take more than 16 MiB are not checked.
         """
         if statistics is None:
             return self
         try:
             evidence = gather(statistics, needs_kernel=False)
             model = self.specification
-            marginal_engine(model.cardinalities, model.scopes, memory_limit=_JUDGED)
+            # compare a model with its measurements only if it takes at most 16 MiB: a second of work
+            marginal_engine(model.cardinalities, model.scopes, memory_limit=1 << 24)
             tables = [np.ravel(self._table_of(scope)) for scope in evidence.specification.scopes]
-        except (ModelError, ModelTooLargeError):  # measurements that no estimator reads
+        except (ModelError, ModelTooLargeError):  # no estimator can read these measurements
             return self
         marginals = np.concatenate([np.zeros(0), *tables])
         if is_shrunk:
             problems, numbers = contradictions(evidence, np.zeros(marginals.size), marginals=marginals)
         else:
             problems, numbers = learned_contradictions(evidence, marginals)
-        # a fit that diverged says so: its measurements contradict it as a consequence
+        # a diverged fit keeps its status, which explains the contradiction
         is_judged = problems and self.status is not Status.DIVERGED
         status = Status.NOT_TRUSTED if is_judged else self.status
         stats = {**self.stats, **numbers}
@@ -138,20 +134,21 @@ class LearnedSolution(Solution):
         return model.project(self.marginals.flat, scope)
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
-        """Return records as states' codes, shape (size, p), and whether they can be trusted.
+        """Draw records, and return their codes, shape (size, p), and whether they can be trusted.
 
-        Draws are independent and exact where the tables of exact sampling take at most 64 MiB, else those of chains.
+        Draws are independent and exact if the tables of exact sampling take at most 64 MiB, else from Gibbs chains.
         """
         model = self.specification
         cards, scopes, flat = model.cardinalities, model.scopes, self.potentials.flat
         try:
-            return sample(cards, scopes, flat, size, generator, memory_limit=_MEMORY), True
+            # exact draws if the conditional tables take at most 64 MiB
+            return sample(cards, scopes, flat, size, generator, memory_limit=1 << 26), True
         except ModelTooLargeError:
             draws = gibbs_draws(cards, scopes, flat, size, generator)
             return draws.codes, draws.mixing.trusted
 
     def _codes(self, size: int, generator: np.random.Generator, is_balanced: bool) -> np.ndarray:
-        if is_balanced:  # refused where the model is too wide: chains draw no such records
+        if is_balanced:  # Gibbs chains draw no balanced records, so a wide model raises an error
             return super()._codes(size, generator, is_balanced)
         codes, is_trusted = self.codes(size, generator)
         if not is_trusted:
@@ -160,24 +157,22 @@ class LearnedSolution(Solution):
 
 
 def warn_of_chains() -> None:
-    """Warn, at the line outside the library that asked for them, that records are not to be trusted."""
+    """Warn that Gibbs chains did not mix, at the caller's line outside the library."""
     warnings.warn(
-        "the chains of the Gibbs sampler have not mixed: those that started at random and at one end still "
-        "differ; distrust these records, as the learned couplings are too strong for this sampler.",
+        "the chains of the Gibbs sampler have not mixed: chains from random and from extreme starting points still "
+        "differ. Do not use these records; the learned couplings are too strong for this sampler.",
         SamplingWarning,
-        skip_file_prefixes=(_LIBRARY,),
+        skip_file_prefixes=(str(Path(__file__).parents[2]),),
     )
 
 
-# joint states up to which means are exact, and records where there are more; arbitrary, a second of work
+# most joint states for exact means, and the number of drawn records otherwise; arbitrary, a second of work
 _MOST_CONFIGURATIONS, _DRAWS = 1 << 12, 1_000
-_SEED = 19570901  # arbitrary, and fixed: equal models have equal records and numbers
-_BLOCK = 1 << 21  # numbers held at once, 16 MiB
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dependence:
-    """Records of a model with their weights, and its tables of two variables given the rest of each record.
+    """Weighted records of a model, and its tables of two variables given the rest of each record.
 
     Parameters
     ----------
@@ -188,7 +183,7 @@ class Dependence:
     codes
         States of the records, shape (r, p).
     weights
-        Their probabilities, shape (r,), of sum 1.
+        Weights of the records, shape (r,), of sum 1.
     """
 
     scopes: tuple[tuple[int, ...], ...]
@@ -204,9 +199,10 @@ class Dependence:
         potentials: CliqueTables,
         draw: Callable[[int, np.random.Generator], IntArray],
     ) -> Dependence:
-        """Return all records with their probabilities, or equally many of each that `draw` gives."""
+        """Return all joint states weighted by their probabilities, or equally weighted draws of a larger model."""
         if math.prod(cardinalities) > _MOST_CONFIGURATIONS:
-            codes = np.asarray(draw(_DRAWS, np.random.default_rng(_SEED)), dtype=np.int64)
+            # an arbitrary, fixed seed: equal models have equal records
+            codes = np.asarray(draw(_DRAWS, np.random.default_rng(19570901)), dtype=np.int64)
             weights = np.full(len(codes), 1 / len(codes))
         else:
             codes = np.indices(cardinalities).reshape(len(cardinalities), -1).T
@@ -227,7 +223,7 @@ class Dependence:
         return max(found, 0.0)
 
     def association(self, first: int, second: int) -> FloatArray:
-        """Return the log ratio to independence given the others, state by state, nats; 0 where neither can occur."""
+        """Return the log ratio to conditional independence for each pair of states, nats; 0 for impossible states."""
         together, apart = 0.0, 0.0
         for weights, joint in self._joints(first, second):
             together = together + np.einsum("r,rab->ab", weights, joint)
@@ -239,7 +235,8 @@ class Dependence:
         """Yield weights of records, and the tables of two variables given the rest of each, shape (r, K, K)."""
         homes = [c for c, scope in enumerate(self.scopes) if first in scope or second in scope]
         shape = [self._states(v) for v in (first, second)]
-        step = max(_BLOCK // math.prod(shape), 1)
+        # 16 MiB of doubles at a time
+        step = max((1 << 21) // math.prod(shape), 1)
         for start in range(0, len(self.codes), step):
             codes, weights = self.codes[start : start + step], self.weights[start : start + step]
             logs = np.zeros((len(codes), *shape))

@@ -1,23 +1,22 @@
-r"""Coefficients of a t-wise model fitted to noisy parities, and maximum likelihood with a plain penalty.
+r"""Fits of t-wise models to noisy parities, and private multiplicative weights.
 
-By default the coefficients are the mode of `bayesprivmrf.learning.parities.mode`. Beyond 1600 coefficients its
-matrices are too large, and a ridge takes the place of the prior: half of :math:`s / \tau_k^2` times the square of
-each coefficient beside a likelihood of one record, :math:`s = v + 1/N` being the error variance of a mean and
-:math:`\tau_k^2` what the mean square of the :math:`K_k` means of that order exceeds their errors by,
-:math:`s (1 + \sqrt{2 / K_k})`, and at least s / 100. As :math:`E_h \chi_I \approx h_I` for small coefficients this is
-the same where they are small.
+**Fits.** By default the coefficients are the posterior mode of `bayesprivmrf.learning.parities.mode`. Its matrices
+are too large beyond 1600 coefficients. A ridge then replaces the prior: a penalty of half of :math:`s / \tau_k^2`
+times the square of each coefficient, for the log likelihood of one record. Here :math:`s = v + 1/N` is the error
+variance of a mean. :math:`\tau_k^2` is the excess of the mean square of the :math:`K_k` means of order k over
+:math:`s (1 + \sqrt{2 / K_k})`, at least s / 100. Both priors agree for small coefficients, where
+:math:`E_h \chi_I \approx h_I`.
 
-Private multiplicative weights for parities: a distribution over all records, mended where it is most wrong.
+**Private multiplicative weights.** Each round chooses the parity whose sum :math:`S_I` is furthest from its
+expectation under the current distribution, by the exponential mechanism, and measures it with integer noise. It then
+updates the distribution for every parity measured so far by
+:math:`q(x) \leftarrow q(x)\, e^{\chi_I(x) (m_I - E_q \chi_I) / 2} / Z`. The distribution is therefore a t-wise model
+itself, :math:`q \propto \exp \sum_I h_I \chi_I`.
 
-Each round chooses the parity whose sum :math:`S_I` is furthest from what the distribution says, by the exponential
-mechanism, measures it with integer noise, and mends the distribution at every parity measured so far by :math:`q(x)
-\leftarrow q(x)\, e^{\chi_I(x) (m_I - E_q \chi_I) / 2} / Z`. The distribution is thus itself a t-wise model,
-:math:`q \propto \exp \sum_I h_I \chi_I`.
-
-Privacy: the score :math:`u_I = |S_I - \lfloor N E_q \chi_I \rceil|` moves by at most D either way, D being how far
-one record moves a sum: 1 where it is added or removed, 2 where it is replaced. A choice then has range 2 D and a
-measurement sensitivity D; the costs of all rounds add up (`bayesprivmrf.privacy.selection`). N must be public, or
-noisy and paid for.
+**Privacy.** The score :math:`u_I = |S_I - \lfloor N E_q \chi_I \rceil|` moves by at most D in either direction, where
+D is the change of a sum by one record: 1 for add-or-remove, 2 for replacement. A choice then has range 2 D and a
+measurement sensitivity D. The costs of all rounds add up (`bayesprivmrf.privacy.selection`). N must be public, or
+noisy with a budget of its own.
 """
 
 from __future__ import annotations
@@ -41,25 +40,19 @@ from bayesprivmrf.privacy import NoiseLaw, NoNoise
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
-# Least squared deviation of a ridge's prior, in error variances
-_FLOOR = 0.01
-
-# Coefficients up to which covariances are factorized: their matrix then has 20 MB
+# Most coefficients whose covariances are factorized; their matrix takes 20 MB
 _DENSE = 1600
 
-# Most steps of the quasi-Newton search; those that settle take about 70 (wide models in benchmarks/parities.py)
-_ITERATIONS = 1000
-
-# Size of a coefficient, nats, at which a search has diverged: odds of e^600 are no estimate
+# Size of a coefficient, nats, at which a search counts as diverged: odds of e^600 are no estimate
 _DIVERGED = 300.0
 
-# Most Newton steps, and most halvings of one; searches that settle take 4 to 20 steps
+# Most Newton steps, and most halvings of one step; searches that converge take 4 to 20 steps
 _NEWTON_ROUNDS, _HALVINGS = 200, 40
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MonomialsByParities(SavedMap):
-    """The map from records to coefficients through noisy sums of parities, as public settings.
+    """Learning map from records to coefficients by noisy sums of parities.
 
     Parameters
     ----------
@@ -68,11 +61,11 @@ class MonomialsByParities(SavedMap):
     law
         Noise of each sum.
     has_total
-        Whether the number of records is given; otherwise it is the noisy sum of the empty set.
+        Whether the number of records is given separately; otherwise it is the noisy sum of the empty set.
     ridge
         See `bayesprivmrf.learning.ReleasedParities.fit`.
     total_law
-        Noise of the number of records where it is given.
+        Noise of a number of records that is given separately.
     """
 
     sets: Monomials
@@ -87,24 +80,14 @@ class MonomialsByParities(SavedMap):
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource, /
     ) -> tuple[FloatArray]:
-        """Return the coefficients alone, shape (K,).
-
-        Parameters
-        ----------
-        codes, counts
-            Records as codes 0 and 1, shape (rows, p), and how many each row stands for.
-        total
-            Their number as far as it may be used.
-        source
-            Source of the noise.
-        """
+        """Return the coefficients, shape (K,); see `LearningMap.learn`."""
         spins = 2 * codes.astype(np.int8) - np.int8(1)
         known = np.array([round(total)]) if self.has_total else None
         return self.fitted(noisy_parity_sums(spins, counts, self.sets, self.law, source, known))[:1]
 
     @one_blas_thread()
     def fitted(self, sums: IntArray | FloatArray) -> tuple[FloatArray, dict[str, Any]]:
-        """Return the coefficients from noisy sums, shape (K,), and how the search ended."""
+        """Return the coefficients for noisy sums, shape (K,), and the details of the search."""
         records = max(float(sums[0]), 1.0)
         means = sums / records
         if self.ridge is not None:
@@ -116,7 +99,7 @@ class MonomialsByParities(SavedMap):
         return posterior_mode(self.sets, means, noise, total_noise, records)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings but the sets, which are the model's."""
+        """Return the settings as JSON values, without the sets, which the model's file contains."""
         return {
             "kind": self.kind,
             "law": self.law.as_dict(),
@@ -127,7 +110,7 @@ class MonomialsByParities(SavedMap):
 
     @classmethod
     def from_dict(cls, content: Fields, basis: Monomials) -> Self:
-        """Return the map of such settings; the first ones said no law of the total."""
+        """Return the map with settings from a file; the oldest files lack the noise of the total."""
         ridge = content.number("ridge", optional=True)
         if ridge is not None and ridge < 0:
             raise ReleaseFileError(f"`ridge` must be at least 0, got {ridge}")
@@ -141,18 +124,18 @@ class MonomialsByParities(SavedMap):
 
 
 def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: float) -> FloatArray:
-    r"""Return :math:`s / \tau_k^2` of each set, shape (K,), as the module has it for many coefficients.
+    r"""Return the ridge :math:`s / \tau_k^2` of each set, shape (K,); the module defines it.
 
     Parameters
     ----------
     sets
-        The sets.
+        The sets I.
     means
-        :math:`\hat q`, shape (K,).
+        Noisy means :math:`\hat q`, shape (K,).
     variance
         Variance of the noise of a mean.
     total
-        N, records.
+        Number of records N.
     """
     error = variance + 1 / total
     ridges = np.zeros(len(sets))
@@ -161,39 +144,40 @@ def default_ridges(sets: Monomials, means: FloatArray, variance: float, total: f
         if len(sets.levels[k]):
             chance = error * (1 + math.sqrt(2 / len(sets.levels[k])))
             signal = float(np.mean(means[level] ** 2)) - chance
-            ridges[level] = error / max(signal, _FLOOR * error)
+            # the squared prior deviation is at least a hundredth of the error variance
+            ridges[level] = error / max(signal, 0.01 * error)
     return ridges
 
 
 def fit_parities(
     sets: Monomials, means: FloatArray, ridges: FloatArray, tolerance: float = 1e-7
 ) -> tuple[FloatArray, dict[str, Any]]:
-    r"""Return the coefficients that maximise :math:`h^\top \hat q - A(h) - \tfrac12 \sum_I \lambda_I h_I^2`.
+    r"""Return the coefficients that maximize :math:`h^\top \hat q - A(h) - \tfrac12 \sum_I \lambda_I h_I^2`.
 
     Parameters
     ----------
     sets
         The sets I, closed under subsets.
     means
-        :math:`\hat q`, shape (K,), the empty set's first, which is not looked at.
+        Noisy means :math:`\hat q`, shape (K,); the first, of the empty set, is ignored.
     ridges
-        λ, nats a record, shape (K,), at least 0.
+        Penalties λ, nats per record, shape (K,), at least 0.
     tolerance
-        Converged when no mean misses its condition by more than ten times this.
+        The search converges when each component of the gradient is at most ten times this.
 
     Returns
     -------
     coefficients, details
-        Shape (K,), 0 for the empty set; iterations and the status: ``"converged"``, ``"iteration limit"``, or
-        ``"diverged"`` where a coefficient passed 300 nats. Without ridges, and with means that no distribution has,
-        there is no maximum: the search ends in one of the latter two.
+        Coefficients, shape (K,), 0 for the empty set; iterations and the status: ``"converged"``,
+        ``"iteration limit"``, or ``"diverged"`` if a coefficient passed 300 nats. There is no maximum without ridges
+        for means that no distribution has: the search then ends with one of the latter two.
 
     Raises
     ------
     ModelTooLargeError
         Exact inference in the model does not fit.
     """
-    # draws nothing: covariances are asked of exact ones
+    # the generator is never used, because covariances are requested from exact moments only
     moments = ParityMoments(sets, np.random.default_rng(0))
     wanted, weights = np.asarray(means, dtype=float)[1:], ridges[1:]
     search = _by_newton if moments.is_exact and wanted.size <= _DENSE else _by_gradients
@@ -209,7 +193,7 @@ def fit_parities(
 def _by_newton(
     moments: ParityMoments, wanted: FloatArray, weights: FloatArray, tolerance: float
 ) -> tuple[FloatArray, FloatArray, int]:
-    """Return coefficients, gradient there and rounds of Newton's method, each step halved until the value falls."""
+    """Return coefficients, gradient and rounds of Newton's method with step halving."""
     from scipy.linalg import cho_factor, cho_solve
 
     def evaluated(h: FloatArray) -> tuple[float, FloatArray]:
@@ -225,7 +209,7 @@ def _by_newton(
         slope, share = float(step @ gradient), min(1.0, 8.0 / max(float(np.abs(step).max()), 1e-300))
         for _ in range(_HALVINGS):
             there, found = evaluated(h - share * step)
-            # near the end the value no longer tells
+            # near the optimum rounding hides any decrease
             if there <= here - 1e-4 * share * slope or share * slope < 1e-13 * max(abs(here), 1.0):
                 break
             share /= 2
@@ -241,8 +225,9 @@ def _by_newton(
 def _by_gradients(
     moments: ParityMoments, wanted: FloatArray, weights: FloatArray, tolerance: float
 ) -> tuple[FloatArray, FloatArray, int]:
-    """Return coefficients, gradient there and rounds of a quasi-Newton search, held to 300 nats."""
+    """Return coefficients, gradient and rounds of a quasi-Newton search within 300 nats."""
     farthest = np.full(wanted.size, _DIVERGED)
+    # most searches take about 70 steps (wide models in benchmarks/parities.py)
     found = ridge_mode(
         moments.means,
         wanted,
@@ -250,30 +235,26 @@ def _by_gradients(
         np.zeros(wanted.size),
         bounds=(-farthest, farthest),
         gradient_tolerance=tolerance,
-        iterations=_ITERATIONS,
+        iterations=1000,
         memory=30,
     )
     return found.point, found.gradient, found.iterations
 
 
-_UPDATES = 200  # of a round, in passes over all measured parities
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiplicativeWeights:
-    """Settings of private multiplicative weights, all public.
+    """Private multiplicative weights, with public settings.
 
     Parameters
     ----------
     rounds
-        T, the number of rounds.
+        Number of rounds T.
     choice_scale
         Scale of the exponential mechanism, records.
     measurement
-        Law of the noise of a measured sum.
+        Distribution of the noise on a measured sum.
     passes
-        How often each round corrects the distribution at all measured parities; fewer times where that would be many
-        updates, because many rounds are still to come.
+        Number of times that each round updates the distribution for all measured parities; fewer after many rounds.
     """
 
     rounds: int
@@ -284,16 +265,16 @@ class MultiplicativeWeights:
     def expectations(
         self, sums: IntArray, monomials: Monomials, total: float, source: NoiseSource
     ) -> FloatArray:
-        """Return the expectation of each parity under the last distribution, shape (K,), the empty set's 1.
+        """Return the expectation of each parity under the last distribution, shape (K,), 1 for the empty set.
 
         Parameters
         ----------
         sums
-            Exact sums, shape (K,). Sensitive: only the choices and the noisy sums of those chosen are used.
+            Exact sums, shape (K,). Sensitive: only private choices and the noisy sums of chosen parities use them.
         monomials
-            The sets; p is at most 62, and the state has 2^p numbers.
+            The sets; p is at most 62, and the distribution has 2^p numbers.
         total
-            N, public or noisy, positive.
+            Public or noisy number of records N, positive.
         source
             Source of the choices and of the noise.
         """
@@ -310,33 +291,35 @@ class MultiplicativeWeights:
                 noisy = int(source.add(sums[chosen : chosen + 1], self.measurement)[0])
                 signs.append(_signs(int(masks[chosen]), monomials.variables))
                 targets.append(min(max(noisy / total, -1.0), 1.0))
-                passes = max(1, min(self.passes, _UPDATES // len(signs)))
-                weights = _mended(weights, signs, targets, passes)
+                # one round makes at most 200 updates, counted over all measured parities
+                passes = max(1, min(self.passes, 200 // len(signs)))
+                weights = _updated(weights, signs, targets, passes)
                 means = walsh_hadamard(weights)[masks]
         except BaseException as error:
-            remember(error)  # the expectations of the last round are kept
+            remember(error)  # keep the expectations of the last round
         return means
 
     @staticmethod
     def memory_bytes(variables: int, rounds: int) -> int:
-        """Return about how many bytes the state takes: four arrays of 2^p numbers, and a byte of signs a round."""
+        """Return the approximate memory in bytes: four arrays of 2^p numbers, and 2^p signs for each round."""
         return (32 + rounds) * 2**variables
 
 
 def _signs(mask: int, variables: int) -> np.ndarray:
-    """The parity of every state, int8 of shape (2^p,)."""
+    """Return the parity of every joint state, int8 of shape (2^p,)."""
     result = np.ones(1, dtype=np.int8)
     for variable in range(variables):
         result = np.concatenate([result, -result if mask >> variable & 1 else result])
     return result
 
 
-def _mended(weights: FloatArray, signs: list[np.ndarray], targets: list[float], passes: int) -> FloatArray:
-    """Multiplicative updates, the newest parity first, then all in turn: exp(c s) is cosh c + s sinh c."""
+def _updated(weights: FloatArray, signs: list[np.ndarray], targets: list[float], passes: int) -> FloatArray:
+    """Return the distribution after multiplicative updates, for the newest parity and then for all in turn."""
     weights = weights.copy()
     order = [len(signs) - 1, *list(range(len(signs))) * passes]
     for place in order:
         step = 0.5 * (targets[place] - float(weights @ signs[place]))
+        # exp(c s) = cosh c + s sinh c for a sign s
         weights *= np.cosh(step) + np.sinh(step) * signs[place]
         weights /= weights.sum()
     return weights

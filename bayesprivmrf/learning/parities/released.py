@@ -15,7 +15,7 @@ from bayesprivmrf.checks import at_least, whole_number
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.monomials import (
     LearnedMonomials,
     by_monomial,
@@ -38,29 +38,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReleasedParities(Released):
-    r"""Noisy sums of the parities :math:`\chi_I(x) = \prod_{i \in I} x_i` over the records.
+    r"""Released noisy sums of the parities :math:`\chi_I(x) = \prod_{i \in I} x_i` over the records.
 
-    A variable's first declared state is -1, its second +1.
+    The first declared state of a variable is -1, the second +1.
 
     Parameters
     ----------
     domain
         Variables and states, as declared.
     sets
-        The sets I; the empty one's sum is the number of records.
+        The sets I; the sum of the empty set is the number of records.
     sums
-        Records, shape (K,): whole numbers with the noise of `law`; without a law, the number of records times the
-        expectations under a distribution that was fitted privately.
+        Sums, records, shape (K,): whole numbers with the noise of `law`. Without a law, they are the number of
+        records times the expectations under a privately fitted distribution.
     law
-        Noise of each sum but the empty set's, or ``None``.
+        Distribution of the noise on each sum but that of the empty set, or ``None``.
     total_law
-        Noise of the number of records, which is the sum of the empty set.
+        Distribution of the noise on the number of records.
     guarantee
-        The promise of the release.
+        Privacy guarantee of the release.
     provenance
-        How the release was made.
+        Mechanism, settings and library versions of the release.
     details
-        Public numbers about it: the method, rounds, noise scales.
+        Public numbers about the release: the method, rounds, noise scales.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.mechanisms import ParityQueries
+    >>> data = pd.DataFrame({"a": ["no", "yes"] * 500, "b": ["no", "yes"] * 500})
+    >>> network = bpm.declare(states={"a": ["no", "yes"], "b": ["no", "yes"]})
+    >>> released = ParityQueries(rho=1.0, order=2).release(network, data, rng=1)
+    >>> bool(released.values["a", "b"] > 0.9)  # equal in every record
+    True
     """
 
     domain: Domain
@@ -94,30 +105,30 @@ class ReleasedParities(Released):
 
     @property
     def has_total(self) -> bool:
-        """Whether the number of records is public or was measured by itself, not as one of the sums."""
+        """True if the number of records is public or was measured separately from the sums."""
         return self.total_law != self.law
 
     @property
     def means(self) -> FloatArray:
-        """Sums over the total, shape (K,): unbiased but for the total's noise, and possibly beyond -1 and 1."""
+        """Sums divided by the total, shape (K,); noise may put them outside -1 and 1."""
         return self.sums / self.total
 
     @cached_property
     def values(self) -> pd.Series:
-        """Expectation of each parity by tuples of variables, by size; the empty set is left out."""
+        """Expectation of each parity by tuples of variables, sorted by size, without the empty set."""
         return by_monomial(self.domain.variables, self.sets, self.means, "expectation").iloc[1:]
 
     @property
     def standard_deviation(self) -> float:
-        """Standard deviation of each value's noise, given the total; NaN where the noise has no closed form."""
+        """Standard deviation of the noise on each value, given the total; NaN if the noise has no closed form."""
         return math.nan if self.law is None else self.law.standard_deviation / self.total
 
     @cached_property
     def statistics(self) -> NoisyStatistics | None:  # type: ignore[override]
-        """The noisy sums as measurements, for the estimators of `bayesprivmrf`; ``None`` where the noise has no law.
+        """The noisy sums as measurements for all estimators; ``None`` if their noise has no known distribution.
 
-        The sets that lie in no other are the cliques. The sums are answers to `bayesprivmrf.queries.parities`. A
-        number of records that was bought by itself is a measurement of its own, and a public one is the ``total``.
+        The cliques are the maximal sets. The sums are answers to `bayesprivmrf.queries.parities`. A number of records
+        with a budget of its own is a separate measurement, and a public one is the ``total``.
         """
         if self.law is None:
             return None
@@ -138,37 +149,36 @@ class ReleasedParities(Released):
         )
 
     def fit(self, order: int | None = None, *, ridge: float | None = None) -> LearnedMonomials:
-        """Fit a t-wise model; post-processing, it spends no budget.
+        """Fit a t-wise model to the released sums; this post-processing costs no budget.
 
-        By default the mode of the coefficients given the released values, their noise as the release states it and
-        the records' sampling, with a prior for each size of monomials that is read off the release. It is finite
-        whatever the noise: `bayesprivmrf.learning.parities.mode` has the equations.
+        The default is the posterior mode of the coefficients. It accounts for noise and sampling, estimates a prior
+        for each size of monomials from the release, and is finite for any noise
+        (`bayesprivmrf.learning.parities.mode`).
 
         Parameters
         ----------
         order
-            Largest monomials of the model; those of the release by default, 2 for a pairwise (Ising) model.
+            Size of the largest monomials in the model, by default that of the release; 2 for an Ising model.
         ridge
-            A plain penalty instead, at least 0: the coefficients maximise the likelihood of a record less half of
-            this times their squares, nats. 0 is maximum likelihood, which has no finite solution where noise made a
-            rare event impossible. It is 0 by default where the values are those of a distribution of full support
-            already, as for ``"pmw"``.
+            Replaces the prior by a plain penalty, at least 0: the log likelihood of one record minus half of `ridge`
+            times the squared coefficients is maximized, nats. 0 is maximum likelihood, which has no finite solution
+            if noise made a rare event impossible. It is the default for values of a distribution with full support,
+            as those of ``"pmw"``.
 
         Returns
         -------
         LearnedMonomials
-            The model, with the guarantee of the release. ``status`` is ``"converged"``, or ``"approximate"`` where
-            the curvature came from draws, as in wide models whose exact curvature is too costly;
-            ``"iteration limit"``, or ``"diverged"`` of a plain penalty without a maximum; ``"not trusted"`` where the
-            noise hides how many records there are, or which states most variables have
-            (`bayesprivmrf.learning.models.advice`).
+            The model, with the guarantee of the release. Its status is ``"converged"``, ``"approximate"`` if the
+            curvature is a Monte Carlo estimate (in wide models), ``"iteration limit"``, ``"diverged"`` if a plain
+            penalty has no maximum, or ``"not trusted"`` if the noise hides the number of records or the distribution
+            of most variables (`bayesprivmrf.learning.models.advice`).
 
         Raises
         ------
         ArgumentError
-            The order is not one of the release's, or the ridge is out of range.
+            The order exceeds that of the release, or the ridge is out of range.
         ModelTooLargeError
-            Exact inference does not fit, as for 26 variables and all their pairs: with the remedy.
+            Exact inference does not fit in memory, as for 26 variables and all their pairs.
         """
         order = self.sets.order if order is None else order
         order = whole_number("order", order, 1, self.sets.order)
@@ -183,7 +193,7 @@ class ReleasedParities(Released):
             total_law=self.total_law if self.has_total else NoNoise(),
         )
         coefficients, details = fitting.fitted(self.sums[: len(fitting.sets)])
-        told, stopped = self._told(), {}
+        signal, stopped = self._signal(), {}
         if INTERRUPTED_BY in self.details:
             stopped["status"] = str(Status.STOPPED_EARLY.value)
         paid = self.total_law if self.has_total and self.total_law.variance > 0 else None
@@ -196,25 +206,25 @@ class ReleasedParities(Released):
             total=self.total,
             total_noise=paid,
             map=None if self.law is None else fitting,
-            details={**self.details, **details, **stopped, **told.details},
-            unsupported=told.unsupported,
+            details={**self.details, **details, **stopped, **signal.details},
+            unsupported=signal.unsupported,
         )
-        if order < self.sets.order:  # sums of more variables are no parameters of the model
+        if order < self.sets.order:  # the model has no parameters for sums of more variables
             return learned
         judged = learned.solution.judged(self.statistics, is_shrunk=True)
         for problem in judged.contradictions:
             warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=2)
         return replace(learned, details={**judged.stats, "status": judged.status.value})
 
-    def _told(self) -> Told:
-        """Return what the noisy numbers tell of records: by sums of single variables, where their noise has a law."""
+    def _signal(self) -> Signal:
+        """Return the signal in the sums of single variables, if their noise has a known distribution."""
         variance = self.total_law.variance
         if self.law is None:
-            return Told.by(self.total, math.sqrt(variance), (), ())
+            return Signal.of(self.total, math.sqrt(variance), (), ())
         spins = self.sums[1 : 1 + len(self.domain.variables)].astype(float)
         counts = [np.array([self.total - s, self.total + s]) / 2 for s in spins]
         deviation = math.sqrt(self.law.variance + variance) / 2
-        return Told.by(self.total, math.sqrt(variance), counts, [deviation] * len(counts))
+        return Signal.of(self.total, math.sqrt(variance), counts, [deviation] * len(counts))
 
     def _facts(self) -> list[tuple[str, str]]:
         noise = "no law in closed form" if self.law is None else f"sd {self.standard_deviation:.3g} a value"

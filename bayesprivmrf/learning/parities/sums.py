@@ -1,7 +1,4 @@
-"""Sums of products of -1 and +1 over records, by matrix products of whole numbers, and Walsh-Hadamard transforms.
-
-Expectations and covariances of the parities of a t-wise model, in units of parities.
-"""
+"""Sums of parities over records, Walsh-Hadamard transforms, and moments of parities under a t-wise model."""
 
 from __future__ import annotations
 
@@ -18,22 +15,19 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 
-# Numbers in the products of a block of records: 16 MB in single precision
+# Numbers in the products of a block of records: 16 MiB in single precision
 _BLOCK = 1 << 22
-
-# Largest whole number up to which single precision is exact
-_EXACT_IN_SINGLE = 2**24
 
 
 def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> IntArray:
-    r"""Return :math:`S_I = \sum_m c_m \chi_I(x^m)` for each monomial, exact.
+    r"""Return the exact sum :math:`S_I = \sum_m c_m \chi_I(x^m)` of each monomial.
 
     Parameters
     ----------
     spins
         Distinct records as -1 and +1, int8 of shape (rows, p).
     counts
-        :math:`c_m`, how many records each row stands for, shape (rows,); their sum is below 2^53.
+        Number of records :math:`c_m` that each row represents, shape (rows,); their sum is below 2^53.
     monomials
         The sets I.
 
@@ -42,12 +36,10 @@ def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> In
     ndarray
         Whole numbers, records, shape (K,).
 
-    Notes
-    -----
-    The products of k variables are those of k - 1, times the records: :math:`S_{J \cup \{i\}}` is entry (J, i) of one
-    matrix product. All partial sums are whole numbers of at most :math:`\sum_m c_m` over a block of rows, so single
-    precision is exact while that is at most 2^24, and double precision below 2^53. Time is n K' p and memory a block,
-    where K' is the number of sets of up to t - 1 variables.
+    Notes ----- A matrix product of the parities of k - 1 variables with the records has :math:`S_{J \cup \{i\}}` as
+    entry (J, i). All partial sums are whole numbers of at most :math:`\sum_m c_m` over a block of rows, so single
+    precision is exact up to 2^24 and double precision below 2^53. The time is n K' p, where K' is the number of sets
+    of up to t - 1 variables; memory is bounded by a block.
     """
     sums = np.zeros(len(monomials), dtype=np.int64)
     for products, block, weights in _blocks(spins, counts, monomials):
@@ -62,7 +54,7 @@ def parity_sums(spins: np.ndarray, counts: IntArray, monomials: Monomials) -> In
 
 
 def parity_rows(spins: np.ndarray, monomials: Monomials, order: int | None = None) -> list[np.ndarray]:
-    r"""Return :math:`\chi_I` of each record for the sets of each size, a matrix (K_k, records) a size.
+    r"""Return the parities :math:`\chi_I` of each record, one matrix (K_k, records) for each size of sets.
 
     Parameters
     ----------
@@ -71,7 +63,7 @@ def parity_rows(spins: np.ndarray, monomials: Monomials, order: int | None = Non
     monomials
         The sets.
     order
-        Largest size wanted; all by default.
+        Largest size; all by default.
     """
     products = [np.ones((1, spins.shape[1]), dtype=spins.dtype)]
     for k, level in enumerate(monomials.levels[1 : None if order is None else order + 1], start=1):
@@ -87,19 +79,19 @@ def noisy_parity_sums(
     source: NoiseSource,
     total: IntArray | None = None,
 ) -> IntArray:
-    """Return the sums with independent noise, the empty set's first.
+    """Return the sums with independent noise; the first is the number of records.
 
     Parameters
     ----------
     spins, counts, monomials
         Records and sets, as for `parity_sums`.
     law
-        The noise of each sum; see `bayesprivmrf.privacy.largest_sum` for their joint sensitivity.
+        Distribution of the noise on each sum; `bayesprivmrf.privacy.largest_sum` has their joint sensitivity.
     source
         Source of the noise.
     total
-        Number of records, shape (1,), where it is public or was paid for already: it then stands for the empty
-        set's sum, and no noise is drawn for it.
+        Number of records, shape (1,), if it is public or already measured. It then replaces the sum of the empty set,
+        for which no noise is drawn.
     """
     sums = parity_sums(spins, counts, monomials)
     if total is None:
@@ -110,8 +102,8 @@ def noisy_parity_sums(
 def walsh_hadamard(values: FloatArray) -> FloatArray:
     r"""Return :math:`\hat f(I) = \sum_s f(s) (-1)^{|I \cap s|}` for a function of p bits, shape (2^p,).
 
-    With bit i of s set where :math:`x_i = -1`, the transform of a distribution holds the expectation of each parity,
-    at `Monomials.masks`; twice the transform is 2^p times the function. Takes p 2^p additions.
+    If bit i of s is set where :math:`x_i = -1`, the transform of a distribution has the expectation of each parity at
+    `Monomials.masks`. Applied twice, the transform multiplies the function by 2^p. It takes p 2^p additions.
 
     Examples
     --------
@@ -132,12 +124,13 @@ def walsh_hadamard(values: FloatArray) -> FloatArray:
 def _blocks(
     spins: np.ndarray, counts: IntArray, monomials: Monomials
 ) -> Iterator[tuple[list[np.ndarray], np.ndarray, IntArray]]:
-    """Products of up to t - 1 variables, records and counts, block by block, in the narrowest exact type."""
+    """Yield parities of up to t - 1 variables, records and counts of each block, in the narrowest exact type."""
     width = monomials.offsets[max(monomials.order, 1)]
     rows = max(_BLOCK // max(width, monomials.variables), 1)
     for start in range(0, len(spins), rows):
         weights = counts[start : start + rows]
-        kind = np.float32 if int(weights.sum()) <= _EXACT_IN_SINGLE else np.float64
+        # single precision is exact for whole numbers up to 2^24
+        kind = np.float32 if int(weights.sum()) <= 2**24 else np.float64
         block = np.ascontiguousarray(spins[start : start + rows].T, dtype=kind)
         yield parity_rows(block, monomials, monomials.order - 1), block, weights
 
@@ -148,14 +141,14 @@ class ParityMoments:
     Parameters
     ----------
     sets
-        The monomials; the empty one is left out of all arrays, which have the shape (d,).
+        The monomials. All arrays exclude the empty one and have shape (d,).
     generator
-        Generator of draws for covariances where these are too costly.
+        Generator for Monte Carlo covariances where exact ones are too costly.
 
     Raises
     ------
     ModelTooLargeError
-        Exact inference in the model does not fit; the message has the remedy.
+        Exact inference in the model does not fit in memory; the message has a remedy.
     """
 
     def __init__(self, sets: Monomials, generator: np.random.Generator) -> None:
@@ -175,12 +168,12 @@ class ParityMoments:
         self.is_exact = self._moments.has_covariance
 
     def means(self, h: FloatArray) -> tuple[float, FloatArray]:
-        """Return the log partition, and the mean of each parity."""
+        """Return the log partition function and the mean of each parity."""
         log_partition, found = self._moments.means(h[self._places] * self._scales)
         return log_partition, self._of_parities(found)
 
     def expanded(self, h: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the means, and the covariance of one record's parities."""
+        """Return the means and the covariance of one record's parities."""
         means, covariance = self._moments.expanded(h[self._places] * self._scales)
         found = np.empty_like(covariance)
         found[np.ix_(self._places, self._places)] = covariance * np.multiply.outer(self._scales, self._scales)

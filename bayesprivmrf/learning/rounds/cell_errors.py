@@ -36,8 +36,9 @@ what is given back in its slice of every variable, and at most by
 .. math:: S(x) = \min_v \sum_{y \ne x,\, y_v = x_v} m(y) .
 
 Nothing in the release says how much of it is given back. With a share that is uniform between none and all, its mean
-square is :math:`S(x)^2 / 3`, which is added to the variance above the estimate. So the joint cells of questions that
-are skipped together are covered (docs/benchmarks.md, "Nearly deterministic columns").
+square is :math:`S(x)^2 / 3`, which is added to the variance above the estimate. The
+coverage of joint cells of questions that are skipped together is measured by
+`benchmarks/learning_rounds_determined.py`.
 """
 
 from __future__ import annotations
@@ -65,15 +66,8 @@ from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# Assumed error of an effect that was not measured, in noise deviations of the last table; a rule of thumb
-_UNMEASURED = 2.0
-
-# Standard deviations of d beyond which the numbers contradict the prior: one cell in twenty by chance
-_CONTRADICTED = 2.0
-
 # smallest variance and count that is divided by, for cells of probability 0
 _LEAST_SPREAD = 1e-9
-_TAIL = 0.00135  # probability that a normal variable exceeds three standard deviations
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -99,7 +93,7 @@ class CellErrors:
     last_variance: float
 
     def of(self, scope: Scope, table: FloatArray) -> tuple[FloatArray, FloatArray, list[Scope]]:
-        """Return each cell's variance, its variance without a prior, and the effects that were not measured.
+        """Return the variance of each cell, its variance without a prior, and the unmeasured effects.
 
         Parameters
         ----------
@@ -109,7 +103,7 @@ class CellErrors:
             Their probabilities in the model.
         """
         cards = self.model.specification.cardinalities
-        effects, told, variances = self._pooled
+        effects, means, variances = self._pooled
         place = dict(zip(effects.subsets, effects.offsets, strict=False))
         apart, pull, alone, plain = (np.zeros(table.shape) for _ in range(4))
         known, missing = [], []
@@ -119,18 +113,20 @@ class CellErrors:
             prior = np.maximum(second - mean**2, _LEAST_SPREAD) * prior_deviations(len(subset))
             if subset not in place:
                 missing.append(subset)
-                precision = self.total**2 / (_UNMEASURED**2 * self.last_variance)
+                # rule of thumb: an effect that was not measured is off by two noise deviations
+                precision = self.total**2 / (2.0**2 * self.last_variance)
                 apart += in_cells(1 / (precision + 1 / prior**2), cards, subset, scope, power=2)
                 continue
             columns = place[subset] + np.arange(mean.size)
             noise = variances[columns].reshape(mean.shape)
-            pull += in_cells(told[columns].reshape(mean.shape) - mean, cards, subset, scope)
+            pull += in_cells(means[columns].reshape(mean.shape) - mean, cards, subset, scope)
             plain += in_cells(noise, cards, subset, scope, power=2)
             alone += in_cells(1 / (1 / noise + 1 / prior**2), cards, subset, scope, power=2)
             known.append((subset, columns))
         variance = alone if self._expansion is None else self._expansion.variance_of_cells(known, scope)
         by_prior = np.maximum(plain - variance, 0.0)
-        variance = variance + np.maximum(pull**2 - _CONTRADICTED**2 * by_prior, 0.0)
+        # beyond two standard deviations (one cell in twenty by chance) the numbers contradict the prior
+        variance = variance + np.maximum(pull**2 - 2.0**2 * by_prior, 0.0)
         apart += (table - 1 / table.size) ** 2 * (self.total_error / self.total) ** 2
         return variance + apart, plain + apart, missing
 
@@ -178,11 +174,12 @@ class CellErrors:
         spreads = [p @ basis**2 - mean**2 for basis, p, mean in zip(bases, alone, means, strict=True)]
         covariance = bases[0].T @ joint @ bases[1] - np.multiply.outer(*means)
         noise = 1 / (sum(precisions) * self.total**2) + np.multiply.outer(*spreads) / self.total
-        return bool((covariance**2 / noise).sum() > chdtri(covariance.size, _TAIL))
+        # 0.00135 is the probability that a normal variable exceeds three standard deviations
+        return bool((covariance**2 / noise).sum() > chdtri(covariance.size, 0.00135))
 
     @property
     def fixed_scales(self) -> tuple[str, ...]:
-        """A sentence that says so where the model is too large for scales of its effects to be learned; else none."""
+        """Assumption, one sentence, of a model too large to learn scales of its effects; empty for other models."""
         model = self.model.specification
         size = Effects.of(model.cardinalities, model.scopes).size
         if size <= DENSE_LIMIT:
@@ -194,15 +191,15 @@ class CellErrors:
 
     @cached_property
     def _pooled(self) -> tuple[Effects, FloatArray, FloatArray]:
-        """The effects of the model, their pooled noisy means, and the noise variances of these."""
+        """Effects of the model, their pooled noisy means, and the noise variances of the means."""
         model = self.model.specification
         effects = Effects.of(model.cardinalities, model.scopes)
         return effects, *pooled_means(effects, self.tables, self.total)
 
     @cached_property
     def _expansion(self) -> Expansion | None:
-        """The objective of the last fit around the model; ``None`` where no scales were learned."""
-        effects, told, variances = self._pooled
+        """Quadratic approximation of the last fit's objective at the model; ``None`` if no scales were learned."""
+        effects, means, variances = self._pooled
         if not has_scales(effects):
             return None
         fit = RoundFit(
@@ -213,11 +210,11 @@ class CellErrors:
             off=0.0,
             evaluations=0,
         )
-        return Expansion(fit=fit, told=told, variances=variances)
+        return Expansion(fit=fit, means=means, variances=variances)
 
 
 def given_back(held: FloatArray) -> FloatArray:
-    """Return the mean square of what a cell may gain from cells that may be empty; see the module.
+    """Return the mean square of the probability that a cell may gain from possibly empty cells; see the module.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
-r"""Fit of a log-linear model to noisy tables, several times the same or inside each other.
+r"""Fit of a log-linear model to noisy tables, which may repeat or contain each other.
 
-In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` every noisy table of a scope C tells the mean
-:math:`t_S = E[\phi_S]` of each effect S inside C: the sum :math:`\sum_x y(x) \phi_S(x_S)`, whose noise has the
-variance :math:`\sigma_C^2 \prod_{v \in C \setminus S} K_v`. What several tables tell of one effect is averaged by
-precision, so that small effects inside many tables are known best. With pooled means t of variance v the estimate
-minimises
+In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` every noisy table of a scope C measures the
+mean :math:`t_S = E[\phi_S]` of each effect S inside C, by the sum :math:`\sum_x y(x) \phi_S(x_S)`, whose noise has
+the variance :math:`\sigma_C^2 \prod_{v \in C \setminus S} K_v`. Measurements of one effect from several tables are
+averaged by precision, so small effects inside many tables are known best. With pooled means t of variance v the
+estimate minimizes
 
 .. math:: A(\beta) - t^\top \beta + \tfrac12 \sum_s \lambda_s \beta_s^2, \qquad
     \lambda_s = \frac{v_s}{F_s \tau_{|S|}^2},
@@ -18,16 +18,16 @@ by elimination, which the plan of the rounds has seen to be within memory.
 
 The search ends where the gradient, :math:`E_\beta[\phi_s] - t_s + \lambda_s \beta_s`, is a tenth of the noise
 :math:`\sqrt{v_s}` (root mean square over effects of one, two, and three or more variables, of which the largest
-counts). What is left adds a hundredth to the variance that the noise gives the means; a quarter, at which a fit still
-counts as converged, takes intervals of 90 % to .890. The measure is the noise and not the sampling of the records,
-which is many times larger where the budget is large: a fit that is off by a tenth of the sampling can then be off by
-the whole width of an interval of the records' own tables. Noise of less than half a record counts as that much.
+counts). The remaining distance adds a hundredth to the noise variance of the means. A fit within a quarter still
+counts as converged; 90 % intervals then cover 0.890. The tolerance is relative to the noise and not to the sampling
+error, which is many times larger for a large budget. A fit that is off by a tenth of the sampling error could then be
+off by the whole width of an interval for this sample. Noise of less than half a record counts as half a record.
 
 This is the fit between rounds, and the start of the last fit, which learns a scale for each effect
 (`bayesprivmrf.learning.rounds.learned_scales`) unless the model is large.
 
-Nothing here has seen a record: tables are noisy (`bayesprivmrf.learning.rounds.tables`), and the effects are those
-of the tables that were chosen. `bayesprivmrf.learning.rounds.solution` has the intervals, by the same effects.
+The module uses no records, only noisy tables (`bayesprivmrf.learning.rounds.tables`) and the effects of the chosen
+tables. `bayesprivmrf.learning.rounds.solution` computes intervals from the same effects.
 """
 
 from __future__ import annotations
@@ -52,17 +52,12 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.threads import one_blas_thread
 
-# τ of effects of one variable, of two, and of three or more, nats; docs/benchmarks.md has others.
-#
-# The first is next to none: single variables are measured, and a group of states that nobody has is pulled to be as
-# large as the others by a smaller one, and takes from them what it gets.
+# Prior standard deviations τ of effects of one variable, of two, and of three or more, nats. The first is nearly a
+# flat prior, because single variables are measured; a smaller one would move probability to groups of empty states.
 PRIOR_DEVIATIONS = (10.0, 0.5, 0.15)
 
-# Deviations of noise from the optimum at which a search has converged; see the module
+# Distance from the optimum, in standard deviations of noise, at which a search has converged; see the module
 CONVERGED = 0.25
-
-# Records: the least deviation that the noise of a mean counts as
-_LEAST_NOISE = 0.5
 
 # Gradient by scaled coordinates that is of rounding
 _TOLERANCE = 1e-9
@@ -72,9 +67,6 @@ _MEMORY, _MOST_KEPT = 1_000_000, 160
 
 # Least count of a group, records
 _HALF = 0.5
-
-# Least variance of an effect in one record: ridges divide by it
-_LEAST_SPREAD = 1e-7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,21 +99,21 @@ class RoundFit:
 
     @cached_property
     def engine(self) -> ExactMoments:
-        """Marginals of the model."""
+        """Engine for exact marginals of the model."""
         return moments_of(self.effects)
 
     def potentials(self) -> list[FloatArray]:
-        """Return log potentials, one table a clique."""
+        """Return the log potentials, one table for each clique."""
         flat = self.effects.potentials(self.coordinates)
         return split_tables(self.effects.cardinalities, self.effects.scopes, flat)
 
     def probabilities(self, scopes: Sequence[Scope]) -> list[FloatArray]:
-        """Return the model's probabilities of any scopes, axes ascending."""
+        """Return the model's tables of any scopes, with axes in ascending order."""
         return self.engine.tables(self.coordinates, scopes)
 
 
 def maximal(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
-    """Return the scopes that lie in no other, from the largest, each once."""
+    """Return the maximal scopes, the largest first."""
     inside: set[Scope] = set()
     found = []
     for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
@@ -141,7 +133,7 @@ def fit_tables(
     iterations: int = 1000,
     enough: float = 0.1,
 ) -> RoundFit:
-    """Fit the model of the maximal measured scopes; begin where the last fit ended.
+    """Fit the model of the maximal measured scopes, starting from the last fit.
 
     Parameters
     ----------
@@ -222,7 +214,7 @@ def _status(ended: Status, off: float) -> Status:
 
 
 def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray, total: float) -> float:
-    """Return the distance that means moved, in standard deviations of their noise: the largest RMS of an order.
+    """Return the largest root mean square change of the means of an order, in standard deviations of their noise.
 
     Parameters
     ----------
@@ -233,29 +225,30 @@ def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray
     total
         Number of records.
     """
-    noise = np.sqrt(np.maximum(variances, (_LEAST_NOISE / total) ** 2))
+    # the noise of a mean counts as at least half a record
+    noise = np.sqrt(np.maximum(variances, (0.5 / total) ** 2))
     kinds = np.minimum(effects.orders, len(PRIOR_DEVIATIONS)) - 1
     squares = np.bincount(kinds, weights=(moved / noise) ** 2)
     return math.sqrt((squares / np.maximum(np.bincount(kinds), 1)).max(initial=0.0))
 
 
 def prior_deviations(orders: ArrayLike) -> FloatArray:
-    """Return the fixed τ of effects of these orders, nats."""
+    """Return the fixed prior standard deviations τ of effects by order, nats."""
     return np.array(PRIOR_DEVIATIONS)[np.minimum(orders, len(PRIOR_DEVIATIONS)) - 1]
 
 
 def number_of_records(measured: Sequence[NoisyTable]) -> tuple[float, float]:
-    """Return the number of records and its standard error: the tables' sums, averaged by precision."""
+    """Return the number of records and its standard error, from the precision-weighted mean of the tables' sums."""
     sums = np.array([float(each.values.sum()) for each in measured])
     precisions = np.array([1 / float(np.broadcast_to(e.variance, e.values.shape).sum()) for e in measured])
     return float(sums @ precisions / precisions.sum()), 1 / math.sqrt(precisions.sum())
 
 
 def agreeing(measured: Sequence[NoisyTable], number: float, error: float) -> list[NoisyTable]:
-    r"""Return the tables, those of one variable made to agree with the number of records where cells' noise differs.
+    r"""Return the tables, with those of one variable adjusted to the number of records if cells differ in noise.
 
-    A group of many states has the noise of all of them, and the number of records, which other tables tell as well,
-    leaves little of it. With :math:`s_i = v_i / \sum_j v_j` the best estimate of a cell, given an estimate N of all
+    A group of many states has the noise of all of them. The number of records, which other tables measure as well,
+    removes most of it. With :math:`s_i = v_i / \sum_j v_j` the best estimate of a cell, given an estimate N of all
     sums with the standard error e, is :math:`y_i + s_i (N - \sum_j y_j)`: :math:`y_i - s_i \sum_j y_j` has nothing in
     common with the sums. Its variance is :math:`v_i (1 - s_i) + s_i^2 e^2`. A cell that comes out below half a record
     is half a record, and the others share what that takes. Where all cells have one variance nothing changes.
@@ -272,7 +265,7 @@ def agreeing(measured: Sequence[NoisyTable], number: float, error: float) -> lis
 
 
 def _with_sum(values: FloatArray, variance: FloatArray, number: float) -> FloatArray:
-    """Return the nearest values of that sum, in deviations of their noise, none below half a record."""
+    """Return the nearest values with a given sum, in units of their noise, all at least half a record."""
     is_free = np.ones(values.size, dtype=bool)
     while True:
         share = np.where(is_free, variance, 0.0) / variance[is_free].sum()
@@ -286,7 +279,7 @@ def _with_sum(values: FloatArray, variance: FloatArray, number: float) -> FloatA
 def pooled_means(
     effects: Effects, measured: Sequence[NoisyTable], total: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return means of all effects and their noise variances, averaged over what was measured."""
+    """Return the pooled noisy means of all effects and their noise variances."""
     cards, place = effects.cardinalities, dict(zip(effects.subsets, effects.offsets, strict=False))
     weighted, precision = np.zeros(effects.size), np.zeros(effects.size)
     for each in measured:
@@ -295,10 +288,10 @@ def pooled_means(
             sums = np.tensordot(sums, np.column_stack([np.ones(cards[v]), contrasts(cards[v])]), axes=(0, 0))
         free = [v for v in each.scope if cards[v] > 1]
         for subset in (s for size in range(1, len(free) + 1) for s in combinations(free, size)):
-            told = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
-            held = slice(place[subset], place[subset] + told.size)
+            pooled = sums[tuple(slice(1, None) if v in subset else 0 for v in each.scope)].ravel()
+            held = slice(place[subset], place[subset] + pooled.size)
             variance = _noise_variance(cards, each, subset)
-            weighted[held] += told / variance
+            weighted[held] += pooled / variance
             precision[held] += 1 / variance
     return weighted / (precision * total), 1 / (precision * total**2)
 
@@ -309,13 +302,14 @@ def _spreads(effects: Effects, engine: ExactMoments, beta: FloatArray) -> FloatA
     for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True):
         mean, second = effect_moments(effects.cardinalities, subset, table)
         found.append((second - mean**2).ravel())
-    return np.maximum(np.concatenate(found), _LEAST_SPREAD)
+    # ridges divide by this variance
+    return np.maximum(np.concatenate(found), 1e-7)
 
 
 def effect_moments(
     cardinalities: Sequence[int], subset: Scope, table: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return means and second moments of an effect's coordinates under a table of probabilities of its variables."""
+    """Return means and second moments of an effect's coordinates under a table of probabilities."""
     mean = second = table
     for v in subset:  # each contraction moves the first axis to the end
         mean = np.tensordot(mean, contrasts(cardinalities[v]), axes=(0, 0))
@@ -326,13 +320,13 @@ def effect_moments(
 def effect_precision(
     cardinalities: Sequence[int], measured: Sequence[NoisyTable], subset: Scope
 ) -> FloatArray | None:
-    """Return the precision of an effect's sums, pooled over the tables that hold it; ``None`` where none does."""
+    """Return the precision of an effect's sums, pooled over the tables that contain it, or ``None``."""
     variances = [_noise_variance(cardinalities, e, subset) for e in measured if set(subset) <= set(e.scope)]
     return sum((1 / variance for variance in variances), start=np.zeros(())) if variances else None
 
 
 def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Scope) -> FloatArray:
-    """Return the variance of an effect's sums in a noisy table that holds it."""
+    """Return the noise variance of an effect's sums in a noisy table that contains it."""
     if isinstance(table.variance, np.ndarray):
         return table.variance @ contrasts(cardinalities[subset[0]]) ** 2
     return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
@@ -345,7 +339,7 @@ def unfinished(
     *,
     total: float | None = None,
 ) -> RoundFit:
-    """Return a model for a fit that was interrupted before it began, on the cliques of all measured tables.
+    """Return an initial model on the cliques of all measured tables, for a fit that was interrupted before it began.
 
     The arguments are those of `fit_tables`. Without an earlier fit, variables are independent, with noisy shares.
     """
@@ -355,8 +349,8 @@ def unfinished(
     for each in measured if last is None else ():
         if len(each.scope) == 1 and each.scope in effects.subsets:
             start = effects.offsets[effects.subsets.index(each.scope)]
-            told = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
-            beta[start : start + told.size] = told
+            starting = contrasts(each.values.size).T @ np.log(np.maximum(each.values, _HALF))
+            beta[start : start + starting.size] = starting
     return RoundFit(
         effects=effects,
         coordinates=beta,
@@ -368,7 +362,7 @@ def unfinished(
 
 
 def carried(effects: Effects, last: RoundFit) -> FloatArray:
-    """Return the last fit's coordinates among those of a model with more effects."""
+    """Return the coordinates of the last fit, extended by zeros to a model with more effects."""
     place = dict(zip(effects.subsets, effects.offsets, strict=False))
     beta = np.zeros(effects.size)
     for position, subset in enumerate(last.effects.subsets):

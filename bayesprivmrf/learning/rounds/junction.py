@@ -33,7 +33,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 
 class GrowingForest:
-    """Cliques of a model, and the links between them; pairs may be added.
+    """Junction forest of a model, to which pairs can be added.
 
     Parameters
     ----------
@@ -58,11 +58,11 @@ class GrowingForest:
         self.cells = sum(map(self._size, self.cliques))
 
     def holds(self, scope: Scope) -> bool:
-        """Whether a clique holds a scope."""
+        """Return True if a clique contains a scope."""
         return bool(set.intersection(*(self._holders[v] for v in scope)))
 
     def cost(self, u: int, v: int) -> int:
-        """Return how many cells the pair adds."""
+        """Return the number of cells that a pair adds."""
         if self.parts[u] != self.parts[v]:
             return self.cardinalities[u] * self.cardinalities[v]
         return sum(self._size(self.cliques[place]) for place in self._path(u, v)) * (
@@ -70,7 +70,7 @@ class GrowingForest:
         )
 
     def add(self, u: int, v: int) -> None:
-        """Put a pair into one clique."""
+        """Change the forest so that one clique contains a pair."""
         self.cells += self.cost(u, v)
         if self.parts[u] != self.parts[v]:
             self._join(u, v)
@@ -92,7 +92,7 @@ class GrowingForest:
     def near(
         self, effects: Effects, beta: FloatArray, reach: int
     ) -> Iterator[tuple[tuple[int, int], int, FloatArray]]:
-        """Yield pairs u < v that cliques hold, or that are near: the cells that each adds, and the model's table.
+        """Yield pairs u < v inside a clique or near each other, with the cells that each adds and the model's table.
 
         Parameters
         ----------
@@ -127,14 +127,14 @@ class GrowingForest:
                     inflow[place, after] = sent[place, target]
 
     def triples(self) -> Iterator[Scope]:
-        """Yield the triples that cliques hold, each once."""
+        """Yield each triple inside a clique once."""
         found: set[Scope] = set()
         for clique in self.cliques:
             found.update(combinations(sorted(clique), 3))
         return iter(sorted(found))
 
     def _outward(self, u: int, reach: int) -> Iterator[tuple[int, int | None, int]]:
-        """Yield cliques from those of u outward: place, the one before, and the cells on the way."""
+        """Yield cliques in order of distance from those of u: position, predecessor, and the cells on the path."""
         waiting: deque[tuple[int, int | None, int]] = deque(
             (place, None, 0) for place in sorted(self._holders[u])
         )
@@ -174,14 +174,14 @@ class GrowingForest:
         return split_tables(self.cardinalities, scopes, engine.marginals(potentials)[1][effects.cells :])
 
     def margins(self, effects: Effects, beta: FloatArray, scopes: Sequence[Scope]) -> Iterator[FloatArray]:
-        """Yield the model's tables of scopes that cliques hold."""
+        """Yield the model's tables of scopes inside cliques."""
         known = self._clique_tables(effects, beta)
         for scope in scopes:
             place = min(set.intersection(*(self._holders[v] for v in scope)))
             yield margin(known[place], self._scope(place), scope)
 
     def _path(self, u: int, v: int) -> list[int]:
-        """Return the cliques that u must join to meet v."""
+        """Return the cliques that u must enter to share one with v."""
         before: dict[int, int | None] = {}
         for place, last, _ in self._outward(u, 1 << 62):
             before[place] = last
@@ -208,7 +208,7 @@ class GrowingForest:
         return math.prod(self.cardinalities[v] for v in clique)
 
     def _components(self) -> IntArray:
-        """Return the part of each variable; one of a single state is a part."""
+        """Return the connected component of each variable; a variable with one state is a component by itself."""
         found = np.arange(len(self.cardinalities))
         seen: set[int] = set()
         for place in range(len(self.cliques)):
@@ -226,7 +226,7 @@ class GrowingForest:
 
 
 def _numbers(scope: Scope, subset: Scope, cardinalities: Sequence[int]) -> IntArray:
-    """Return the number of each cell of a scope among those of a subset, flat in C order."""
+    """Return the flat position, in the table of a subset, of each cell of a scope's table."""
     found = np.zeros([cardinalities[v] for v in scope], dtype=np.int64)
     for v in subset:
         axis = scope.index(v)

@@ -1,47 +1,42 @@
-r"""Prior scales learned by effect, for the last fit of the rounds and for its intervals.
+r"""Prior scales learned for each effect, for the last fit and its intervals, and the remaining noise on variables.
 
-The search of `bayesprivmrf.learning.rounds.fit` shrinks each mean as if its effect were the only one. Where variables
-are nearly copies of each other, or many are missing together, the effects of all their pairs move the same
-probability, and the shrinkages add up. With μ(β) the means of the model, J their derivative (the covariance of the
-effects in one record), V the noise variances of the pooled means t, and :math:`T = \operatorname{diag}(τ_s^2)`, the
+**Scales.** The search of `bayesprivmrf.learning.rounds.fit` shrinks each mean as if its effect were the only one. If
+variables are nearly copies of each other, or many are missing together, the effects of all their pairs move the same
+probability, and the shrinkages add up. Let μ(β) be the means of the model, J their derivative (the covariance of the
+effects in one record), V the noise variances of the pooled means t, and :math:`T = \operatorname{diag}(τ_s^2)`. The
 last fit therefore minimizes
 
-.. math:: \tfrac12 (t - \mu(\beta))^\top V^{-1} (t - \mu(\beta)) + \tfrac12 \beta^\top T^{-1} \beta
+.. math:: \tfrac12 (t - \mu(\beta))^\top V^{-1} (t - \mu(\beta)) + \tfrac12 \beta^\top T^{-1} \beta ,
 
 starting from the end of that search. A noise variance below 1/12 record, the rounding variance of a count, is
 replaced by 1/12. The scales are those of the noise-aware mode,
-:math:`\log τ = \text{common} + \text{order} + \text{own}`, learned by their evidence
-(`bayesprivmrf.inference.noise_aware.objective`). Main effects keep the deviation 10, nearly a flat prior: single
-variables are always measured, and a narrow prior would move people to states that nobody has. At the minimum
-the coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J.
+:math:`\log τ = \text{common} + \text{order} + \text{own}`, estimated from the evidence
+(`bayesprivmrf.inference.noise_aware.objective`). Main effects keep the standard deviation 10, nearly a flat prior:
+single variables are always measured, and a narrow prior would move probability to empty states. At the minimum the
+coordinates have the covariance :math:`C = (J V^{-1} J + T^{-1})^{-1}`, and the means J C J. The covariance and the
+scales depend on each other, so both are updated `RENEWALS` times. Forming J takes one product per coordinate. Models
+of more than `DENSE_LIMIT` coordinates keep the scales of the search.
 
-The covariance and the scales depend on each other, so both are updated `RENEWALS` times. Forming J takes one product
-per coordinate. Models of more than `DENSE_LIMIT` coordinates keep the scales of the search.
-
-How much noise is left on single variables: what it makes of the misfits of tables, and whose tables to repeat.
-
-All of it is computed from noisy tables and the laws of their noise. A variable v has groups g of states
-(`bayesprivmrf.learning.rounds.tables`), whose counts are known by its own tables and by margins of others, with the
-variance :math:`\tau_v(g)^2` of all that measured them, pooled by precision.
-
-**Misfits.** Of variables that are independent in the model the mean count of a cell x is :math:`N \prod_v p_v(x_v)`,
-and noise moves it, to first order, by :math:`\sum_v \delta_v(x_v) \prod_{w \ne v} p_w(x_w)`. The mean size of a
-normal number is its deviation times :math:`\sqrt{2/\pi}`, so that a table c of the model is off in :math:`L_1` by
+**Noise and misfits.** Noisy tables and the distributions of their noise show which variables to measure again. A
+variable v has groups g of states (`bayesprivmrf.learning.rounds.tables`). Its own tables and margins of others
+measure their counts; :math:`\tau_v(g)^2` is the pooled noise variance. For variables that are independent in the
+model, the mean count of a cell x is :math:`N \prod_v p_v(x_v)`. Noise moves it, to first order, by
+:math:`\sum_v \delta_v(x_v) \prod_{w \ne v} p_w(x_w)`. The mean absolute value of a normal number is
+:math:`\sqrt{2/\pi}` standard deviations, so noise alone gives a table c of the model the :math:`L_1` error
 
 .. math:: \sqrt{2/\pi} \sum_x \sqrt{\sum_{v \in c} \tau_v(x_v)^2 \prod_{w \ne v} p_w(x_w)^2}
     \;\ge\; \sqrt{\sum_{v \in c} L_v^2}, \qquad L_v = \sqrt{2/\pi} \sum_g \tau_v(g),
 
-by Minkowski's inequality, though the variables depend on each other in nothing. So much of a misfit tells of no
-dependence, and what takes it away is to measure the variables themselves.
+by Minkowski's inequality. This part of a misfit is no sign of dependence; measuring the variables again removes it.
 
-**Merged states** have shares by their own noisy counts, of deviation :math:`\sigma_v`. Those shares are off by
-:math:`\sqrt{2/\pi}\, \sigma_v` a state, by twice the count of all of them at most. No table of groups shows it, and
-none of several variables takes it away; it is added to :math:`L_v`. So a variable that is nearly all noise is
-measured by itself before tables of it are.
+**Merged states** have shares from their own noisy counts, with noise of standard deviation :math:`\sigma_v`. The
+error of each share is :math:`\sqrt{2/\pi}\, \sigma_v`, and that of all together at most twice their count. Tables of
+groups neither show nor reduce this error, which is added to :math:`L_v`. A variable that is nearly all noise is
+therefore measured by itself before any table with it.
 
-**Which to repeat.** Beside m tables those variables are measured once more whose states have a noise of at least
-:math:`1.5^2` times the variance that it would have, which grows with the number of tables that share the budget. The
-factor is that at which a table stands out as well (`bayesprivmrf.mechanisms.select_measure.rounds`).
+**Variables to repeat.** Beside m tables, a variable is measured again if the noise variance of its states is at least
+:math:`1.5^2` times that of a new measurement, which grows with the number of tables that share the budget. Tables
+stand out by the same factor (`bayesprivmrf.mechanisms.select_measure.rounds`).
 """
 
 from __future__ import annotations
@@ -76,21 +71,15 @@ from bayesprivmrf.threads import one_blas_thread
 # Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)
 RENEWALS = 3
 
-# Fixed-point iterations of the scales in each update
-_SCALE_STEPS = 6
-
 # The most steps of a search, and the gradient at which it ends, in posterior standard deviations
 _ITERATIONS, _GRADIENT = 100, 1e-2
 
 # Rows of a factor of J C J that are mapped to the cells of a table at once
 _TOGETHER = 64
 
-# Variance of the rounding of a count, records squared
-_LEAST_VARIANCE = 1 / 12
-
 
 class _Prior(EffectsPrior):
-    """The prior of the noise-aware mode, with main effects of a fixed scale."""
+    """Prior of the noise-aware mode, with a fixed scale of main effects."""
 
     def updated(self, log_scales: FloatArray, beta: FloatArray, variances: FloatArray) -> FloatArray:
         """Return the log scales after one step, those of main effects unchanged."""
@@ -99,12 +88,12 @@ class _Prior(EffectsPrior):
 
     @property
     def first(self) -> FloatArray:
-        """Log scales of the search before."""
+        """Log scales of the fit before."""
         return np.log(prior_deviations(np.array(self.orders, dtype=int)))
 
 
 def has_scales(effects: Effects) -> bool:
-    """Return True if a model is small enough, and has interactions whose scales can be learned."""
+    """Return True if a model is small enough to learn the scales of its interactions, and has some."""
     return effects.size <= DENSE_LIMIT and int(effects.orders.max(initial=1)) > 1
 
 
@@ -140,35 +129,36 @@ class Expansion:
     ----------
     fit
         The model, whose coordinates are the point.
-    told, variances
+    means, variances
         Pooled noisy means of the effects, and their noise variances, shape (d,).
     log_scales
         log τ of each effect before the renewal; ``None`` for those of the search.
     """
 
     fit: RoundFit
-    told: FloatArray
+    means: FloatArray
     variances: FloatArray
     log_scales: FloatArray | None = None
 
     @cached_property
     def prior(self) -> _Prior:
-        """The prior of the coordinates."""
+        """Prior of the coordinates."""
         return _Prior(effects=self.fit.effects)
 
     @cached_property
     def weights(self) -> FloatArray:
         """Information of each pooled mean, shape (d,)."""
-        return 1 / np.maximum(self.variances, _LEAST_VARIANCE / self.fit.total**2)
+        # rounding a count has variance 1/12
+        return 1 / np.maximum(self.variances, (1 / 12) / self.fit.total**2)
 
     @cached_property
     def missed(self) -> FloatArray:
         """Pooled means minus those of the model, t - μ, shape (d,)."""
-        return self.told - self._linearized[0]
+        return self.means - self._linearized[0]
 
     @cached_property
     def derivative(self) -> FloatArray:
-        """J, shape (d, d)."""
+        """Derivative J of the means, shape (d, d)."""
         product, basis = self._linearized[1], np.eye(self.fit.effects.size)
         found = np.array([product(row) for row in basis])
         return (found + found.T) / 2
@@ -181,13 +171,12 @@ class Expansion:
         information[:-1, :-1] = self._information
         slope = np.append(-self.derivative @ (self.weights * self.missed), 0.0)
         before = self.prior.first if self.log_scales is None else self.log_scales
-        return learned_scales(
-            self.prior, before, information, np.append(beta, 0.0), slope, steps=_SCALE_STEPS
-        )
+        # six fixed-point iterations of the scales in each update
+        return learned_scales(self.prior, before, information, np.append(beta, 0.0), slope, steps=6)
 
     @cached_property
     def curvature(self) -> DenseCurvature:
-        """C, in factors."""
+        """Posterior covariance C of the coordinates, factorized."""
         return DenseCurvature(information=self._information, prior=self.prior.precision(self.learned))
 
     def variance_of_cells(self, effects: Sequence[tuple[Scope, np.ndarray]], scope: Scope) -> FloatArray:
@@ -222,7 +211,7 @@ class Expansion:
         def objective(whitened: FloatArray) -> tuple[float, FloatArray]:
             beta = fit.coordinates + self.curvature.step(whitened)
             means, product = fit.engine.linearized(beta)
-            missed = self.told - means
+            missed = self.means - means
             slope = precision * beta - product(self.weights * missed)
             value = 0.5 * (self.weights @ missed**2 + precision @ beta**2)
             return float(value), self.curvature.gradient(slope)
@@ -270,10 +259,10 @@ def with_learned_scales(
     if not has_ended or not has_scales(fit.effects):
         return fit
     number, error = number_of_records(measured) if total is None else (total, 0.0)
-    told, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
+    pooled, variances = pooled_means(fit.effects, agreeing(measured, number, error), fit.total)
     found, scales = fit, None
     for _ in range(RENEWALS):
-        expansion = Expansion(fit=found, told=told, variances=variances, log_scales=scales)
+        expansion = Expansion(fit=found, means=pooled, variances=variances, log_scales=scales)
         found, scales = expansion.improved()
         if found.status is Status.DIVERGED:
             return fit
@@ -289,7 +278,7 @@ _MEAN_SIZE = math.sqrt(2 / math.pi)
 
 @dataclass(frozen=True, kw_only=True)
 class SingleNoise:
-    """The noise that is left on single variables.
+    """Remaining noise on the counts of single variables.
 
     Parameters
     ----------
@@ -304,7 +293,7 @@ class SingleNoise:
 
     @classmethod
     def left(cls, declared: Sequence[int], merging: Merging, tables: Sequence[MeasuredTable]) -> SingleNoise:
-        """Return what the noise of all tables that were measured leaves.
+        """Return the remaining noise after all measured tables.
 
         Parameters
         ----------
@@ -336,12 +325,12 @@ class SingleNoise:
         return cls(errors=errors, variances=variances)
 
     def misfits(self, scopes: Sequence[Scope]) -> FloatArray:
-        """Return what the noise makes of the misfits of tables, records."""
+        """Return the expected misfits of tables from noise alone, records."""
         squared = (self.errors**2).tolist()
         return np.array([math.sqrt(sum(squared[v] for v in scope)) for scope in scopes])
 
     def worth_repeating(self, number: int, variance: float) -> list[Scope]:
-        """Return the variables that are worth measuring again beside so many tables.
+        """Return the variables worth measuring again beside a given number of tables.
 
         Parameters
         ----------

@@ -1,9 +1,9 @@
-r"""Intervals for the tables of a model learned in rounds, from what was measured, effect by effect.
+r"""Intervals for the tables of a model learned in rounds, from the noisy means of its effects.
 
-`release.solution.interval(variables)` ends here. A release has the model's potentials, the noisy tables, which are
-its `statistics`, and the number of records that these tell. `with_intervals` makes its `solution` of the three, and
-nothing else is used: intervals spend no budget, and a release that was read from a file has the same. Marginals are
-exact, by elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
+`release.solution.interval(variables)` computes them. `with_intervals` makes the `solution` from the model's
+potentials, the noisy tables (the release's `statistics`) and the number of records that these determine. Nothing else
+is used, so intervals cost no budget, and a release read from a file has the same ones. Marginals are exact, by
+elimination in the model of merged states (`bayesprivmrf.learning.rounds.tables`).
 
 The error of a cell of merged states, as an estimate of the share in the records, is that of the means of its effects
 and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points 1 to 3 there). Two parts are added:
@@ -18,7 +18,7 @@ and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points
 
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
 the shares as independent ones; the interval is cut off at 0 and 1, and contains these ends unless the measured
-numbers exclude them without a prior (`cut_limits`). docs/benchmarks.md, "Learning in rounds", reports the coverage.
+numbers exclude them without a prior (`cut_limits`). `benchmarks/learning_rounds_intervals.py` measures the coverage.
 Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.unmeasured`), which
 their notes state.
 """
@@ -53,11 +53,8 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
-# The detail by which a release is one of rounds: how many tables each of them measured
+# Key in the details of a release learned in rounds: the number of tables that each round measured
 TABLES_BY_ROUND = "tables_by_round"
-
-# Least count of a group of merged states, records, by which the share of a state is divided
-_LEAST_RECORDS = 0.5
 
 # Most merged states that a row's note names
 _NAMED = 4
@@ -65,7 +62,7 @@ _NAMED = 4
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class RoundsSolution(LearnedSolution):
-    """The distribution that `SelectMeasure` learned in rounds, with intervals.
+    """Distribution that `SelectMeasure` learned in rounds, with intervals.
 
     Parameters
     ----------
@@ -83,7 +80,7 @@ class RoundsSolution(LearnedSolution):
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
-        """Declared states that are merged in the fit, by variable."""
+        """Declared states that the fit merges, by variable."""
         domain, merging = self.specification.domain, self._merging
         return {
             variable: tuple(tuple(states[s] for s in part) for part in merging.parts(v))
@@ -93,7 +90,7 @@ class RoundsSolution(LearnedSolution):
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions that answers rest on, one sentence each; those about merged states and fixed scales first."""
+        """Assumptions behind all answers, one sentence each; first those about merged states and fixed scales."""
         variables = range(len(self.specification.cardinalities))
         merged = [
             f"{note}, and depend on other variables alike." for _, _, note in self._merged_notes(variables)
@@ -109,7 +106,7 @@ class RoundsSolution(LearnedSolution):
         of: Literal["population", "records"] = "population",
         given: None = None,
     ) -> pd.DataFrame:
-        """Approximate intervals for the probabilities of the joint states of some variables.
+        """Return approximate intervals for the probabilities of the joint states of some variables.
 
         Parameters
         ----------
@@ -246,7 +243,7 @@ class RoundsSolution(LearnedSolution):
         return self._expanded(query, self._merged._marginal_table(query, groups))
 
     def _expanded(self, scope: Sequence[int], table: FloatArray) -> FloatArray:
-        """Return a table of declared states from that of their groups."""
+        """Return a table of declared states, expanded from the table of their groups."""
         found = table[np.ix_(*(self._merging.groups[v] for v in scope))]
         for axis, v in enumerate(scope):
             found = found * self._along(self._merging.shares[v], axis, len(scope))
@@ -257,7 +254,7 @@ class RoundsSolution(LearnedSolution):
         return values.reshape([-1 if a == axis else 1 for a in range(axes)])
 
     def _variances(self, scope: Scope, z: float) -> tuple[FloatArray, FloatArray, FloatArray, list[Scope]]:
-        """Return the variances of each cell about the records' shares, and the effects that were not measured.
+        """Return the error variance of each cell for this sample, and the unmeasured effects.
 
         The first array holds the distances by which the truth may lie below the estimate, the second those above it,
         and the third the distances by which noise alone moves a cell without a prior.
@@ -276,7 +273,7 @@ class RoundsSolution(LearnedSolution):
         return below, above, plain, missing
 
     def _merged_notes(self, variables: Sequence[int]) -> Iterator[tuple[int, list[int], str]]:
-        """Yield each group of merged states of some variables: the place of its variable, its states, and a note."""
+        """Yield each group of merged states of some variables: position of the variable, states, and a note."""
         domain = self.specification.domain
         for place, v in enumerate(variables):
             for part in self._merging.parts(v):
@@ -294,7 +291,7 @@ class RoundsSolution(LearnedSolution):
 
     @cached_property
     def _merged(self) -> Solution:
-        """The model of merged states, whose marginals are cheap: a state has its share of its group's probability.
+        """Model of merged states, whose marginals are cheap; a state has a share of its group's probability.
 
         Its potentials are those of each group's first state, less the log shares, which stand in the first clique of
         each variable.
@@ -317,11 +314,12 @@ class RoundsSolution(LearnedSolution):
         )
 
     def _share_limits(self, variable: int, z: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return each state's share of its group, and the limits of that; a state alone is the whole of its group."""
+        """Return each state's share of its group and its limits; an unmerged state has share 1."""
         group, shares = self._merging.groups[variable], self._merging.shares[variable]
         if not self._merging.is_merged(variable):
             return shares, shares, shares
-        whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], _LEAST_RECORDS)
+        # the share of a state is divided by the count of its group, at least half a record
+        whole = np.maximum(self.total * self._merged._marginal_table((variable,), {})[group], 0.5)
         counts, deviations = self._alone
         reach = z * deviations[variable]
         lower = np.minimum(shares, np.maximum(counts[variable] - reach, 0.0) / whole)
@@ -336,17 +334,17 @@ class RoundsSolution(LearnedSolution):
 
     @cached_property
     def _merging(self) -> Merging:
-        """The merging that the rounds had."""
+        """Merging of states in the rounds."""
         return Merging.released(self.specification.domain, self.statistics.measurements, self.groups)
 
     @cached_property
     def _alone(self) -> tuple[list[FloatArray], list[float]]:
-        """Counts of each variable's states by itself, and the deviation of their noise."""
+        """Counts of each variable's states in tables of that variable, and the standard deviation of their noise."""
         return single_counts(self.specification.cardinalities, self._measured)
 
     @cached_property
     def _number(self) -> tuple[float, float]:
-        """The number of records and its standard error."""
+        """Number of records and its standard error."""
         if self.statistics.total is not None:
             return float(self.statistics.total), 0.0
         return number_of_records([each.merged(self._merging) for each in self._measured])
@@ -373,7 +371,7 @@ def with_intervals(
     total: float | None,
     groups: tuple[tuple[int, ...], ...] | None = None,
 ) -> LearnedSolution:
-    """Return the `solution` of released potentials: with intervals where they were learned in rounds, else as it is.
+    """Return the solution of released potentials, with intervals if they were learned in rounds.
 
     Parameters
     ----------

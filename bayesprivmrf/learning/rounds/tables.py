@@ -1,29 +1,28 @@
-r"""Noisy tables that the rounds let out, whose rare states are merged for the fit and given back by their shares.
+r"""Noisy tables of the rounds, and the merging of rare states.
 
-A state whose noisy count is below a few deviations of its noise tells nothing in a table of several variables but
-costs noise in each of its cells. Rare states of a variable are merged into groups. The groups depend only
-on the noisy tables of single variables and on the declaration (`MergeRule`), so that they are public: the records'
-codes are recoded, every later table counts groups, and a neighbor moves such a table as it moves any other.
+A state whose noisy count is below a few standard deviations of its noise adds no information to a table of several
+variables, but noise in each of its cells. Rare states of a variable are therefore merged into groups for the fit. The
+groups depend only on the noisy tables of single variables and on the declaration (`MergeRule`), so they are public.
+The records are recoded, every later table counts groups, and its sensitivity is that of any other table.
 
-A group of m states with noise of deviation σ on each count is *known* once its noisy count is :math:`r σ \sqrt m`,
-r being the deviations of `RARE`. A merge loses the difference between the people of the smaller and of the larger
-part, so the smallest parts are merged first, and a known group is merged no further. Without an order the rare
-states, from the smallest count on, fill one group after the other. Among ordered states only neighbors are merged.
-The rare states between two common ones form a run, and within a run the smallest group that is not known joins its
-smaller neighbor. A state that takes missing or undeclared values is never merged with an answer.
+A group of m states with noise of standard deviation σ on each count is *known* once its noisy count is
+:math:`r σ \sqrt m`, where r is `RARE`. A merge loses the difference between its parts, so the smallest parts are
+merged first, and a known group is merged no further. Without an order the rare states, from the smallest count on,
+fill one group after the other. Among ordered states only neighbors are merged. The rare states between two common
+ones form a run, and within a run the smallest group that is not known joins its smaller neighbor. A state that takes
+missing or undeclared values is never merged with an answer.
 
-A variable may be measured again later: its counts
-are then pooled, for shares, and where no table of several was measured before, for which states are rare
-(`Merging.by`). The fitted model :math:`q` of the groups
-:math:`c(x)` is that of the declared states by
+If a variable is measured again, its counts are pooled for the shares. They also decide which states are rare, unless
+a table of several variables was measured before (`Merging.by`). The fitted model :math:`q` of the groups :math:`c(x)`
+gives the model of the declared states,
 
 .. math:: p(x) = q(c(x)) \prod_v s_v(x_v), \qquad \sum_{x_v : c(x_v) = g} s_v(x_v) = 1,
 
-:math:`s` being the shares of the noisy counts in their groups: the states of a group differ in how many records have
-them, and in nothing else.
+where :math:`s` are the shares of the noisy counts in their groups. The states of a group differ only in their
+frequency.
 
-A table has three forms: as it was released, a `MeasuredTable`; as `bayesprivmrf.learning.rounds.fit` reads it, a
-`NoisyTable`; and as an answer to a query, in the release's `statistics`, from which a `MeasuredTable` is read again.
+A table has three forms: a `MeasuredTable` as released, a `NoisyTable` for `bayesprivmrf.learning.rounds.fit`, and the
+answer to a query in the release's `statistics`, from which a `MeasuredTable` can be read.
 """
 
 from __future__ import annotations
@@ -48,16 +47,12 @@ from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
 from bayesprivmrf.release.codec import positions
 
-# Deviations of the noise on its count below which a state is rare; more of a variable of 371 states and more.
-#
-# Of K states that nobody has half a one may pass by chance: ten thousand would let thirteen pass three deviations.
+# Standard deviations of noise below which a count makes a state rare. Variables of 371 states and more have a larger
+# threshold, so that on average at most half an empty state exceeds it by chance.
 RARE = 3.0
 
-# Groups of a variable: beyond them the rarest states are one, however many records they have
+# Most groups of a variable; the rarest states beyond them form one group, whatever their counts
 MOST_GROUPS = 512
-
-# Least count of a state, records, when a group is shared out
-_LEAST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +89,7 @@ FREE = MergeRule()
 
 @dataclass(frozen=True, kw_only=True)
 class Merging:
-    """Which states are one in the fit.
+    """Groups of states that the fit merges, and the share of each state in its group.
 
     Parameters
     ----------
@@ -138,7 +133,7 @@ class Merging:
         tables: Sequence[MeasuredTable],
         rules: Sequence[MergeRule] | None = None,
     ) -> Merging:
-        """Return the merging by tables in the order in which they were measured.
+        """Return the merging given all tables, in the order of their measurement.
 
         Which states are one is decided by what was measured of single variables before the first table of several,
         which is of merged states; their shares by all that was.
@@ -154,7 +149,7 @@ class Merging:
         measurements: Sequence[Measurement],
         groups: Sequence[Sequence[int]] | None = None,
     ) -> Merging:
-        """Return the merging that a release has, whatever the rule was when it was made.
+        """Return the merging of a release, which does not depend on the rule that made it.
 
         Newer releases contain the groups. In an older release, each table of several variables tells which states
         are merged in it, and the groups of a variable in no such table are computed again.
@@ -175,10 +170,11 @@ class Merging:
         return cls(groups=tuple(made), shares=()).shared(single_counts(domain.cardinalities, tables)[0])
 
     def shared(self, noisy: Sequence[FloatArray]) -> Merging:
-        """Return the same groups, with shares by noisy counts of each variable's states, records."""
+        """Return the same groups with shares from noisy counts of each variable's states, records."""
         shares = []
         for y, group in zip(noisy, self.groups, strict=True):
-            positive = np.maximum(y, _LEAST)
+            # a state counts as at least half a record when its group is divided
+            positive = np.maximum(y, 0.5)
             shares.append(positive / np.bincount(group, weights=positive)[group])
         return Merging(groups=self.groups, shares=tuple(shares))
 
@@ -188,16 +184,16 @@ class Merging:
         return tuple(int(group.max()) + 1 for group in self.groups)
 
     def is_merged(self, variable: int) -> bool:
-        """Whether some states of a variable are one."""
+        """Return True if a variable has merged states."""
         return self.cardinalities[variable] < len(self.groups[variable])
 
     def parts(self, variable: int) -> list[list[int]]:
-        """Return the positions of the states of each group that has several."""
+        """Return the positions of the states of each merged group."""
         group = self.groups[variable]
         return [np.flatnonzero(group == g).tolist() for g in np.flatnonzero(np.bincount(group) > 1)]
 
     def codes(self, codes: np.ndarray) -> np.ndarray:
-        """Return records' groups for records' states, unsigned of shape (rows, p), each column in one piece."""
+        """Return the groups of the records' states, unsigned of shape (rows, p), contiguous by column."""
         found = np.empty(
             codes.shape, dtype=np.min_scalar_type(max(self.cardinalities, default=1) - 1), order="F"
         )
@@ -219,7 +215,7 @@ class Merging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyTable:
-    """A noisy table of merged states.
+    """Noisy table of merged states.
 
     Parameters
     ----------
@@ -238,7 +234,7 @@ class NoisyTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """A table as it was released.
+    """Noisy table as released.
 
     Parameters
     ----------
@@ -256,7 +252,7 @@ class MeasuredTable:
 
     @classmethod
     def of(cls, measurement: Measurement, domain: Domain) -> MeasuredTable:
-        """Return the inverse of `measurement`."""
+        """Return the table of a measurement; the inverse of `measurement`."""
         query = measurement.query
         assert isinstance(query, TableQuery)
         scope = tuple(domain.index(variable) for variable in query.scope)
@@ -288,7 +284,7 @@ class MeasuredTable:
 def single_counts(
     declared: Sequence[int], tables: Sequence[MeasuredTable]
 ) -> tuple[list[FloatArray], list[float]]:
-    """Return the counts of each variable's states by tables of it alone, and the deviation of their noise.
+    """Return the counts of each variable's states in tables of that variable, and the deviation of their noise.
 
     Several tables of a variable are averaged by precision. One without any, which has one state, counts one, exactly.
     """
@@ -305,7 +301,7 @@ def single_counts(
 
 
 def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Label]]:
-    """Return the states of each group by its label; that of a group of several names how many."""
+    """Return the states of each group by label; the label of a merged group has the number of its states."""
     found = {}
     for number in range(int(group.max()) + 1):
         held = [state for state, g in zip(states, group.tolist(), strict=True) if g == number]
@@ -317,7 +313,7 @@ def _labelled(states: Sequence[Label], group: IntArray) -> dict[Label, list[Labe
 
 
 def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> IntArray:
-    """Return the group of each state, numbered by first states, by the rule of the module.
+    """Return the group of each state by the module's rule, numbered in the order of first states.
 
     Parameters
     ----------
@@ -348,7 +344,7 @@ def _merged_states(noisy: FloatArray, least: float, rule: MergeRule = FREE) -> I
 
 
 def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[int]]:
-    """Return groups of rare states; from the smallest state on, each group is filled until its count is known."""
+    """Return groups of rare states, each filled from the smallest state on until its count is known."""
     groups: list[list[int]] = []
     count, forced = 0.0, noisy.size - MOST_GROUPS + 1  # this many form one group, whatever their counts
     for state in np.flatnonzero(is_rare)[np.argsort(noisy[is_rare], kind="stable")].tolist():
@@ -361,7 +357,7 @@ def _filled(noisy: FloatArray, is_rare: np.ndarray, least: float) -> list[list[i
 
 
 def _runs(is_free: np.ndarray, is_rare: np.ndarray) -> list[list[int]]:
-    """Return the runs of rare states that are neighbors among the ordered ones."""
+    """Return the runs of neighboring rare states among ordered states."""
     runs: list[list[int]] = [[]]
     for state in np.flatnonzero(is_free).tolist():
         if is_rare[state]:
@@ -372,7 +368,7 @@ def _runs(is_free: np.ndarray, is_rare: np.ndarray) -> list[list[int]]:
 
 
 def _neighbors(noisy: FloatArray, run: list[int], least: float) -> list[list[int]]:
-    """Return groups of neighbors in a run: the smallest one that is not known joins its smaller neighbor."""
+    """Return groups of neighbors in a run; the smallest group that is not known joins its smaller neighbor."""
     groups, counts = [[state] for state in run], noisy[run].tolist()
     while len(groups) > 1:
         short = [g for g, own in enumerate(groups) if counts[g] < least * math.sqrt(len(own))]

@@ -49,10 +49,6 @@ _ONE_SIDED, _ERROR = 1.2816, 1.6449
 _TAIL = 0.05
 
 
-# Total variation up to which a table that was not measured is doubtful, and beyond it not trusted; a convention
-_SMALL = 0.05
-
-
 def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: FloatArray) -> list[Mark]:
     """Return marks for variables that no measured table contains together.
 
@@ -71,13 +67,14 @@ def marks_of_unmeasured(variables: Sequence[str], bound: float | None, reach: Fl
     if bound is None:
         return [Mark(RowStatus.NOT_TRUSTED, f"not measured together: {' × '.join(variables)}")]
     note, is_within = f"not measured; total variation at most {bound:.2g}", reach >= bound
-    worse = RowStatus.DOUBTFUL if bound <= _SMALL else RowStatus.NOT_TRUSTED
+    # a convention: doubtful up to a total variation of 0.05, not trusted beyond
+    worse = RowStatus.DOUBTFUL if bound <= 0.05 else RowStatus.NOT_TRUSTED
     return [Mark(RowStatus.MODEL, note, is_within), Mark(worse, note, ~is_within)]
 
 
 @dataclass(slots=True)
 class Unmeasured:
-    """Bounds on the misfits of pairs, in records, each with the model's table of the round that gave it.
+    """Bounds on the misfits of unmeasured pairs, records, with the model's table in the round of each bound.
 
     Parameters
     ----------
@@ -91,7 +88,7 @@ class Unmeasured:
     def by_count(
         self, fit: RoundFit, scopes: Sequence[Scope], allowances: FloatArray, largest: float, deviation: float
     ) -> None:
-        """Keep the bounds of a round in which no table was chosen.
+        """Store the bounds of a round in which no table was chosen.
 
         Parameters
         ----------
@@ -113,7 +110,7 @@ class Unmeasured:
         measured: MeasuredTable,
         scale: float,
     ) -> None:
-        """Keep the bounds that a choice gives for the candidates that were left.
+        """Store the bounds that a choice implies for the remaining candidates.
 
         Parameters
         ----------
@@ -141,7 +138,7 @@ class Unmeasured:
             self.found[scopes[place]] = max(float(misfits[place]), 0.0), table
 
     def at_most(self, fit: RoundFit, groups: Sequence[IntArray], error: float) -> list[list[float]]:
-        """Return the pairs that no table of the last model holds: two positions, and the bound, rounded up.
+        """Return the pairs outside all tables of the last model: two positions and the bound, rounded up.
 
         Parameters
         ----------

@@ -1,6 +1,6 @@
 r"""Lower bounds with their constants: below so many records no private learner does what is asked.
 
-All are for replace-one neighbours and independent records; d is the number of pairs, :math:`\lfloor p/2 \rfloor`.
+All are for replace-one neighbors and independent records; d is the number of pairs, :math:`\lfloor p/2 \rfloor`.
 
 **Fingerprinting** (parameters; in place of Theorem 5.1, whose constant rests on a lemma for one form of privacy).
 Pair i has coupling :math:`\operatorname{atanh} \mu_i`, so the product X of its spins has mean :math:`\mu_i`, uniform
@@ -56,7 +56,7 @@ SUCCESS = 2 / 3
 
 
 def for_replacing(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee | None:
-    """Return what a guarantee promises for replace-one neighbours.
+    """Return the equivalent guarantee for replace-one neighbors.
 
     Replacing a record is to remove one and to add one: twice epsilon, four times rho, 1 + e^epsilon times delta.
     """
@@ -71,7 +71,7 @@ def for_replacing(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee | None
 
 
 def reach(guarantee: PrivacyGuarantee) -> float:
-    """Return s, by which a mean that one record has an influence on may move, in standard deviations."""
+    """Return s, the largest change of a mean by one record, in standard deviations."""
     if guarantee.rho is not None:
         return math.sqrt(math.expm1(min(2 * guarantee.rho, 700.0)))
     assert guarantee.epsilon is not None
@@ -80,14 +80,14 @@ def reach(guarantee: PrivacyGuarantee) -> float:
 
 
 def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
-    r"""Return the records below which some couplings have a larger root mean square error than `task.size`.
+    r"""Return the number of records below which some couplings have a root mean square error above `task.size`.
 
     Parameters
     ----------
     task
         The goal must be parameters and the number of states even, otherwise the bound is 0.
     guarantee
-        Any form, for replace-one neighbours.
+        Any form, for replace-one neighbors.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def fingerprinting_records(task: Task, guarantee: PrivacyGuarantee) -> float:
 
 
 def divergences(size: float, states: int = 2, order: int = 2) -> tuple[float, float]:
-    r"""Return the Kullback-Leibler divergences of a group's law from the uniform one, and of that from the law, nats.
+    r"""Return the Kullback-Leibler divergences between the distribution of a group and the uniform one, nats.
 
     Among the :math:`k^s` cells, half of :math:`K = (2 \lfloor k/2 \rfloor)^s` have log-potential :math:`\eta` and
     half :math:`-\eta`; the others have 0. With :math:`z = 1 + (\cosh\eta - 1) K / k^s` they are
@@ -119,12 +119,12 @@ def divergences(size: float, states: int = 2, order: int = 2) -> tuple[float, fl
 
 
 def variation(divergence: float) -> float:
-    """Return a bound on the total variation of two laws: Pinsker's or Bretagnolle and Huber's, the smaller."""
+    """Return the smaller of Pinsker's and Bretagnolle and Huber's bounds on the total variation distance."""
     return min(math.sqrt(divergence / 2), math.sqrt(-math.expm1(-divergence)))
 
 
 def fano_nats(log_others: float, success: float = SUCCESS) -> float:
-    """Return the nats of information that it takes to name one of M models with a given probability of success.
+    """Return the information, nats, that identifies one of M models with a given probability of success.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def fano_nats(log_others: float, success: float = SUCCESS) -> float:
 
 
 def log_members(variables: int, order: int, groups: int, signs: int = 0) -> float:
-    r"""Return the logarithm of how many models have that many groups.
+    r"""Return the logarithm of the number of models with a given number of groups.
 
     The groups can be chosen in :math:`p! / ((p - sh)!\, (s!)^h\, h!)` ways, and each has :math:`2^{\mathrm{signs}}`
     tables.
@@ -160,7 +160,7 @@ def log_members(variables: int, order: int, groups: int, signs: int = 0) -> floa
 
 
 def _packings(task: Task) -> Iterator[tuple[float, float, float]]:
-    """Iterate over log(M - 1), divergence of a record from the uniform law, and total variation."""
+    """Yield log(M - 1), the divergence of a record from the uniform distribution, and the total variation."""
     size = 2 * task.size if task.goal == "parameters" else task.size
     if size > task.width:
         return
@@ -174,14 +174,14 @@ def _packings(task: Task) -> Iterator[tuple[float, float, float]]:
 
 
 def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, success: float = SUCCESS) -> float:
-    """Return the records below which no learner succeeds on every member of a packing.
+    """Return the number of records below which no learner succeeds on every member of a packing.
 
     Parameters
     ----------
     task
         The task: what is to be learned.
     guarantee
-        For replace-one neighbours; ``None`` for a learner without privacy. An approximate guarantee counts as none,
+        For replace-one neighbors; ``None`` for a learner without privacy. An approximate guarantee counts as none,
         because the packings say nothing of it.
     success
         The probability of success that is asked for, of each member, in (0, 1).
@@ -204,7 +204,7 @@ def packing_records(task: Task, guarantee: PrivacyGuarantee | None = None, succe
 
 
 def _concentrated(nats: float, tv: float, rho: float) -> float:
-    """Solve rho (n^2 tv^2 + n tv (1 - tv)) = nats."""
+    """Return the solution n of rho (n^2 tv^2 + n tv (1 - tv)) = nats."""
     if nats <= 0:
         return 0.0
     half = (1 - tv) / 2

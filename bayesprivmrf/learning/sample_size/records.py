@@ -1,15 +1,13 @@
-r"""Records needed to learn a model: the lower bounds and the measured laws that answer a question, one a row.
-
-Laws fitted to errors that were measured: how many records a mechanism of this library really takes.
+r"""Number of records needed to learn a model: lower bounds, and power laws fitted to measured errors.
 
 `benchmarks/learning_law.py` fits
 
 .. math:: \text{error}^2 = \frac{A \log p}{n} + \frac{B p^u}{(n \sqrt\rho)^v}
 
-to ``benchmarks/results/learning.csv``: the largest error of a coupling, averaged over five Ising models, couplings of
-size .3 with random signs on random 3-regular graphs and on grids, replace-one neighbours, where that average is below
-.2. Squares of logarithms of errors are least. A law is no bound: it says nothing of other couplings, and little far
-from where it was fitted.
+to ``benchmarks/results/learning.csv`` by least squares of logarithms. The error is the largest error of a coupling,
+averaged over five Ising models with couplings of size 0.3 and random signs on random 3-regular graphs and on grids,
+for replace-one neighbors, where that average is below 0.2. A fitted law is no bound. It says nothing about other
+couplings, and little far from the data it was fitted to.
 """
 
 from __future__ import annotations
@@ -35,20 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedLaw:
-    """Error of a mechanism against records, variables and budget.
+    """Fitted error of a mechanism as a function of records, variables and budget.
 
     Parameters
     ----------
     mechanism
-        The method that was run, and how it was told what it must be told.
+        The mechanism, and the values of the settings that it needs.
     sampling, private
-        A and B.
+        Coefficients A and B.
     variables_power, total_power
-        The exponents u and v.
+        Exponents u and v.
     spread
-        Standard deviation of what is left of the logarithms of mean errors.
+        Standard deviation of the residuals of log mean errors.
     single
-        The factor over the law that the errors of 19 of 20 single populations stay below.
+        Ratio to the law that the errors of 19 of 20 single populations stay below.
     """
 
     mechanism: str
@@ -60,22 +58,22 @@ class FittedLaw:
     single: float
 
     def error(self, variables: int, rho: float, total: float) -> float:
-        """Return the error to be expected, nats; the ranges are not looked at."""
+        """Return the expected error, nats, without a check of the ranges."""
         private = (
             self.private * variables**self.variables_power / (total * math.sqrt(rho)) ** self.total_power
         )
         return math.sqrt(self.sampling * math.log(variables) / total + private)
 
     def largest_error(self, task: Task) -> float:
-        """Return the error at which a task is done.
+        """Return the largest error that solves a task.
 
-        For structure, edges are the couplings above half of the smallest, so 19 of 20 single errors are to be below
-        it.
+        For structure, edges are the couplings above half of the smallest, so 19 of 20 single errors must be below
+        that half.
         """
         return task.size if task.goal == "parameters" else task.size / 2 / self.single
 
     def records_for(self, variables: int, rho: float, error: float) -> float:
-        """Return the records at which the error to be expected is so large; the ranges are not looked at."""
+        """Return the number of records for an expected error, without a check of the ranges."""
         low, high = 0.0, 200.0  # logarithms; the error falls with the records
         while high - low > 1e-9:
             middle = (low + high) / 2
@@ -84,7 +82,7 @@ class FittedLaw:
         return math.exp(high)
 
 
-# From where to where the laws were fitted, and by which factor they may be carried beyond
+# Smallest and largest fitted value, and the factor of extrapolation that is allowed beyond them
 RANGES = {
     "variables": (10.0, 200.0, 4.0),
     "records": (3_000.0, 100_000.0, 4.0),
@@ -118,7 +116,7 @@ LAWS = (
 
 
 def stretch(task: Task, rho: float, total: float, error: float) -> tuple[str, bool]:
-    """Return what of a question lies outside where the laws were fitted, in words, and whether too far."""
+    """Return the inputs outside the fitted ranges, in words, and True if they are too far outside."""
     asked = {
         "variables": task.variables,
         "records": total,
@@ -149,36 +147,36 @@ def records_needed(
     order: int = 2,
     width: float = 1.0,
 ) -> pd.DataFrame:
-    r"""Return how many records it takes to learn a Markov random field, by lower bounds and by measurement.
+    r"""Return the number of records needed to learn a Markov random field, by lower bounds and by measurement.
 
-    Reads no data. docs/lower_bounds.md derives the lower bounds.
+    Reads no data. docs/explanation/lower-bounds.md derives the lower bounds.
 
     Parameters
     ----------
     variables
-        p, at least 2.
+        Number of variables p, at least 2.
     size
-        For parameters the error :math:`\alpha` that a coupling may have, nats; for structure the size :math:`\eta`
-        of the smallest coupling of an edge.
+        For parameters, the allowed error :math:`\alpha` of a coupling, nats. For structure, the size :math:`\eta` of
+        the smallest coupling of an edge, nats.
     guarantee
-        The promise to be made, in any form; ``None`` for learning without privacy.
+        Privacy guarantee, in any form; ``None`` for learning without privacy.
     goal
         ``"parameters"`` or ``"structure"``.
     states, order, width
-        k, t and :math:`\lambda` of the models: states of a variable, most variables that interact, and what couplings
-        and field of a variable add up to in size, nats.
+        States k of a variable, largest number t of variables that interact, and the largest total size
+        :math:`\lambda` of the couplings and field of a variable, nats.
 
     Returns
     -------
     DataFrame
-        One row an answer: ``kind`` (``"lower"`` or ``"measured"``), ``records`` (NaN where there is no answer),
+        One row for each bound or law: ``kind`` (``"lower"`` or ``"measured"``), ``records`` (NaN without an answer),
         ``low`` and ``high`` (two standard deviations of the error about a fitted law; equal otherwise), ``constant``
         (``"proved"``, ``"fitted"`` or ``"extrapolated"``), ``source`` and ``says``.
 
     Raises
     ------
     ArgumentError
-        A number is out of range, `guarantee` is no guarantee, or an order above 2 stands beside more than two states.
+        A number is out of range, `guarantee` is not a guarantee, or an order above 2 has more than two states.
 
     Examples
     --------
@@ -248,7 +246,7 @@ def _measured(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
 
 
 def rho_within(guarantee: PrivacyGuarantee) -> float | None:
-    """Return the rho that a zero-concentrated learner may spend; ``None`` where none keeps a pure guarantee.
+    """Return the rho that a zero-concentrated learner may spend, or ``None`` for a pure guarantee.
 
     Under an approximate guarantee it is the largest that implies it, to a millionth.
     """

@@ -1,4 +1,4 @@
-"""The goal of learning, and how well it is to be met: the question that bounds and measured laws answer."""
+"""Learning tasks: the goal, the accuracy, and the class of models."""
 
 from __future__ import annotations
 
@@ -10,34 +10,31 @@ from bayesprivmrf.errors import ArgumentError
 
 type Goal = Literal["parameters", "structure"]
 
-# what may be learned: all couplings, or the edges alone
-GOALS = ("parameters", "structure")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    r"""A class of Markov random fields, and what is to be learned of any of its members.
+    r"""A learning task: a class of Markov random fields and the accuracy asked for.
 
     Parameters
     ----------
     variables
-        p, at least 2.
+        Number of variables p, at least 2.
     size
-        For parameters the error :math:`\alpha` of a coupling that may remain, nats. For structure the size
-        :math:`\eta` of the smallest coupling of an edge, nats.
+        For parameters, the allowed error :math:`\alpha` of a coupling, nats. For structure, the size :math:`\eta` of
+        the smallest coupling of an edge, nats.
     goal
-        ``"parameters"`` for all couplings, ``"structure"`` for the edges alone.
+        ``"parameters"`` for all couplings, ``"structure"`` for the edges only.
     states
-        k, the states of every variable.
+        Number of states k of every variable.
     order
-        t, the most variables that interact; above 2 for two states alone.
+        Largest number t of variables that interact; above 2 for variables with two states only.
     width
-        :math:`\lambda`: couplings of a variable and its field add up to no more in size, nats.
+        Largest total size :math:`\lambda` of the couplings and field of a variable, nats.
 
     Raises
     ------
     ArgumentError
-        A number is out of range, or an order above 2 stands beside more than two states.
+        A number is out of range, or an order above 2 has more than two states.
     """
 
     variables: int
@@ -48,7 +45,7 @@ class Task:
     width: float = 1.0
 
     def __post_init__(self) -> None:
-        one_of("goal", self.goal, GOALS)
+        one_of("goal", self.goal, ("parameters", "structure"))
         whole_number("variables", self.variables, 2, remedy="one variable has no coupling")
         whole_number("states", self.states, 2)
         whole_number("order", self.order, 2, self.variables, remedy="2 is for couplings of pairs")

@@ -1,20 +1,20 @@
-r"""From noisy numbers to couplings: noisy means of effects, the pairs that stand out, and their fit.
+r"""Fit of couplings to the noisy numbers of `SelectMeasure` with a degree.
 
-This module sees no record, only the noisy numbers of `bayesprivmrf.learning.select_measure.measurement`. It fits the
-means and the pairs that `bayesprivmrf.learning.select_measure.targets` finds in them;
-`bayesprivmrf.learning.select_measure.map` has the intervals.
+The module uses no records, only the noisy numbers of `bayesprivmrf.learning.select_measure.measurement`.
+`bayesprivmrf.learning.select_measure.targets` computes noisy means from them and finds the pairs that stand out, and
+`bayesprivmrf.learning.select_measure.map` computes intervals.
 
-**The fit.** The pairs that stand out, and all variables, are fitted to these means by maximum likelihood, with a
-ridge for each effect by the curvature that it has at independence (`bayesprivmrf.inference.effects_fit.fit`). Where
-noise makes a rare event impossible, such a ridge hardly holds the estimate. After each fit of up to 2,000 coordinates
-it is asked whether the ridge is far from that by the curvature at the estimate. If so,
-`bayesprivmrf.inference.effects_fit.reweighted` takes the place of the fit: the mode of the same model, from the
-same means under the same prior, with sampling and noise weighed by the curvature at the mode itself. It gives a
-`PairFit` of the same effects, says so in the release's details (``"penalty"``), and is not trusted, by its status,
-where its search did not end. It sees no more than the fit does. Where the fit failed, a smaller model stands in for
-it (`bayesprivmrf.learning.select_measure.fall_back`). Nor is a fit trusted where all numbers are of noise
-alone (`bayesprivmrf.learning.models.advice`). The coordinates of either are written as A and h of
-an Ising model where all variables have two states, else as centred tables (`pair_arrays`): that is what is released.
+**The fit** is a penalized maximum likelihood fit of the pairs that stand out and of all single variables. The ridge
+of an effect is weighted by its curvature at independence (`bayesprivmrf.inference.effects_fit.fit`). Such a ridge
+hardly restricts the estimate if noise makes a rare event impossible. After a fit of up to 2,000 coordinates, the
+ridge is therefore compared with one weighted by the curvature at the estimate. If they differ much,
+`bayesprivmrf.inference.effects_fit.reweighted` replaces the fit by the posterior mode of the same model, from the
+same means and prior, with weights from the curvature at the mode. The release's details then have the entry
+``"penalty"``. A mode whose search did not converge has the status ``not trusted``.
+
+A smaller model replaces a failed fit (`bayesprivmrf.learning.select_measure.fall_back`). A fit to pure noise is not
+trusted (`bayesprivmrf.learning.models.advice`). The release contains A and h of an Ising model if all variables have
+two states, else centered tables (`pair_arrays`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, clo
 from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
-from bayesprivmrf.learning.models.advice import FALLEN_BACK, Told
+from bayesprivmrf.learning.models.advice import FALLBACK, Signal
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.select_measure.fall_back import fall_back
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
@@ -40,7 +40,7 @@ from bayesprivmrf.model.tables import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedCouplings:
-    """The result of the map on noisy numbers.
+    """Couplings fitted to noisy numbers, and the details of the fit.
 
     Parameters
     ----------
@@ -49,11 +49,11 @@ class FittedCouplings:
     total
         Number of records according to the noisy numbers.
     measured
-        The noisy numbers.
+        Noisy numbers.
     fit
-        How the estimate was found.
-    told
-        Whether the noisy numbers tell of records at all.
+        Details of the fit.
+    signal
+        Facts about the records that the noisy numbers determine.
     """
 
     coupling_matrix: FloatArray
@@ -61,7 +61,7 @@ class FittedCouplings:
     total: float
     measured: Measured
     fit: PairFit
-    told: Told
+    signal: Signal
 
 
 def fit_couplings(
@@ -72,17 +72,17 @@ def fit_couplings(
     *,
     is_interrupted: bool = False,
 ) -> FittedCouplings:
-    """Estimate couplings from noisy numbers alone; the same numbers give the same estimate.
+    """Return couplings estimated from noisy numbers; equal numbers give equal estimates.
 
     Parameters
     ----------
     measured, plan, total, total_variance
         See `PairTargets.of`.
     is_interrupted
-        Whether a model of independent variables replaces a fit that was interrupted.
+        Whether a model of independent variables replaces an interrupted fit.
     """
     targets = PairTargets.of(measured, plan, total, total_variance)
-    generator, told = np.random.default_rng(_seed(measured)), targets.told()
+    generator, signal = np.random.default_rng(_seed(measured)), targets.signal()
     fit = fit_targets(
         targets, generator, np.zeros(len(targets.pairs), dtype=bool) if is_interrupted else None
     )
@@ -90,10 +90,10 @@ def fit_couplings(
         fit = replace(
             fit,
             status=str(Status.STOPPED_EARLY.value),
-            details={**fit.details, FALLEN_BACK: "single variables alone"},
+            details={**fit.details, FALLBACK: "single variables alone"},
         )
-    # of noise alone no model is to be trusted
-    if fit.status == Status.NOT_TRUSTED and not told.is_noise_alone:
+    # a smaller model cannot help if the numbers are pure noise
+    if fit.status == Status.NOT_TRUSTED and not signal.is_noise_alone:
         fit = fall_back(targets, fit, lambda part: fit_targets(targets, generator, part), generator)
     coupling, fields = pair_arrays(fit.effects, fit.coordinates)
     return FittedCouplings(
@@ -102,14 +102,14 @@ def fit_couplings(
         total=targets.total,
         measured=measured,
         fit=fit,
-        told=told,
+        signal=signal,
     )
 
 
 def fit_targets(
     targets: PairTargets, generator: np.random.Generator, part: np.ndarray | None = None
 ) -> PairFit:
-    """Fit some pairs, by default those that stand out, and all variables, to noisy means."""
+    """Fit a model of some pairs, by default those that stand out, and all single variables to noisy means."""
     cards = targets.cardinalities
     kept = np.flatnonzero(targets.standing_out() if part is None else part)
     pairs = [(int(i), int(j)) for i, j in targets.pairs[kept]]
@@ -145,7 +145,7 @@ def fit_targets(
 
 
 def _seed(measured: Measured) -> int:
-    """A seed that the noisy numbers themselves give, for sampling in the fit."""
+    """Return a seed for sampling in the fit, computed from the noisy numbers."""
     return zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
 
 
@@ -161,5 +161,5 @@ def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]
         "two_way_noise": plan.two_way.scale,
         **fitted.fit.details,
         **stopped_details(),
-        **fitted.told.details,
+        **fitted.signal.details,
     }

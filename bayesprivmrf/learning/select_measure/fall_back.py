@@ -1,12 +1,12 @@
-r"""What stands in for a fit of chosen pairs that failed: a smaller model of the same noisy numbers, and what is said.
+r"""Smaller models that replace a failed fit of chosen pairs, from the same noisy numbers.
 
-A search that does not end leaves numbers that are no estimate, and may be further from the records than independent
-columns are. So three smaller models are tried in turn, and the first one whose fit may be trusted is released. All
-look at noisy numbers alone.
+The numbers of a search that does not converge are no estimate, and may be further from the records than independent
+variables. Three smaller models are therefore tried in turn, and the first one with a trusted fit is released. All use
+noisy numbers only.
 
-1. **Rare states merged**, where tables are measured. Most of the cells of a large table are next to empty: noise
-   makes them negative, no model has such means, and along these directions the likelihood is flat. The states of a
-   variable whose noisy counts are below three deviations are merged by the declared rules, as in rounds
+1. **Rare states merged**, if tables are measured. Most cells of a large table are nearly empty. Noise makes them
+   negative, no model has such means, and the likelihood is flat in these directions. The states of a variable whose
+   noisy counts are below three standard deviations are merged by the declared rules, as in rounds
    (`bayesprivmrf.learning.rounds.tables`): only neighbors of an order, and never the state for missing values.
    With :math:`M_i` the map from states to groups, :math:`g_i = M_i 1` the groups' sizes and :math:`\tilde Q_i` the
    contrasts of groups, a pair's table :math:`y_{ij}`, rebuilt from its means, has the mean effect :math:`\tilde
@@ -18,19 +18,19 @@ look at noisy numbers alone.
        K_i\bigr) \tilde q_{is} .
 
    The mean of a single variable has :math:`v_i a_{is}`. What the margins' noise adds to a pair is left out: it is
-   small, for a margin is shared out over the states of the other variable. The fit is that of
+   small, because a margin is divided among the states of the other variable. The fit is that of
    `bayesprivmrf.inference.effects_fit.fit`, with half its prior deviation: noise makes some cells of groups
    negative as well, and the search ends sooner, with couplings a third as large and tables as good
-   (docs/select_measure.md). The potentials of a group are those of its states, which share it by their noisy counts.
-2. **Fewer pairs**: the half of those that stood out which stand out most, then half of these, and so on. A pair's
-   rank is its covariances' mean square in units of noise and sampling: 1 where there is nothing but these.
+   (docs/explanation/select-measure.md). The states of a group share its potentials, and divide its probability in
+   proportion to their noisy counts.
+2. **Fewer pairs**: the stronger half of the pairs that stood out, then the stronger half of these, and so on. Pairs
+   are ranked by the mean square of their covariances relative to noise and sampling, which is 1 under independence.
 3. **Single variables alone.**
 
-The status is then ``"stopped early"``, as where rounds fall back, and the details say which model it is. If none may
-be trusted the first fit stays, and so does its status. What was derived of the errors of couplings is of the fit of
-all pairs that stand out, so that a model that stands in for it has no intervals of couplings. The calibrated ones, if
-asked for, are of no use where states were merged: couplings on which hardly a record depends do not answer to steps.
-Intervals of tables are had from the measurements.
+The status is then ``"stopped early"``, and the details name the model. If no fit is trusted, the first one is
+released with its status. The errors of couplings are derived for the fit of all pairs that stand out, so a smaller
+model has no linearized intervals of couplings. Calibrated intervals are of no use if states were merged, because
+couplings that hardly a record depends on do not respond to steps. The measurements give intervals of tables.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ import numpy as np
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, fit_means
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.models.advice import FALLEN_BACK
+from bayesprivmrf.learning.models.advice import FALLBACK
 from bayesprivmrf.learning.rounds import Merging
 from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts
@@ -55,20 +55,14 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
     from bayesprivmrf.learning.select_measure.targets import PairTargets
 
-# Most steps of a search: a model that stands in for one that failed may take longer
-_ITERATIONS = 3000
-
-# Prior deviation of merged states, nats; see the module
-_PRIOR = PRIOR_DEVIATION / 2
-
-# Least variance of a contrast in one record: of a state that nobody has it would be 0
+# Smallest variance of a contrast in one record; that of an empty state would be 0
 _LEAST_SPREAD = 1e-9
 
 type Fit = Callable[[np.ndarray], PairFit]
 
 
 def fall_back(targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.random.Generator) -> PairFit:
-    """Return the first smaller model whose fit may be trusted, else the fit that failed.
+    """Return the first smaller model with a trusted fit, or the failed fit if there is none.
 
     Parameters
     ----------
@@ -83,15 +77,15 @@ def fall_back(targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.
     """
     for said, fit in _smaller(targets, failed, fit_of, generator):
         if fit.status != Status.NOT_TRUSTED:
-            told = {**fit.details, FALLEN_BACK: said}
-            return replace(fit, status=str(Status.STOPPED_EARLY.value), details=told)
+            details = {**fit.details, FALLBACK: said}
+            return replace(fit, status=str(Status.STOPPED_EARLY.value), details=details)
     return failed
 
 
 def _smaller(
     targets: PairTargets, failed: PairFit, fit_of: Fit, generator: np.random.Generator
 ) -> Iterator[tuple[str, PairFit]]:
-    """Fit one smaller model after the other."""
+    """Yield fits of smaller and smaller models."""
     standing = targets.standing_out()
     merged = MergedTargets.of(targets)
     if merged.is_smaller and standing.any():
@@ -112,14 +106,14 @@ def _smaller(
 
 
 def require_own_fit(learned: LearnedPairs) -> None:
-    """Refuse limits of couplings where a smaller model stands in for a fit that failed.
+    """Raise an error if a smaller model replaces a failed fit, because its couplings have no limits.
 
     Raises
     ------
     ModelError
-        It does; the remedy is in the message.
+        A smaller model replaces the fit; the message has the remedy.
     """
-    if (said := learned.details.get(FALLEN_BACK)) is not None:
+    if (said := learned.details.get(FALLBACK)) is not None:
         raise ModelError(
             f"`couplings_interval` needs a model of all chosen pairs, got a smaller one, because the fit fell back "
             f"({said}); take `learned.interval(variables)` for tables, or learn by SelectMeasure(rho)."
@@ -128,14 +122,14 @@ def require_own_fit(learned: LearnedPairs) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class MergedTargets:
-    """The noisy means of a model of merged states; see the module.
+    """Noisy means of a model of merged states; see the module.
 
     Parameters
     ----------
     targets
-        Those of declared states.
+        Noisy means of declared states.
     merging
-        Which of these are one.
+        Groups of states that are merged.
     """
 
     targets: PairTargets
@@ -153,17 +147,17 @@ class MergedTargets:
 
     @property
     def fewer(self) -> int:
-        """How many states fewer the model has."""
+        """Number of states that merging removes."""
         return sum(self.targets.cardinalities) - sum(self.cards)
 
     @property
     def is_smaller(self) -> bool:
-        """Whether merging leaves fewer coordinates: of two rare states there is no table left to fit."""
+        """True if merging leaves fewer coordinates and a table to fit."""
         return self.fewer > 0 and max(self.targets.cardinalities) > 2
 
     @cached_property
     def noise(self) -> list[FloatArray]:
-        """The a of each variable's contrasts."""
+        """Noise factor a of each variable's contrasts."""
         found = []
         for states, group, groups in zip(
             self.targets.cardinalities, self.merging.groups, self.cards, strict=True
@@ -174,7 +168,7 @@ class MergedTargets:
 
     @cached_property
     def _spreads(self) -> list[FloatArray]:
-        """The variance of each variable's contrasts in one record."""
+        """Return the variance of each variable's contrasts in one record."""
         found = []
         for share, group, groups in zip(self.targets.shares(), self.merging.groups, self.cards, strict=True):
             merged, basis = np.bincount(group, weights=share), contrasts(groups)
@@ -182,7 +176,7 @@ class MergedTargets:
         return found
 
     def fit(self, pairs: list[tuple[int, ...]], generator: np.random.Generator) -> PairFit:
-        """Fit some pairs, and all variables; the result is of the declared states."""
+        """Fit some pairs and all variables; the result has the declared states."""
         targets, cards = self.targets, self.cards
         kept = [pair for pair in pairs if min(cards[v] for v in pair) > 1]
         alone = [(v,) for v in range(len(cards))]
@@ -200,14 +194,16 @@ class MergedTargets:
                 spread = np.multiply.outer(self._spreads[i], self._spreads[j])
                 noise = targets.pair_noise * np.multiply.outer(self.noise[i], self.noise[j])
             means.append(mean.ravel())
-            ridges.append((noise / spread + 1 / targets.total).ravel() / _PRIOR**2)
+            # merged states have half the prior deviation; see the module
+            ridges.append((noise / spread + 1 / targets.total).ravel() / (PRIOR_DEVIATION / 2) ** 2)
+        # more steps than usual, because this model replaces one whose search failed
         found = fit_means(
             effects,
             np.concatenate(means),
             np.concatenate(ridges),
             targets.total,
             generator,
-            iterations=_ITERATIONS,
+            iterations=3000,
         )
         tables = split_tables(cards, effects.scopes, effects.potentials(found.coordinates))
         flat = np.concatenate([table.ravel() for table in self.merging.expanded(effects.scopes, tables)])
@@ -218,12 +214,12 @@ class MergedTargets:
         return contrasts(self.cards[i]).T @ np.bincount(self.merging.groups[i], weights=self._margin(i))
 
     def _margin(self, i: int) -> FloatArray:
-        """A variable's noisy table, of sum one."""
+        """Return the noisy shares of a variable's states."""
         states = self.targets.cardinalities[i]
         return 1 / states + contrasts(states) @ self.targets.single[i]
 
     def pair_mean(self, i: int, j: int, t: FloatArray) -> FloatArray:
-        """Return a pair's mean effect in groups, from its mean effect t in states."""
+        """Return the mean effect of a pair of grouped variables from its mean effect t of the declared states."""
         (k, m), groups = (self.targets.cardinalities[v] for v in (i, j)), self.merging.groups
         inner = contrasts(k) @ t @ contrasts(m).T
         table = inner + self._margin(i)[:, None] / m + self._margin(j) / k - 1 / (k * m)

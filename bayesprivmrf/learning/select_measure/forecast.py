@@ -1,7 +1,4 @@
-"""How large a coupling must be to be seen, from public settings and a number of records: for previews.
-
-What `SelectMeasure` measured, as noisy statistics on the network whose cliques are the chosen pairs.
-"""
+"""Smallest couplings that a release detects, for previews, and its measurements as `NoisyStatistics`."""
 
 from __future__ import annotations
 
@@ -21,11 +18,11 @@ from bayesprivmrf.release.base import Provenance
 
 
 def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
-    r"""Return about the smallest coupling that the choice would not lose among N records, nats.
+    r"""Return the approximate smallest coupling that the private choice finds in N records, nats.
 
     The m-th largest of P Gumbel numbers of scale b is about :math:`b \log(P/m)`. The score of a coupling w of
-    variables with k and k' even states is about :math:`N w / (4 (1 - 1/k) (1 - 1/k'))` records. Where alphabets
-    differ it is the middle one of all candidates.
+    variables with k and k' equally frequent states is about :math:`N w / (4 (1 - 1/k) (1 - 1/k'))` records. If
+    numbers of states differ, the result is the median over all candidates.
     """
     if plan.selection_scale is None:
         return 0.0
@@ -35,11 +32,12 @@ def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
 
 
 def smallest_measured(plan: MeasurementPlan, total: float) -> float:
-    r"""Return about the smallest coupling that would stand out from the noise on its measurement, nats.
+    r"""Return the approximate smallest coupling that stands out from its measurement noise, nats.
 
-    Noise of deviation s gives a coupling of two even states one of :math:`s / N` where sums are measured, and an
-    entry of a coupling's table one of :math:`s \sqrt{k k' (k - 1) (k' - 1)} / N` where tables are. A pair that stands
-    out alone is as many deviations from 0 as the rule of `bayesprivmrf.learning.select_measure.couplings` requires.
+    With noise of standard deviation s, the standard error of a coupling of variables with two equally frequent states
+    is :math:`s / N` for measured sums. That of an entry of a coupling's table is
+    :math:`s \sqrt{k k' (k - 1) (k' - 1)} / N` for measured tables. The rule of
+    `bayesprivmrf.learning.select_measure.targets` says how many standard errors a single pair needs to stand out.
     """
     needed = least_statistic(
         np.zeros(1), np.ones(1, dtype=np.int64), kept=0, measured=plan.count, candidates=len(plan.candidates)
@@ -48,7 +46,7 @@ def smallest_measured(plan: MeasurementPlan, total: float) -> float:
 
 
 def noise_share(plan: MeasurementPlan, total: float) -> float:
-    """Return the share of noise in the variance of a coupling of 0 between even states; the rest is sampling."""
+    """Return the share of noise, rather than sampling, in the variance of a zero coupling between even states."""
     cells = 1.0 if plan.form == "moments" else float(np.median(_cells(plan)))
     noise = plan.two_way.variance * cells
     return noise / (noise + max(total, 1.0))
@@ -74,7 +72,7 @@ def pair_statistics(
     guarantee: PrivacyGuarantee | None,
     provenance: Provenance,
 ) -> NoisyStatistics:
-    """Return the measurements of the chosen pairs and of single variables as a release of their own.
+    """Return the measurements of the chosen pairs and of single variables as `NoisyStatistics`.
 
     A variable in no chosen pair is a clique by itself, measured by step 1. Tables are those of the pairs and of the
     variables in none; of moments there is everything that was measured.

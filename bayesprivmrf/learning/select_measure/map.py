@@ -1,59 +1,58 @@
-r"""The map of `SelectMeasure` with a degree, from records to couplings, and intervals by linearising its fit.
+r"""The learning map of `SelectMeasure` with a degree, and first-order intervals of its couplings.
 
-A release holds the map, as public settings: `learn` measures (`bayesprivmrf.learning.select_measure.measurement`) and
-`fit` makes couplings of the noisy numbers (`bayesprivmrf.learning.select_measure.couplings`). The mechanism takes the
-two steps on records with its source of noise; whoever has the release may take them on simulated records alone.
-`learned.couplings_interval()` asks `linearised` for its limits, which are derived here.
+A release holds its map as public settings. `learn` measures (`bayesprivmrf.learning.select_measure.measurement`) and
+`fit` turns the noisy numbers into couplings (`bayesprivmrf.learning.select_measure.couplings`). The mechanism runs
+both on records; anybody who has the release can run them on simulated records. `learned.couplings_interval()` calls
+`linearised`, whose limits are derived here.
 
-**Pairs that were kept.** In the coordinates of `bayesprivmrf.model.effects` the fit solves
-:math:`\mu(\hat\beta) + \Lambda \hat\beta = t`, with the noisy mean effects t. Near it, with :math:`\Sigma` the
-covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`, the penalty pulls :math:`\hat\beta` by
-:math:`-M \Lambda \beta`. The interval undoes this pull; the error that remains is :math:`K (t - \mu)` with
-:math:`K = M + M \Lambda M` and
+**Pairs in the model.** In the coordinates of `bayesprivmrf.model.effects` the fit solves
+:math:`\mu(\hat\beta) + \Lambda \hat\beta = t`, where t are the noisy mean effects. Let :math:`\Sigma` be the
+covariance of one record's effects and :math:`M = (\Sigma + \Lambda)^{-1}`. The penalty shifts :math:`\hat\beta` by
+:math:`-M \Lambda \beta` to first order. The interval corrects this shift; the remaining error is
+:math:`K (t - \mu)` with :math:`K = M + M \Lambda M` and
 
-.. math:: \operatorname{Cov} t = \Sigma / N + \operatorname{diag}(v) + \frac{v_N}{N^2} \mu \mu^\top,
+.. math:: \operatorname{Cov} t = \Sigma / N + \operatorname{diag}(v) + \frac{v_N}{N^2} \mu \mu^\top .
 
-sampling, the noise on sums or tables, of variance :math:`v_s` on the mean of effect s, and the noise on the number of
-records that was bought. Where tables are measured they tell that number as well, and the margins of those that were
-not kept tell of single variables: neither is counted here, so that the interval is a little wide, and that of a
-field undoes slightly more of the pull than there was. Intervals are normal, and the pull is undone to first order.
-:math:`\Sigma` is that of records drawn from the released model.
-:math:`\Lambda` is diagonal, :math:`(v_s / F_s + 1/N) / \tau^2` with the variance :math:`F_s` that an effect has at
-independence.
+The terms are sampling, the noise on sums or tables with variance :math:`v_s` on the mean of effect s, and the noise
+on a purchased number of records. Intervals are normal. :math:`\Sigma` is estimated from records drawn from the
+released model, and :math:`\Lambda` is diagonal, :math:`(v_s / F_s + 1/N) / \tau^2`, where :math:`F_s` is the variance
+of the effect under independence. Measured tables also carry information about N and, by the margins of pairs that
+were not kept, about single variables. Both are ignored here, so the interval is slightly wide, and that of a field
+corrects slightly more than the true shift.
 
-Where the release says that its fit was weighed again, by the curvature at the estimate, :math:`\Lambda` is
-:math:`(I / N + \operatorname{diag}(v) \Sigma^{-1}) / \tau^2`, and :math:`\Sigma`, exact where that is cheap, may be
-singular: some event is so rare that no record has it. With :math:`W = (\Sigma / N + \operatorname{diag}(v))^{-1}` and
-:math:`H = \Sigma W \Sigma + I / \tau^2` it is :math:`M = H^{-1} \Sigma W` and :math:`M \Lambda = H^{-1} / \tau^2`,
-without an inverse of :math:`\Sigma`. Without the prior the errors of the coordinates would have the covariance
-:math:`(\Sigma W \Sigma)^{-1}`. An entry of a table, with weights a of the coordinates, whose error is then so large
-that :math:`z^2 a^\top (\Sigma W \Sigma)^{-1} a > a^\top a` has infinite limits: to first order the probability of a
-rare event could be 0, and then the coupling is of any size. The rule is the normal law's, and no theorem.
+If the release says that its fit was reweighted by the curvature at the estimate, :math:`\Lambda` is
+:math:`(I / N + \operatorname{diag}(v) \Sigma^{-1}) / \tau^2`. Then :math:`\Sigma`, computed exactly where that is
+cheap, may be singular, because some event is so rare that no record shows it. With
+:math:`W = (\Sigma / N + \operatorname{diag}(v))^{-1}` and :math:`H = \Sigma W \Sigma + I / \tau^2`,
+:math:`M = H^{-1} \Sigma W` and :math:`M \Lambda = H^{-1} / \tau^2` need no inverse of :math:`\Sigma`. Without the
+prior, the errors of the coordinates would have covariance :math:`(\Sigma W \Sigma)^{-1}`. An entry of a table with
+weights a of the coordinates has infinite limits if :math:`z^2 a^\top (\Sigma W \Sigma)^{-1} a > a^\top a`: to first
+order the probability of a rare event could be 0, and the coupling of any size. This rule is a heuristic of the normal
+approximation.
 
-**Pairs that were left out.** They were not chosen, or did not stand out, and their estimate is 0. Both are events of
-the size of one number, the covariance C of two indicators of states: along the entry of the table that is asked
-about, the pair's score is :math:`N |C| / ((1 - \min q_i)(1 - \min q_j))` records, and it stands out where
-:math:`C^2` passes the threshold of `bayesprivmrf.learning.select_measure.couplings` for as many pairs as were
-kept. That is so of two states; of more, the fit asks all entries of the table together, so that this one alone is
-said to be left out more often than it is, and the interval errs to the wide side. The interval holds the couplings
-that would have left the pair out with a probability of at least half of what a wrong interval may have,
+**Pairs left out.** Such a pair was not chosen or did not stand out, and its estimate is 0. For one entry of its table
+both events depend on one number, the covariance C of the indicators of the entry's two states. The pair's score is
+:math:`N |C| / ((1 - \min q_i)(1 - \min q_j))` records, and the pair stands out if :math:`C^2` exceeds the threshold
+of `bayesprivmrf.learning.select_measure.targets` for as many pairs as were kept. (With more than two states the fit
+tests all entries of a table together. One entry alone then seems to be left out more often than it is, and the
+interval is conservative.) The interval holds the couplings for which the pair is left out with at least half the
+probability of error,
 
 .. math:: P(\text{left out} \mid C) = 1 - \int P(\text{chosen} \mid x)\, P(\text{stands out} \mid x)\,
     \mathcal{N}(x; C, r)\, dx \ge (1 - \text{prob}) / 2 ,
 
-with r the variance by sampling, and noise of the variance v that `couplings` derives inside the two probabilities.
-This test and the interval of a kept pair are the two parts of one equal-tailed test. Were a pair left out whenever
-the error of its numbers is low, together they would miss a coupling with probability 1 - prob, but for linearisation.
-The noise of the choice is another than that of the measurement, so that near the limit it is up to 1.5 times as much:
-a left-out pair adds (1 - prob) / 2 to what the interval of a kept one misses. A pair had to reach the m-th best
-noisy score to be chosen; that score comes from simulated records. A coupling w gives
-:math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w / l)`, with the covariance :math:`C_0` that the rest of the
-model makes, the slope s at independence, and l the product of the indicators' standard deviations: exact for two fair
-coins by themselves. States so rare that no
-coupling could have been seen have infinite limits.
+where r is the sampling variance, and noise of the variance v of `targets` enters both probabilities. This test and
+the interval of a kept pair form one equal-tailed test. If a pair were left out exactly when the error of its numbers
+is low, both together would err with probability 1 - prob, up to linearization. The choice has other noise than the
+measurement, so near the limit the probability is up to 1.5 times as large: a left-out pair adds up to (1 - prob) / 2.
+A pair had to reach the m-th best noisy score to be chosen; that score comes from simulated records. A coupling w
+gives :math:`C = l \tanh(\operatorname{artanh}(C_0 / l) + s w / l)`, where :math:`C_0` is the covariance that the rest
+of the model causes, s the slope at independence, and l the product of the indicators' standard deviations; this is
+exact for two fair coins by themselves. Limits are infinite for states so rare that no coupling could have been
+detected.
 
-For the other couplings the released graph is taken to be true: beside a missing coupling, others may be off by its
-product with those on the path around it.
+All intervals take the released graph as true: if a coupling is missing, others may be off by its product with the
+couplings on the path around it.
 """
 
 from __future__ import annotations
@@ -91,34 +90,19 @@ from bayesprivmrf.release.codec import Fields
 if TYPE_CHECKING:
     from bayesprivmrf.learning.models.pairs import LearnedPairs
 
-# Records drawn from the released model: at least as many, and so many more for each coordinate
-_DRAWS, _DRAWS_OF_COORDINATE = 20_000, 20
-
-# Entries of the matrix of effects that is multiplied at once: 16 MB in single precision
-_CHUNK = 1 << 22
-
-# Nodes of the integral over sampling, from -4 to 4 standard deviations
-_NODES = 41
-
-# Halvings of an interval of length 1 that holds a limit: an error of 1e-9
-_HALVINGS = 30
-
-# Share of the largest eigenvalue below which rounding decides an eigenvalue
-_ROUNDING = 1e-12
-
 type Limits = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CouplingsByMeasurement(SavedMap):
-    """Public settings of the map.
+    """Learning map that selects pairs, measures them and fits a pairwise model.
 
     Parameters
     ----------
     plan
         Plan of selection and measurement.
     total_noise
-        Law of the noise on the number of records, ``None`` where it is public.
+        Distribution of the noise on the number of records; ``None`` for a public number.
     """
 
     plan: MeasurementPlan
@@ -143,17 +127,7 @@ class CouplingsByMeasurement(SavedMap):
     def learn(
         self, codes: np.ndarray, counts: IntArray, total: float, source: NoiseSource
     ) -> tuple[FloatArray, FloatArray]:
-        """Return couplings and fields as arrays of the release's class.
-
-        Parameters
-        ----------
-        codes, counts
-            Records as states' codes, shape (rows, p), and how many each row stands for.
-        total
-            Their number as far as it may be used: public or noisy.
-        source
-            Source of the noise.
-        """
+        """Return couplings and fields as arrays of the release's class; see `LearningMap.learn`."""
         fitted = self.fit(select_and_measure(codes, counts, total, self.plan, source), total)
         return fitted.coupling_matrix, fitted.field_vector
 
@@ -162,7 +136,7 @@ class CouplingsByMeasurement(SavedMap):
         return 0.0 if self.total_noise is None else self.total_noise.variance
 
     def fit(self, measured: Measured, total: float) -> FittedCouplings:
-        """Estimate couplings from noisy numbers alone; the same numbers give the same estimate."""
+        """Return couplings estimated from noisy numbers; equal numbers give equal estimates."""
         try:
             return fit_couplings(measured, self.plan, total, self._total_variance)
         except BaseException as error:
@@ -177,18 +151,18 @@ class CouplingsByMeasurement(SavedMap):
         Parameters
         ----------
         learned
-            The model that was learned by this map.
+            A model learned by this map.
         prob
             Coverage, in (0, 1).
         total
-            N, records.
+            Number of records N.
         generator
-            Generator of the records drawn from the model; a `SamplingWarning` says if they cannot be trusted.
+            Generator for records drawn from the model; a `SamplingWarning` says if the chains did not mix.
 
         Raises
         ------
         ModelError
-            A smaller model stands in for a fit that failed: its errors are others than those derived here.
+            The fit failed and a smaller model replaces it, whose errors differ from those derived here.
         """
         from scipy.stats import norm
 
@@ -197,7 +171,7 @@ class CouplingsByMeasurement(SavedMap):
         if not model.has_mixed:
             warn_of_chains()
         z = float(norm.isf((1 - prob) / 2))
-        centre, covariance, free = model.kept_law()
+        centre, covariance, free = model.normal_approximation()
         W = _left_out(model, (1 - prob) / 2)
         theta = np.zeros(model.width), np.zeros(model.width)
         for subset, start, stop in model.blocks():
@@ -223,7 +197,7 @@ class CouplingsByMeasurement(SavedMap):
 
 
 class _Model:
-    """A release as coordinates of effects, with the covariance of a record's effects."""
+    """Coordinates of a release's effects, and the covariance of one record's effects."""
 
     def __init__(
         self,
@@ -242,7 +216,8 @@ class _Model:
         self.effects = Effects.of(self.cards, (*self.kept, *((v,) for v in range(len(self.cards)))))
         tables = [*(learned.block(*pair) for pair in self.kept), *learned.field_tables()]
         self.beta = self.effects.coordinates(np.concatenate([table.ravel() for table in tables]))
-        size = max(round(total), _DRAWS + _DRAWS_OF_COORDINATE * self.effects.size)
+        # at least 20,000 records plus 20 for each coordinate, so that the covariance is accurate
+        size = max(round(total), 20_000 + 20 * self.effects.size)
         self.codes, self.has_mixed = learned.solution.codes(size, generator)
         self.sums = pair_sums(self.codes, np.ones(size, dtype=np.int64), self.cards)
         self.shares = self.sums.single / size
@@ -254,13 +229,14 @@ class _Model:
         self.single_noise, self.pair_noise = self._noise()
 
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
-        """Yield each effect's variables, and from where to where its coordinates stand."""
+        """Yield the variables of each effect, and the range of its coordinates."""
         return zip(self.effects.subsets, self.effects.offsets, self.effects.offsets[1:], strict=False)
 
     def _moments(self) -> tuple[FloatArray, FloatArray]:
         phi, size = features_of(self.effects), self.effects.size
         sums, squares = np.zeros(size), np.zeros((size, size))
-        rows = max(_CHUNK // max(size, 1), 1)
+        # multiply at most 16 MiB of single-precision effects at a time
+        rows = max((1 << 22) // max(size, 1), 1)
         for start in range(0, len(self.codes), rows):
             part = phi(self.codes[start : start + rows])
             sums += part.sum(axis=0, dtype=np.float64)
@@ -269,7 +245,7 @@ class _Model:
         return mean, squares / len(self.codes) - np.multiply.outer(mean, mean)
 
     def _noise(self) -> tuple[FloatArray, float]:
-        """Noise variances of mean effects: of each variable's, and of pairs'."""
+        """Return the noise variances of mean effects, for each variable and for all pairs."""
         one, two = noise_variances(self.plan)
         if self.plan.form == "moments":
             return np.full(len(self.cards), one / (2 * self.total**2)), two / (4 * self.total**2)
@@ -279,8 +255,8 @@ class _Model:
             precision[j] += 1 / (self.cards[i] * two)
         return 1 / (precision * self.total**2), two / self.total**2
 
-    def kept_law(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return mean and covariance of the fitted coordinates' normal law, and a root of it without a prior."""
+    def normal_approximation(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return mean and covariance of the fitted coordinates, and a root of the covariance without a prior."""
         spread = self.covariance.diagonal()
         noise, expected = np.empty(spread.size), np.empty(spread.size)
         single = {subset[0]: spread[start:stop] for subset, start, stop in self.blocks() if len(subset) == 1}
@@ -289,35 +265,36 @@ class _Model:
             noise[start:stop] = self.pair_noise if is_pair else self.single_noise[subset[0]]
             own = single[subset[0]]
             expected[start:stop] = np.multiply.outer(own, single[subset[1]]).ravel() if is_pair else own
-        law = self.covariance / self.total + np.diag(noise)
+        # Cov t without the noise of N; the latter does not enter the weights
+        of_means = self.covariance / self.total + np.diag(noise)
         if self.is_reweighted:
-            weighed = np.linalg.solve(law, self.covariance).T  # ΣW
+            weighed = np.linalg.solve(of_means, self.covariance).T  # ΣW
             information, directions = np.linalg.eigh(weighed @ self.covariance)
             prior = 1 / PRIOR_DEVIATION**2
             inverse = (directions / (np.maximum(information, 0.0) + prior)) @ directions.T
             pull, error = prior * inverse, inverse @ weighed
-            known = np.maximum(information, information.max(initial=1.0) * _ROUNDING)
+            # an eigenvalue this much smaller than the largest one is rounding error
+            known = np.maximum(information, information.max(initial=1.0) * 1e-12)
             free = directions / np.sqrt(known)
         else:
             penalty = np.diag(noise / np.maximum(expected, 1e-12) + 1 / self.total) / PRIOR_DEVIATION**2
             error = np.linalg.inv(self.covariance + penalty)
-            pull, free = error @ penalty, np.zeros(law.shape)
+            pull, free = error @ penalty, np.zeros(of_means.shape)
         error = error + pull @ error
-        law += self.total_variance / self.total**2 * np.multiply.outer(self.mean, self.mean)
-        return self.beta + pull @ self.beta, error @ law @ error.T, free
+        of_means += self.total_variance / self.total**2 * np.multiply.outer(self.mean, self.mean)
+        return self.beta + pull @ self.beta, error @ of_means @ error.T, free
 
 
 def _left_out(model: _Model, tail: float) -> Limits:
-    """Return limits of all entries by what would have left a pair out; 0 where no pair may be coupled."""
+    """Return limits of the entries of pairs that were left out; 0 for pairs that may not be coupled."""
     low, high = np.zeros((model.width, model.width)), np.zeros((model.width, model.width))
     rows, columns = _entries(model)
     if not rows.size:
         return low, high
     i, j = (np.arange(len(model.cards)).repeat(model.cards)[side] for side in (rows, columns))
     states, total = np.array(model.cards), model.total
-    share = np.clip(
-        model.shares, 0.5 / total, 1 - 0.5 / total
-    )  # a state that nobody has is one of half a record
+    # an empty state counts as half a record
+    share = np.clip(model.shares, 0.5 / total, 1 - 0.5 / total)
     variance, mean = share * (1 - share), share - 1 / states.repeat(states)
     size = 1 - 1 / states  # squared length of an indicator among contrasts
     noise = size[i] * size[j] * model.pair_noise
@@ -336,7 +313,7 @@ def _left_out(model: _Model, tail: float) -> Limits:
     threshold = np.sqrt(least * (noise + sampling))
     largest = _largest(threshold, noise, sampling, *_chosen_above(model, i, j), tail)
     limit = np.sqrt(both)
-    # a covariance at its limit, that of copies, is taken as just below it, where the logarithm is finite
+    # two variables that are copies are at the limit, where artanh is infinite
     around = np.arctanh(np.clip(_covariances(model, rows, columns) / limit, -1 + 1e-9, 1 - 1e-9))
     with np.errstate(divide="ignore"):
         reach = np.arctanh(np.minimum(largest / limit, 1.0))
@@ -354,10 +331,11 @@ def _largest(
     scale: FloatArray,
     tail: float,
 ) -> FloatArray:
-    """Return the largest C that leaves a pair out with a probability of at least `tail`, by halving."""
+    """Return the largest C for which a pair is left out with probability `tail` or more, by bisection."""
     from scipy.special import ndtr
 
-    z = np.linspace(-4.0, 4.0, _NODES)
+    # nodes of the integral over sampling, from -4 to 4 standard deviations
+    z = np.linspace(-4.0, 4.0, 41)
     weights = np.exp(-(z**2) / 2)
     weights /= weights.sum()
     spread, deviation = np.sqrt(noise)[:, None], np.sqrt(sampling)[:, None]
@@ -369,7 +347,8 @@ def _largest(
         return 1 - (chosen * out) @ weights
 
     low, high = np.zeros(threshold.size), np.ones(threshold.size)  # a covariance of indicators is at most 1/4
-    for _ in range(_HALVINGS):
+    # 30 halvings of [0, 1]: an error of 1e-9
+    for _ in range(30):
         middle = (low + high) / 2
         is_in = left_out(middle) >= tail
         low, high = np.where(is_in, middle, low), np.where(is_in, high, middle)
@@ -377,7 +356,7 @@ def _largest(
 
 
 def _entries(model: _Model) -> tuple[IntArray, IntArray]:
-    """Return the states of the entries of all tables that may be and were left out; of two coins' tables the last."""
+    """Return the states of all entries of pairs left out; only the last entry for sums of spins."""
     cards = model.cards
     mask = np.zeros((len(cards), len(cards)), dtype=bool)
     mask[tuple(model.plan.candidates.T)] = True
@@ -392,19 +371,19 @@ def _entries(model: _Model) -> tuple[IntArray, IntArray]:
 
 
 def _covariances(model: _Model, rows: IntArray, columns: IntArray) -> FloatArray:
-    """Return the covariances of indicators of states in the records that were drawn."""
+    """Return the covariances of indicators of states in the simulated records."""
     joint = np.zeros((model.width, model.width))
     later = np.delete(np.arange(model.width), model.first[:-1])
     shares = model.shares[later]
     joint[np.ix_(later, later)] = model.sums.joint / len(model.codes) - np.multiply.outer(shares, shares)
-    # covariances with the indicators of a variable's states add up to nothing
+    # covariances with all indicators of a variable sum to 0
     joint[model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=0)
     joint[:, model.first[:-1]] = -np.add.reduceat(joint, model.first[:-1], axis=1)
     return joint[rows, columns]
 
 
 def _chosen_above(model: _Model, i: IntArray, j: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return from which size of C on a pair is chosen but for noise, and the scale of that noise, for each entry."""
+    """Return the |C| from which a pair is chosen without noise, and the scale of the noise, for each entry."""
     plan = model.plan
     if plan.selection_scale is None:
         return np.full(i.size, -np.inf), np.ones(i.size)

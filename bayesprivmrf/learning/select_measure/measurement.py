@@ -1,4 +1,4 @@
-r"""Choose the pairs of variables that depend on each other most, and measure those alone, all in whole numbers.
+r"""Private choice of the most dependent pairs of variables, and their noisy measurement, in whole numbers.
 
 There are three steps. Each has fresh noise and uses, besides the records, only what the earlier steps released:
 
@@ -7,15 +7,15 @@ There are three steps. Each has fresh noise and uses, besides the records, only 
 3. the chosen pairs: their tables of counts, or for two states the sums of products :math:`S_{ij} = \sum x_i x_j`.
 
 **The score.** Step 1 gives every variable public shares :math:`q_i(a) = Q_i(a)/D`, whole numbers :math:`Q_i(a) \ge 1`
-of sum :math:`D`. The score is the L1 norm of the centred table of the pair,
+of sum :math:`D`. The score is the L1 norm of the centered table of the pair,
 
 .. math:: T_{ij} = \sum_{a,b} \Bigl| \sum_{r} \bigl(D\,1[x_{ri}=a] - Q_i(a)\bigr)
     \bigl(D\,1[x_{rj}=b] - Q_j(b)\bigr) \Bigr|,
     \qquad u_{ij} = \Bigl\lfloor T_{ij} / d_{ij} \Bigr\rfloor .
 
-One record's table is an outer product, whose L1 norm is that of its factors multiplied:
-:math:`\sum_a |D\,1[x=a] - Q(a)| = (D - Q(x)) + (D - Q(x)) = 2 (D - Q(x)) \le L_i = 2 (D - \min_a Q_i(a))`. A norm
-moves by no more than what is added to its argument, so adding or removing a record moves :math:`T_{ij}` by at most
+One record's table is an outer product, whose L1 norm is the product of those of its factors:
+:math:`\sum_a |D\,1[x=a] - Q(a)| = (D - Q(x)) + (D - Q(x)) = 2 (D - Q(x)) \le L_i = 2 (D - \min_a Q_i(a))`. By
+the triangle inequality, adding or removing a record moves :math:`T_{ij}` by at most
 :math:`L_i L_j`, up or down, and replacing one by at most twice that. With
 :math:`d_{ij} = \lceil L_i L_j / M \rceil` it moves :math:`u_{ij}` by at most :math:`M` (:math:`2M`), because
 :math:`T' \le T + d M` gives :math:`\lfloor T'/d \rfloor \le \lfloor T/d \rfloor + M`. Some pairs may rise while
@@ -23,7 +23,7 @@ others fall, so the range of the changes is :math:`2M` (:math:`4M`): `score_rang
 :math:`T_{ij} = D^2 |S_{ij}|`, and u is :math:`|S_{ij}|` in steps of 1/M. Nothing depends on the number of records.
 
 **The choice.** The m best of all candidates in one ranking, not k for each variable: m choices instead of 2 m find
-each edge of a graph with m edges (docs/select_measure.md has the measurements).
+each edge of a graph with m edges (docs/explanation/select-measure.md has the measurements).
 
 **The measurements.** Under add-or-remove-one a record has one cell of each table, or an entry of size one in each
 sum: L2 sensitivity 1 each, :math:`\sqrt m` for m. Under replace-one a table moves by :math:`\sqrt 2`; of the sums of
@@ -32,9 +32,9 @@ products those pairs move, by 2, of which just one variable flips. Flips of a se
 is :math:`2 \sqrt{\min(m, \lfloor p/2 \rfloor \lceil p/2 \rceil)}`, attained by bipartite graphs and by the complete
 one.
 
-`select_and_measure` sees the records, and what it returns is all that leaves it; the mechanism itself takes a noisy
-number of them, where that is private (`bayesprivmrf.mechanisms.learning`). Scales of noise come with
-the plan, from the mechanism; `bayesprivmrf.learning.select_measure.couplings` goes on from the noisy numbers.
+`select_and_measure` reads the records, and only its result is released. The mechanism measures a private number of
+records itself (`bayesprivmrf.mechanisms.learning`) and puts the noise scales into the plan.
+`bayesprivmrf.learning.select_measure.couplings` fits the noisy numbers.
 """
 
 from __future__ import annotations
@@ -53,38 +53,32 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.release.codec import Fields
 
-# M: a score's steps for one record
+# Steps M of a score for one record
 STEPS = 1024
-
-# largest denominator of the grid of scores; a finer grid changes no choice, and keeps the integers small
-_LARGEST_DENOMINATOR = 1 << 14
-
-# indicators expanded at a time; also the rows over which float32 sums of ones stay exact
-_CHUNK_CELLS = 1 << 24
 
 type Form = Literal["moments", "tables"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasurementPlan:
-    """Everything public about the three steps.
+    """Public settings of selection and measurement.
 
     Parameters
     ----------
     cardinalities
         Number of states of each variable, shape (p,).
     form
-        ``"moments"`` for sums of spins and of their products, which needs two states everywhere; ``"tables"``.
+        ``"moments"`` for sums of spins and of their products, if all variables have two states, or ``"tables"``.
     candidates
-        Pairs of variables that may be chosen, shape (P, 2), each ascending; none with a variable of one state.
+        Pairs of variables to choose from, shape (P, 2), each ascending, without variables that have one state.
     count
-        Number of pairs that are chosen, at most P; if it is P itself, no budget is spent on a choice.
+        Number of pairs to choose, at most P; a choice of all P costs no budget.
     one_way, two_way
-        Laws of the noise on each entry of steps 1 and 3.
+        Distribution of the noise on each entry of steps 1 and 3.
     selection_scale
-        Scale of the choice, in score steps; ``None`` where all candidates are measured.
+        Scale of the choice, in score steps; ``None`` if all candidates are measured.
     rules
-        Rules for merging states, by variable, where a fit falls back on merged states; empty if all may be merged.
+        Rules for merging states, by variable, for a fit that falls back on merged states; empty if all may be merged.
     """
 
     cardinalities: tuple[int, ...]
@@ -112,7 +106,7 @@ class MeasurementPlan:
 
     @classmethod
     def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> MeasurementPlan:
-        """Return the plan that `as_dict` described, of variables of so many states."""
+        """Return the plan that `as_dict` wrote, for variables with given numbers of states."""
         require_states(content, basis)
         is_complete = content["candidates"] is None
         candidates = all_pairs(basis) if is_complete else written_pairs(content, "candidates", len(basis))
@@ -131,16 +125,16 @@ class MeasurementPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """The measurement as it was let out: noisy numbers, and which pairs were chosen.
+    """Released measurement: the chosen pairs and the noisy numbers.
 
     Parameters
     ----------
     one_way
-        Noisy sums of spins, shape (p,); or noisy tables of all variables, one after the other.
+        Noisy sums of spins, shape (p,), or the noisy tables of all variables as one array.
     pairs
         Chosen pairs, shape (m, 2), in the order of the candidates.
     two_way
-        Noisy sums of products, shape (m,); or noisy tables of the chosen pairs, one after the other in C order.
+        Noisy sums of products, shape (m,), or the noisy tables of the chosen pairs as one array, each in C order.
     """
 
     one_way: IntArray
@@ -150,16 +144,16 @@ class Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSums:
-    """Exact counts of single states and of pairs of states but the first: sensitive.
+    """Sensitive exact counts of single states, and of pairs of states without first states.
 
     Parameters
     ----------
     records
         Number of records.
     single
-        Records in each state, all variables one after the other, shape (sum of K,).
+        Number of records in each state of all variables, shape (sum of K,).
     joint
-        Records in each two states, first states left out, shape (sum of (K - 1), sum of (K - 1)).
+        Number of records in each pair of states without first states, shape (sum of (K - 1), sum of (K - 1)).
     """
 
     records: int
@@ -171,14 +165,14 @@ class PairSums:
 
 
 def all_pairs(cardinalities: Sequence[int]) -> IntArray:
-    """Pairs of all variables of two states or more, ascending."""
+    """Return the pairs of all variables with two or more states, ascending."""
     free = np.flatnonzero(np.asarray(cardinalities) > 1)
     i, j = np.triu_indices(free.size, 1)
     return np.column_stack([free[i], free[j]]).astype(np.int64)
 
 
 def score_range(adjacency: Adjacency) -> float:
-    """Return the range of changes of the scores, steps: 2 M, or 4 M under replace-one; see the module."""
+    """Return the range of changes of the scores between neighbors, steps: 2 M, or 4 M for replace-one."""
     return 2.0 * STEPS if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 4.0 * STEPS
 
 
@@ -194,10 +188,11 @@ def pairs_sensitivity(variables: int, pairs: int, form: Form, adjacency: Adjacen
 
 
 def singles_sensitivity(cardinalities: Sequence[int], form: Form, adjacency: Adjacency) -> float:
-    """Return the joint L2 sensitivity of step 1, records, rounded up.
+    """Return the joint L2 sensitivity of the single-variable measurements, records, rounded up.
 
-    Under add-or-remove-one every sum of spins or table moves by 1; under replace-one a sum of spins by 2, a table by
-    the root of 2 unless its variable has one state; all of them at once for records that differ everywhere.
+    For add-or-remove-one every sum of spins or table moves by 1. For replace-one a sum of spins moves by 2, and a
+    table by the root of 2 unless its variable has one state. All move together if the records differ in every
+    variable.
     """
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         return _root_up(len(cardinalities))
@@ -212,18 +207,18 @@ def _root_up(squared: int) -> float:
 def select_and_measure(
     codes: np.ndarray, counts: IntArray, total: float, plan: MeasurementPlan, source: NoiseSource
 ) -> Measured:
-    """Carry out the three steps on records.
+    """Run the three steps on records, and return the released numbers.
 
     Parameters
     ----------
     codes
         Rows of states' codes, shape (rows, p).
     counts
-        How many records each row stands for, shape (rows,).
+        Number of records that each row represents, shape (rows,).
     total
-        Number of records as far as it may be used: public, or noisy and positive.
+        Public or noisy number of records, positive.
     plan
-        The public plan of selection and measurement.
+        Public plan of selection and measurement.
     source
         Source of all noise.
     """
@@ -253,7 +248,8 @@ def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int])
     is_plain = bool((counts == 1).all())
     kind = np.float32 if is_plain else np.float64
     joint = np.zeros((width, width), dtype=np.int64)
-    rows = max(_CHUNK_CELLS // max(width, 1), 1)
+    # at most 2^24 indicators at a time, so that float32 sums of ones are exact
+    rows = max((1 << 24) // max(width, 1), 1)
     single = np.zeros(int(cards.sum()), dtype=np.int64)
     first = np.cumsum([0, *cards])[:-1]
     for start in range(0, len(codes), rows):
@@ -269,7 +265,7 @@ def pair_sums(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int])
 
 
 def _indicators(codes: np.ndarray, cards: np.ndarray, kind: Any) -> np.ndarray:
-    """Indicators of all states but the first, shape (rows, sum of (K - 1))."""
+    """Return the indicators of all states but the first, shape (rows, sum of (K - 1))."""
     if (cards == 2).all():
         return codes.astype(kind)
     columns = [codes[:, v, None] == np.arange(1, k) for v, k in enumerate(cards) if k > 1]
@@ -292,16 +288,17 @@ def public_shares(one_way: IntArray, total: float, plan: MeasurementPlan) -> lis
 
 
 def _denominator(cardinalities: Sequence[int]) -> int:
-    """Return D: 1024, or for variables of very many states the least power of two of four steps a state.
+    """Return the denominator D: 1024, or more for variables with very many states.
 
     Up to 2^14, so that scores of 2^32 records, at most 4 D^2 for each, stay within 64 bits; memory refuses a pair of
     so many states long before it runs out of shares.
     """
-    return max(1024, min(1 << (4 * max(cardinalities, default=1) - 1).bit_length(), _LARGEST_DENOMINATOR))
+    # a grid finer than 2^-14 changes no choice
+    return max(1024, min(1 << (4 * max(cardinalities, default=1) - 1).bit_length(), 1 << 14))
 
 
 def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:
-    """Noisy counts as shares of sum D in whole numbers, none below 1."""
+    """Return noisy counts as whole shares of sum D, all at least 1."""
     positive = np.maximum(noisy, 0.0)
     spare = denominator - noisy.size
     scaled = spare * (
@@ -314,7 +311,7 @@ def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:
 
 
 def dependence_scores(sums: PairSums, cardinalities: Sequence[int], shares: Sequence[IntArray]) -> IntArray:
-    """Return u of the module's docstring, shape (p, p); 0 where a variable has one state, and on the diagonal."""
+    """Return the dependence scores u, shape (p, p); 0 for variables with one state and on the diagonal."""
     cards = np.asarray(cardinalities)
     free = np.flatnonzero(cards > 1)
     u = np.zeros((cards.size, cards.size), dtype=np.int64)
@@ -335,7 +332,7 @@ def dependence_scores(sums: PairSums, cardinalities: Sequence[int], shares: Sequ
 
 
 def absolute_sums(tables: IntArray, starts: IntArray) -> IntArray:
-    """Return the sum of absolute values of each of several centred tables, given without first rows and columns.
+    """Return the sum of absolute values of each centered table, given without first rows and columns.
 
     Such tables sum to zero along both axes, so that what is left out is minus the sums of what is there.
 
@@ -353,14 +350,14 @@ def absolute_sums(tables: IntArray, starts: IntArray) -> IntArray:
 
 
 def _products(sums: PairSums, pairs: IntArray) -> IntArray:
-    """Sums of products of spins: n - 2 n_i - 2 n_j + 4 n_ij with counts of second states."""
+    """Return sums of products of spins: n - 2 n_i - 2 n_j + 4 n_ij with counts of second states."""
     i, j = pairs.T
     n = sums.joint.diagonal()
     return sums.records - 2 * n[i] - 2 * n[j] + 4 * sums.joint[i, j]
 
 
 def _tables(sums: PairSums, pairs: IntArray, cardinalities: Sequence[int]) -> IntArray:
-    """Tables of pairs, one after the other in C order."""
+    """Return the tables of pairs as one flat array, each in C order."""
     cards = np.asarray(cardinalities)
     first, reduced = np.cumsum([0, *cards])[:-1], np.cumsum([0, *(cards - 1)])[:-1]
     tables = [np.zeros(0, dtype=np.int64)]

@@ -8,21 +8,22 @@ margins of a pair's table measure its variables once more; what measures one mea
 what measures the number of records.
 
 **Pairs that stand out.** A pair is left out unless its covariance :math:`c = t_{ij} - t_i t_j^\top` stands out from
-noise and sampling, of variances v and r: :math:`\sum c^2 / (v + r)` above a quantile of the chi-squared law with as
-many degrees of freedom. With the noise variances :math:`v_{ij}, v_i, v_j` of the means, an entry of c has to first
-order
+noise and sampling, with variances v and r: :math:`\sum c^2 / (v + r)` must exceed a quantile of the chi-squared
+distribution with as many degrees of freedom. With the noise variances :math:`v_{ij}, v_i, v_j` of the means, the
+noise variance of an entry of c is to first order
 
 .. math:: v = v_{ij} + t_j^2 v_i + t_i^2 v_j + (t_i t_j)^2 v_N / N^2 ,
 
-the last because a noisy number of records, :math:`N (1 + \delta)`, divides :math:`t_{ij}` once and
-:math:`t_i t_j^\top` twice: c moves by :math:`\delta (t_i t_j^\top - c)`, by the same :math:`\delta` for all pairs.
-Sampling has :math:`r = F_i F_j / N`, where F is the variance of a contrast in one record. Where there is nothing but
-noise, which is fresh, the tail is that of
-Benjamini and Hochberg (1995) for a false discovery rate of a tenth among the pairs measured: lenient where most of
-them stand out, strict where hardly any does. Where there is nothing but sampling it is one over the number of
-candidates (.05 at most), as the chosen pairs are those whose sampling errors were the largest of all; in between it
-is the geometric mean with the variances' shares. A coupling that is left out is no larger than the errors of the
-other pairs, so this rule rarely adds to the largest error, and it keeps graphs sparse and models narrow.
+The last term arises because a noisy number of records, :math:`N (1 + \delta)`, divides :math:`t_{ij}` once and
+:math:`t_i t_j^\top` twice: c moves by :math:`\delta (t_i t_j^\top - c)`, with the same :math:`\delta` for all pairs.
+The sampling variance is :math:`r = F_i F_j / N`, where F is the variance of a contrast in one record.
+
+The tail probability depends on the shares of noise and sampling in the variance. For pure noise, which is independent
+of the choice, it is that of Benjamini and Hochberg (1995) for a false discovery rate of 0.1 among the measured pairs:
+lenient if most of them stand out, strict if hardly any does. For pure sampling it is one over the number of
+candidates, at most 0.05, because the chosen pairs have the largest sampling errors of all. In between it is the
+geometric mean, weighted by the shares. A coupling that is left out is no larger than the errors of the other pairs,
+so this rule rarely adds to the largest error, and it keeps graphs sparse and models narrow.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bayesprivmrf.learning.models.advice import Told
+from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# Rate of false discoveries among measured pairs where all is noise; largest tail where all is sampling
+# False discovery rate among measured pairs for pure noise; largest tail probability for pure sampling
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
 
-# Least noise variance, records squared: exact numbers count as nearly exact, as precisions divide by it
+# Smallest noise variance, records squared: precisions divide by it, so exact numbers count as nearly exact
 _LEAST_VARIANCE = 1e-9
 
 
@@ -79,7 +80,7 @@ class PairTargets:
     def of(
         cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
     ) -> PairTargets:
-        """Return the means of what was measured.
+        """Return the noisy means of a measurement.
 
         Parameters
         ----------
@@ -150,12 +151,12 @@ class PairTargets:
             pair_noise=noise_two / total**2,
         )
 
-    def told(self) -> Told:
-        """Return what the noisy numbers tell of records: by counts of states, each variable's by itself."""
-        return Told.by(self.total, float(np.sqrt(self.total_variance)), *self.counts())
+    def signal(self) -> Signal:
+        """Return the signal in the noisy counts of single variables."""
+        return Signal.of(self.total, float(np.sqrt(self.total_variance)), *self.counts())
 
     def counts(self) -> tuple[list[FloatArray], list[float]]:
-        """Return noisy counts of each variable's states, records, and the deviation of their noise, by variable."""
+        """Return the noisy counts of each variable's states, records, and the standard deviation of their noise."""
         counts, deviations = [], []
         for states, t, noise in zip(self.cardinalities, self.single, self.single_noise.tolist(), strict=True):
             counts.append(self.total * (1 / states + contrasts(states) @ t))
@@ -164,7 +165,7 @@ class PairTargets:
         return counts, deviations
 
     def shares(self) -> list[FloatArray]:
-        """Return each variable's shares of states, none below half a record's."""
+        """Return the shares of each variable's states, all at least half a record."""
         result = []
         for states, t in zip(self.cardinalities, self.single, strict=True):
             table = np.maximum(1 / states + contrasts(states) @ t, 0.5 / (self.total + states))
@@ -180,7 +181,7 @@ class PairTargets:
         return result
 
     def tables(self) -> list[FloatArray]:
-        """Return the pairs' tables as probabilities, none below a fifth of what independence makes it."""
+        """Return the tables of pairs as probabilities, all at least a fifth of the product of the margins."""
         shares = self.shares()
         result = []
         for (i, j), t in zip(self.pairs.tolist(), self.pair, strict=True):
@@ -194,11 +195,10 @@ class PairTargets:
         return result
 
     def standing_out(self) -> np.ndarray:
-        """Return which pairs' covariances are larger than errors often make them, bool of shape (m,).
+        """Return a mask of the pairs whose covariances exceed noise and sampling, shape (m,).
 
-        For variables of several states, the errors that all entries of a pair share (those of single variables and of
-        the number of records) enter entry by entry. That is a little loose beside a state held by nearly all: with
-        four states of shares .97, .01, .01, .01, a tail of .01 was reached in .013 of draws of noise.
+        Errors that all entries of a pair share, those of single variables and of the number of records, are treated
+        as independent between entries. The test is then slightly liberal for a state that nearly all records have.
         """
         from scipy.stats import chi2
 
@@ -214,7 +214,7 @@ class PairTargets:
         return self._covariances()[0] / np.array([t.size for t in self.pair])
 
     def _covariances(self) -> tuple[FloatArray, FloatArray]:
-        """Return each pair's sum of squared covariances by noise and sampling, and sampling's share of these."""
+        """Return each pair's sum of squares in units of noise and sampling, and the share of sampling in these."""
         variances, relative = self.single_variances(), self.total_variance / self.total**2
         statistics, shares = np.zeros(len(self.pairs)), np.zeros(len(self.pairs))
         for place, ((i, j), t) in enumerate(zip(self.pairs.tolist(), self.pair, strict=True)):
@@ -231,7 +231,7 @@ class PairTargets:
 def least_statistic(
     shares: FloatArray, freedom: IntArray, *, kept: int, measured: int, candidates: int
 ) -> FloatArray:
-    """Return how large a pair's statistic had to be for it to be kept beside those that were.
+    """Return the smallest statistic with which one more pair would have been kept.
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def least_statistic(
 
 
 def _discoveries(log_levels: FloatArray) -> np.ndarray:
-    """Return which of several levels the rule of Benjamini and Hochberg rejects at, bool of the same shape."""
+    """Return a mask of the discoveries by the Benjamini-Hochberg rule, given log p-value levels."""
     sorted_levels = np.sort(log_levels)
     allowed = np.log(
         _FALSE_DISCOVERY_RATE * np.arange(1, sorted_levels.size + 1) / max(sorted_levels.size, 1)
@@ -258,5 +258,5 @@ def _discoveries(log_levels: FloatArray) -> np.ndarray:
 
 
 def noise_variances(plan: MeasurementPlan) -> tuple[float, float]:
-    """Noise variances of the entries of one-way and two-way measurements, records squared, above zero."""
+    """Return the positive noise variances of entries of one-way and two-way measurements, records squared."""
     return max(plan.one_way.variance, _LEAST_VARIANCE), max(plan.two_way.variance, _LEAST_VARIANCE)

@@ -1,60 +1,64 @@
-r"""The graph of pairs that stay dependent whatever few others are held fixed, and how far it is from another.
+r"""The graph of pairs that stay dependent given every small set of other variables, and its stability.
 
-**The score** of a pair i, j given variables S is the L1 norm of the distance from independence in the strata s of S,
+**The score** of a pair i, j given variables S is the L1 distance from independence in the strata s of S,
 
 .. math:: W_{ij \mid S} = \sum_s \sum_{a,b} |n_{abs} - n_{as} n_{bs} / n_s|,
 
-and for cliques of t variables, with at most m of the others held fixed,
+and for cliques of t variables, with at most m of the others in S,
 
 .. math:: W_{ij} = \min_{|S| \le m} \; \max_{|K| \le t - 2} W_{ij \mid S \cup K}.
 
 The graph joins pairs with :math:`W_{ij} > \theta n`. For t = 2, K is empty: an edge is a pair that stays dependent
-whatever m others are held fixed. For t = 3 it need only show in the strata of one more: of three variables of which
-the third tells whether the other two are alike, each pair has an edge, though any two are independent.
+given any m other variables. For t = 3 the dependence may show only in the strata of one more variable. Suppose that
+a third variable says whether two others are equal. Then all three pairs have an edge, although any two variables are
+independent.
 
-**What it finds** of a Markov random field whose cliques have at most t variables. Let :math:`w_{ij \mid T}` be the
-limit of :math:`W_{ij \mid T} / n`.
+**Population graph.** Consider a Markov random field whose cliques have at most t variables, and let
+:math:`w_{ij \mid T}` be the limit of :math:`W_{ij \mid T} / n`.
 
-- Where S parts i from j in the graph, so does :math:`S \cup K`, and :math:`w_{ij \mid S \cup K} = 0` for all K (the
-  global Markov property). So a pair that m variables part has :math:`w_{ij} = 0`, whatever the couplings.
-- Let i, j lie in a clique I, with potential :math:`\phi_I`, and let the cliques form a forest: they share at most one
-  variable and have no cycle. Given S and :math:`K = I \setminus \{i, j\} \setminus S`, the law of i and j in a
-  stratum is proportional to :math:`\phi_I(x_i, x_j, x_K) \, a(x_i) \, b(x_j)`, as i and j meet nowhere else. So
-  their odds ratios are those of :math:`\phi_I`, and :math:`w_{ij} > 0` unless these are all 1, when I is no clique
-  that joins i and j. Here m = 1 parts every other pair.
+- If S separates i and j in the graph, so does :math:`S \cup K`, and :math:`w_{ij \mid S \cup K} = 0` for all K by the
+  global Markov property. So :math:`w_{ij} = 0` for a pair that m variables separate, whatever the couplings.
+- Let i and j lie in a clique I with potential :math:`\phi_I`, and let the cliques form a forest: they share at most
+  one variable and have no cycle. Given S and :math:`K = I \setminus \{i, j\} \setminus S`, the distribution of i and
+  j in a stratum is proportional to :math:`\phi_I(x_i, x_j, x_K) \, a(x_i) \, b(x_j)`, because i and j meet nowhere
+  else. Their odds ratios are those of :math:`\phi_I`. So :math:`w_{ij} > 0` unless all of them are 1, in which case I
+  does not really join i and j. Here m = 1 separates every other pair.
 
-Hence on forests of cliques the graph is the field's, for any :math:`\theta` below all edges' :math:`w_{ij}`, as n
-grows. With cycles both lines hold approximately where a few variables nearly part i and j, and edges stay clear of
-:math:`\theta` (for t = 2 Anandkumar, Tan, Huang, Willsky 2012, local separation). Hamilton, Koehler, Moitra 2017
-need no such assumption: they condition on a whole neighbourhood, with strata in numbers that are exponential in it.
+For forests of cliques the graph therefore converges to the graph of the field as n grows, for any :math:`\theta`
+below :math:`w_{ij}` of all edges. With cycles both statements hold approximately if a few variables nearly separate i
+and j and edges are clearly above :math:`\theta` (local separation for t = 2: Anandkumar, Tan, Huang, Willsky 2012).
+Hamilton, Koehler, Moitra 2017 need no such assumption. They condition on a whole neighborhood, with exponentially
+many strata.
 
-**One record.** It lies in one stratum of :math:`S \cup K`, whose table it moves as
-`bayesprivmrf.learning.structure.spanning_tree` derives, by less than 4 in L1 norm, however many variables these are.
-The largest of scores that move by less than 4 moves by less than 4, and so does the least of such largest ones. In
-whole steps of 1/`UNIT` record each stratum's norm is rounded down; as one stratum changes, by less than 4 `UNIT`, a
-score in steps moves by at most 4 `UNIT`. With :math:`u = \theta` `UNIT`, a whole number, :math:`h_{ij} = W_{ij} - u
-n` moves by at most :math:`M = 4\,\text{UNIT} + u` where a record is added or removed, and by at most 8 `UNIT` where
-one is replaced, for that is one removed and one added, and n stays.
+**Sensitivity.** A record lies in one stratum of :math:`S \cup K` and moves its table by less than 4 in L1 norm, as
+`bayesprivmrf.learning.structure.spanning_tree` derives, for any number of variables. Maxima and minima of scores with
+this sensitivity have it as well. Each stratum's norm is rounded down to steps of 1/`UNIT` record. As one stratum
+changes, by less than 4 `UNIT`, a score in steps moves by at most 4 `UNIT`. Let :math:`u = \theta` `UNIT` be a whole
+number and :math:`h_{ij} = W_{ij} - u n`. Adding or removing a record moves h by at most
+:math:`M = 4\,\text{UNIT} + u`. Replacing a record, which removes one and adds one and keeps n, moves it by at most M
+= 8 `UNIT`.
 
-**The distance** is the least over pairs of :math:`\lceil h / M \rceil` for an edge, h at least 1, and of
-:math:`\lceil (1 - h) / M \rceil` for another pair, both at least 1. One neighbour moves each by at most 1 where it
-does not cross. Where a pair crosses, :math:`1 \le h \le h' + M \le M`, so that it has 1 on both, and then both
-distances are 1. A distance may be cut at a public number, for a minimum with a constant keeps both conditions.
+**The distance** is the minimum over pairs of :math:`\lceil h / M \rceil` for edges, where h is at least 1, and of
+:math:`\lceil (1 - h) / M \rceil` for other pairs. Both are at least 1. A neighbor moves each by at most 1 if the pair
+stays on its side. If a pair changes sides, :math:`1 \le h \le h' + M \le M`, so its value is 1 in both data sets, and
+both distances are 1. The distance may be cut at a public number, because a minimum with a constant keeps both
+conditions.
 
-**The widest gap.** Of public thresholds :math:`u_1 < u_2 < \dots` (`THRESHOLDS`) one is chosen that is far from all
-scores in proportion to itself. Its clearness is
+**The widest gap.** One of the public thresholds :math:`u_1 < u_2 < \dots` (`THRESHOLDS`) is chosen that is far from
+all scores relative to its size. Its clearness is
 
 .. math:: c_g = \left\lfloor \frac{u_1}{M_1} \min\left(\min_{ij} \frac{|W_{ij} - u_g n|}{u_g},\, n\right)
    \right\rfloor,
 
-:math:`M_1` being M at :math:`u_1`. Between neighbours :math:`|W_{ij} - u n| / u` moves by at most :math:`M / u \le
-M_1 / u_1`, as does n, so that each c moves by at most 1. The exponential mechanism with :math:`P(g) \propto
-\exp(\epsilon_1 c_g / 2)` is :math:`\epsilon_1`-private. Given g, the test above is private for every threshold, so
-that both together cost :math:`\epsilon_1 + \epsilon_2` and :math:`\delta`. Where the strongest pair without an edge
-has score a and the weakest edge b, the best c of all thresholds is in proportion to :math:`(b - a) / (b + a)`: the
-gap is measured as a ratio. It is cut at `LARGEST` - n, and 0 beyond, like a distance.
+where :math:`M_1` is M at :math:`u_1`. Between neighbors :math:`|W_{ij} - u n| / u` moves by at most
+:math:`M / u \le M_1 / u_1`, and so does n. So each c moves by at most 1. The exponential mechanism with
+:math:`P(g) \propto \exp(\epsilon_1 c_g / 2)` is :math:`\epsilon_1`-private. Given g, the test above is private for
+every threshold. Both together cost :math:`\epsilon_1 + \epsilon_2` and :math:`\delta`. If the strongest pair without
+an edge has score a and the weakest edge b, the best c of all thresholds is proportional to :math:`(b - a) / (b + a)`:
+the gap is measured as a ratio. Clearness is cut at `LARGEST` - n, and 0 beyond, like a distance.
 
-**The search** is exact: a pair is left as soon as one S shows that it is no edge, and is no nearer than another pair.
+**The search** is exact. It leaves a pair as soon as one S shows that the pair is no edge and no nearer to the
+threshold than another pair.
 """
 
 from __future__ import annotations
@@ -70,28 +74,28 @@ from bayesprivmrf.learning.structure.spanning_tree import LARGEST, StableAnswer
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import Adjacency
 
-#: Thresholds to choose from, in steps, about a factor of 2^(1/3) apart: from 0.031 to 0.157.
+# Thresholds to choose from, in steps, about a factor of 2^(1/3) apart: from 0.031 to 0.157
 THRESHOLDS = (32, 40, 51, 64, 81, 102, 128, 161)
 
 
 def excess_range(steps: int, adjacency: Adjacency) -> int:
-    """Return M, how far one neighbour moves a pair's excess over the threshold of so many steps; see the module."""
+    """Return M, the sensitivity of a pair's excess over a threshold of so many steps; see the module."""
     return 4 * UNIT + steps if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 8 * UNIT
 
 
 @dataclass(frozen=True, slots=True, repr=False, kw_only=True)
 class PairScores:
-    """Scores of all pairs: sensitive.
+    """Sensitive scores of all pairs.
 
     Parameters
     ----------
     pairs
-        Their variables, ascending, shape (pairs, 2).
+        Variables of the pairs, ascending, shape (pairs, 2).
     scores
-        In steps, shape (pairs,). Those that were not worth the search are too high, and no higher than `level` or
-        another score that is not.
+        Scores in steps, shape (pairs,). Those of pairs that the search left early are upper bounds. They do not
+        exceed the level below which scores need not be exact, or an exact score below the threshold.
     number
-        n, the number of records.
+        Number of records n.
     """
 
     pairs: IntArray
@@ -110,20 +114,21 @@ class PairScores:
         order: int,
         enough: int | None = None,
     ) -> Self:
-        """Return the scores of records, fewer than `LARGEST`.
+        """Return the scores of fewer than `LARGEST` records.
 
         Parameters
         ----------
         codes, counts
-            Distinct records and how often they occur.
+            Distinct records and their counts.
         cardinalities
             Number of states of each variable.
         threshold
-            The least that they are compared with, in steps: of all scores below it one must be right, the largest.
+            Smallest threshold that the scores are compared with, in steps. Of all scores below it, only the largest
+            must be exact.
         given, order
-            m and t.
+            Settings m and t.
         enough
-            How far below the threshold, in steps, no score need be right; by default none.
+            Distance below the threshold, in steps, from which no score need be exact; by default there is none.
         """
         records = int(counts.sum())
         level = threshold * records
@@ -142,14 +147,14 @@ class PairScores:
         )
 
     def graph(self, steps: int, adjacency: Adjacency, most: int) -> StableAnswer:
-        """Return the edges at a threshold, ascending, and their distance from others, at most `most`."""
+        """Return the edges at a threshold, ascending, and the distance from another graph, at most `most`."""
         excess = self.scores - steps * self.number
         nearest = int(np.where(excess > 0, excess, 1 - excess).min())
         edges = sorted((int(i), int(j)) for i, j in self.pairs[excess > 0])
         return tuple(edges), min(-(-nearest // excess_range(steps, adjacency)), most, LARGEST - self.number)
 
     def clearness(self, adjacency: Adjacency) -> IntArray:
-        """Return how far each of `THRESHOLDS` is from all scores; see the module."""
+        """Return the clearness of each of `THRESHOLDS`; see the module."""
         steps = np.array(THRESHOLDS)
         level = steps * self.number
         nearest = np.minimum(np.abs(self.scores - level[:, None]).min(axis=1), level)
@@ -171,24 +176,24 @@ def stable_graph(
     most: int,
     order: int = 2,
 ) -> StableAnswer:
-    """Return the edges of the graph, ascending, and its distance from another.
+    """Return the edges of the graph, ascending, and its distance from another graph.
 
     Parameters
     ----------
     codes, counts
-        Distinct records and how often they occur.
+        Distinct records and their counts.
     cardinalities
         Number of states of each variable.
     adjacency
-        The neighbouring relation.
+        Neighboring relation.
     threshold
-        Theta, in whole steps of 1/`UNIT`.
+        Threshold theta, in whole steps of 1/`UNIT`.
     given
-        m: how many variables are held fixed at most, 0, 1 or 2.
+        Largest number m of variables to condition on: 0, 1 or 2.
     most
-        The largest distance; beyond it the distance is cut.
+        Largest distance; larger ones are cut.
     order
-        t: how many variables a clique has at most, 2, 3 or 4.
+        Largest number t of variables in a clique: 2, 3 or 4.
     """
     if int(counts.sum()) >= LARGEST:
         return (), 0
@@ -210,7 +215,7 @@ def graphs_to_choose(
     most: int,
     order: int,
 ) -> tuple[IntArray, list[StableAnswer]]:
-    """Return how clear each of `THRESHOLDS` is, and its graph and distance; arguments as for `stable_graph`."""
+    """Return the clearness of each of `THRESHOLDS`, and its graph and distance; see `stable_graph`."""
     if int(counts.sum()) >= LARGEST:
         return np.zeros(len(THRESHOLDS), dtype=np.int64), [((), 0)] * len(THRESHOLDS)
     scores = PairScores.of(codes, counts, cardinalities, threshold=THRESHOLDS[0], given=given, order=order)
@@ -218,7 +223,7 @@ def graphs_to_choose(
 
 
 def _score(packed: PackedRecords, i: int, j: int, marginal: int, given: int, order: int, stop: int) -> int:
-    """Return the score of a pair, or any number from it to `stop`."""
+    """Return the score of a pair, or any number between the score and `stop`."""
     if order == 2:
         score = marginal
         for size in range(1, given + 1):
@@ -233,7 +238,7 @@ def _score(packed: PackedRecords, i: int, j: int, marginal: int, given: int, ord
 
 
 def _in_order(scores: IntArray, level: int) -> list[tuple[int, int]]:
-    """Return all pairs: those that may be edges variable by variable, then the others, largest scores first."""
+    """Return all pairs in search order: possible edges by variable, then the others by decreasing score."""
     rows, columns = np.triu_indices(len(scores), 1)
     found = scores[rows, columns]
     order = np.argsort(np.where(found > level, np.iinfo(np.int64).min, -found), kind="stable")

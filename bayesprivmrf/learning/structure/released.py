@@ -1,4 +1,4 @@
-"""A released graph, or the refusal to release one."""
+"""Released graphs, and private refusals to release a graph."""
 
 from __future__ import annotations
 
@@ -19,32 +19,42 @@ from bayesprivmrf.release.file import CLIQUES_VERSION
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# Edges of a graph that are printed.
-_SHOWN = 10
-
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ReleasedGraph(Released):
-    """A graph of the declared variables that was let out as it is, or none.
+    """A released graph of the declared variables, or a refusal.
 
-    A refusal is a private result like any other: the budget is spent.
+    A stable graph is released exactly, without noise. A refusal is a private result as well, and costs the budget.
 
     Parameters
     ----------
     domain
         Variables and states, as declared.
     pairs
-        Positions of the variables that an edge joins; ``None`` where no graph is released.
+        Positions of the two variables of each edge; ``None`` for a refusal.
     details
-        Everything else that was let out: ``structure``, which graph was asked for; ``noisy_distance``, about how many
-        records (or blocks) would have to change to change the graph, less one; ``needed``, the least that lets it
-        out; and the ``threshold``, ``given`` and ``blocks`` of a graph that has them.
+        Other released values: ``structure`` is the requested kind of graph. ``noisy_distance`` is a noisy version of
+        the number of records (or blocks) that must change to change the graph, minus one, and ``needed`` the smallest
+        value for a release. Graphs that have them add ``threshold``, ``given`` and ``blocks``.
     order
-        How many variables a clique has at most.
+        Largest number of variables in a clique.
+    is_threshold_chosen
+        Whether the mechanism chose the threshold privately, as with ``threshold="gap"``.
     guarantee
-        The promise of the release.
+        Privacy guarantee of the release.
     provenance
-        How the release was made.
+        Mechanism, settings and library versions of the release.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.mechanisms import StableStructure
+    >>> data = pd.DataFrame({"a": ["no", "yes"] * 500, "b": ["no", "yes"] * 500})
+    >>> network = bpm.declare(states={"a": ["no", "yes"], "b": ["no", "yes"]})
+    >>> mechanism = StableStructure(epsilon=1.0, delta=1e-6, structure="graph", threshold=0.1)
+    >>> mechanism.release(network, data, rng=1).edges
+    (('a', 'b'),)
     """
 
     domain: Domain
@@ -53,18 +63,19 @@ class ReleasedGraph(Released):
     provenance: Provenance
     details: Mapping[str, Any] = field(default_factory=dict)
     order: int = 2
+    is_threshold_chosen: bool = False
 
     kind = "released-graph"
     _without_tables = "it is a graph, whose `network` declares tables for a second release"
 
     @property
     def is_refusal(self) -> bool:
-        """Whether no graph is released, because the records do not make it stable enough."""
+        """True if no graph was released, because the records do not make it stable enough."""
         return self.pairs is None
 
     @property
     def edges(self) -> tuple[tuple[Any, Any], ...]:
-        """Pairs of variables that an edge joins.
+        """Edges of the graph as pairs of variables.
 
         Raises
         ------
@@ -81,19 +92,19 @@ class ReleasedGraph(Released):
 
     @property
     def _other_graph(self) -> str:
-        """A better request: a pair near the threshold makes a graph unstable, and so do ties in a tree."""
+        """Remedy for a refusal: pairs near the threshold make a graph unstable, and ties make a tree unstable."""
         threshold = self.details.get("threshold")
         if threshold is None:
             return "ask for structure='graph', which has no ties"
-        if threshold == "gap" or self.provenance.settings.get("threshold") == "gap":
+        if self.is_threshold_chosen:
             return "a `threshold` far from all scores, by public knowledge"
         return f"another `threshold` than {threshold:g}, or threshold='gap', which looks for a clear one"
 
     @property
     def cliques(self) -> tuple[tuple[Any, ...], ...]:
-        """Sets of variables that are all joined, the largest first: of at most `order`, and in no other such set.
+        """Maximal cliques of at most `order` variables, the largest first.
 
-        For an order of 2 these are the edges, and variables without one.
+        For an order of 2 these are the edges and the isolated variables.
 
         Raises
         ------
@@ -117,12 +128,12 @@ class ReleasedGraph(Released):
 
     @property
     def specification(self) -> ModelSpecification:
-        """The declaration with these cliques, ready for another release."""
+        """Model with the declared domain and these cliques, for another release."""
         return ModelSpecification(domain=self.domain, cliques=self.cliques)
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
-        """The same as a pgmpy network of unit factors."""
+        """Model with these cliques as a pgmpy network of unit factors."""
         return marked(self.specification.to_pgmpy(), self.provenance.simulated)
 
     def _facts(self) -> list[tuple[str, str]]:
@@ -141,8 +152,9 @@ class ReleasedGraph(Released):
             return f"none: {why}{self._how_far()}"
         if not self.pairs:
             return "no edges"
-        shown = ", ".join(f"{a} - {b}" for a, b in self.edges[:_SHOWN])
-        return shown if len(self.edges) <= _SHOWN else f"{shown}, and {len(self.edges) - _SHOWN} more edges"
+        # print ten edges at most
+        shown, hidden = ", ".join(f"{a} - {b}" for a, b in self.edges[:10]), len(self.edges) - 10
+        return f"{shown}, and {hidden} more edges" if hidden > 0 else shown
 
     def _how_far(self) -> str:
         if "noisy_distance" not in self.details:
@@ -172,4 +184,9 @@ class ReleasedGraph(Released):
             read = [positions(pair, size) for pair in content.items("pairs")]
             pairs = tuple((i, j) for i, j in read)
         order = content.whole("order", 3, 4) if "order" in content else 2
-        return cls(domain=domain, pairs=pairs, details=content.mapping("details"), order=order, **stamp)
+        # files say so among the settings of the mechanism
+        is_chosen = stamp["provenance"].settings.get("threshold") == "gap"
+        details = content.mapping("details")
+        return cls(
+            domain=domain, pairs=pairs, details=details, order=order, is_threshold_chosen=is_chosen, **stamp
+        )

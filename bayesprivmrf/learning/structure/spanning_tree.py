@@ -1,49 +1,45 @@
-r"""The spanning tree of largest dependence, and a lower bound on the records that change it.
+r"""The maximum spanning tree of dependence, its stability, and the private release of stable answers.
 
-**The score** of a pair is the L1 norm of its table's distance from independence, :math:`W_{ij} = \sum_{a,b} |n_{ab}
+**Propose, test, release.** Let every data set have an answer and a **distance** k, a whole number, such that for
+neighbors
+
+1. the distances differ by at most 1;
+2. if the answers differ, both distances are at most 1.
+
+The noisy distance :math:`k - 1 + Z` is released, with discrete Laplace noise Z of scale :math:`b \ge 1/\epsilon`. The
+answer is released if the noisy distance is at least :math:`\tau \ge 1`. For :math:`a = e^{-1/b}`,
+
+.. math:: P(Z \ge \tau) = \frac{a^\tau}{1 + a},
+
+and the smallest :math:`\tau` for which this is at most :math:`\delta` gives :math:`(\epsilon, \delta)`-privacy. By
+the first condition the noisy distance is :math:`\epsilon`-private. If neighbors have the same answer, the answer adds
+nothing. If they have different answers, k - 1 is at most 0 for both by the second condition. Either answer is then
+released with probability at most :math:`\delta`, and all other events depend on the noisy distance only.
+
+**The score** of a pair is the L1 distance of its table from independence, :math:`W_{ij} = \sum_{a,b} |n_{ab}
 - n_a n_b / n|`, and 0 without records. Let a record with cells :math:`a, b`, as unit vectors e and f, join n
 records with shares q and r. The signed table moves by
 
 .. math:: ef^T - \frac{(nq+e)(nr+f)^T}{n+1} + n q r^T = \frac{n}{n+1} (e-q)(f-r)^T,
 
-whose L1 norm is that of its factors multiplied, below :math:`2 \cdot 2`. So a score moves by less than 4 where a
-record is added or removed, and by less than 8 where one is replaced. No bound uses the number of records.
+whose L1 norm is the product of those of its factors, below :math:`2 \cdot 2`. So adding or removing a record moves a
+score by less than 4, and replacing one by less than 8. No bound depends on the number of records.
 
-**The distance.** The gap g of a tree is the least :math:`W_e - W_f` over pairs f outside it and edges e on the path
-that f closes. One neighbour moves each difference by at most :math:`r = 8` (16). The distance is :math:`k = \lceil
-g / r \rceil`. For neighbours with one tree it differs by at most 1, for g is a minimum of the same differences. For
-neighbours with two trees it is at most 1 on both: the tree of the one is no unique optimum of the other, where one
-of its differences is at most 0, so that it is at most r on its own. And fewer than k changes leave every difference
-positive, hence the tree as it is.
+**The distance of a tree.** Its gap g is the smallest :math:`W_e - W_f` over pairs f outside the tree and edges e on
+the path between the variables of f. A neighbor moves each difference by at most r = 8 (16 for replacement). The
+distance is :math:`k = \lceil g / r \rceil`. It satisfies both conditions. For neighbors with the same tree, g is a
+minimum of the same differences, so the distances differ by at most 1. For neighbors with different trees, the tree of
+one is not the unique optimum of the other, where one of its differences is at most 0. That difference is at most r in
+its own data, so both distances are at most 1. Fewer than k changes of records keep every difference positive, and so
+the tree.
 
-**Whole numbers.** Scores are computed times n, at most :math:`2 n^2`, which 64 bits hold up to `LARGEST` records. The
-distance is at most `LARGEST` - n, and 0 beyond, so that it moves by at most 1 there as well, and no error tells of n.
+**Whole numbers.** Scores are multiplied by n. They are then at most :math:`2 n^2`, which fits in 64 bits up to
+`LARGEST` records. A distance is at most `LARGEST` - n. From `LARGEST` records on it is 0 and there is no answer. Both
+conditions still hold, and no error reveals n.
 
-So it is a distance in the sense of `bayesprivmrf.learning.structure.spanning_tree`.
-
-References: Chow, Liu 1968.
-
-Release of an answer where it is stable: propose, test, release.
-
-Let every data set have an answer and a **distance** k, a whole number, so that for neighbors
-
-1. the distances differ by at most 1;
-2. where the answers differ, both distances are at most 1.
-
-The noisy distance :math:`k - 1 + Z` is let out, with discrete Laplace noise Z of scale :math:`b \ge 1/\epsilon`, and
-the answer with it if it reaches :math:`\tau \ge 1`. For :math:`a = e^{-1/b}`,
-
-.. math:: P(Z \ge \tau) = \frac{a^\tau}{1 + a},
-
-and the smallest :math:`\tau` at which this is at most :math:`\delta` gives :math:`(\epsilon, \delta)`: by the first
-condition the noisy distance is :math:`\epsilon`-private. The answer adds nothing to it where neighbors have the
-same. Where they have not, k - 1 is at most 0 on both by the second condition, so that either answer is let out with
-probability at most :math:`\delta`, and any event that lets none out is one of the noisy distance.
-
-**Whole numbers.** Scores of many records may not fit in 64 bits. So a distance is at most `LARGEST` - n, and from
-`LARGEST` records on it is 0 and there is no answer. Both conditions stay, and no error tells of n.
-
-References: Dwork, Lei 2009; Vadhan 2017, section 3.
+References
+----------
+Chow, Liu 1968. Dwork, Lei 2009. Vadhan 2017, section 3.
 """
 
 from __future__ import annotations
@@ -58,7 +54,7 @@ from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 
-#: Records from which on no answer is let out: twice the square of the number, a scaled score, fits in 64 bits.
+# Number of records from which no answer is released: a scaled score, twice its square, must fit in 64 bits
 LARGEST = 2**31 - 1
 
 type StableAnswer = tuple[tuple[tuple[int, int], ...], int]
@@ -66,7 +62,7 @@ type StableAnswer = tuple[tuple[tuple[int, int], ...], int]
 
 
 def release_threshold(law: DiscreteLaplace, delta: float) -> int:
-    """Return the least threshold of at least 1 that the noise reaches with probability at most delta."""
+    """Return the smallest threshold, at least 1, that the noise reaches with probability at most delta."""
     tail = math.log(delta) + math.log1p(math.exp(-1 / law.scale))
     least = max(1, math.ceil(-tail * law.scale))
     # a relative slack far above the error of the logarithms; at most one more unit of distance
@@ -74,16 +70,19 @@ def release_threshold(law: DiscreteLaplace, delta: float) -> int:
 
 
 def largest_distance(law: DiscreteLaplace, threshold: int) -> int:
-    """Return a distance beyond which an answer stays in with probability below 1/2000, so that none need be told."""
+    """Return a distance beyond which an answer is withheld with probability below 1/2000.
+
+    Larger distances need not be computed.
+    """
     return threshold + 1 + math.ceil(law.scale * math.log(1000))
 
 
-# Largest distance stated; it keeps a noisy one inside the integers.
+# Largest distance; the noisy distance then stays within 64-bit integers
 _MOST = 10**9
 
 
 def gap_range(adjacency: Adjacency) -> int:
-    """Return how far one neighbour moves the difference of two scores, records; see the module."""
+    """Return the sensitivity of the difference of two scores, records; see the module."""
     return 8 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 16
 
 
@@ -93,7 +92,7 @@ def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[i
     Parameters
     ----------
     codes, counts
-        Distinct records and how often they occur.
+        Distinct records and their counts.
     cardinalities
         Number of states of each variable.
     """
@@ -115,7 +114,7 @@ def scaled_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[i
 def stable_tree(
     codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int], adjacency: Adjacency
 ) -> tuple[tuple[tuple[int, int], ...], int]:
-    """Return the tree of records, given as for `scaled_scores`, and its distance; see the module."""
+    """Return the maximum spanning tree and its distance; the arguments are those of `scaled_scores`."""
     records = int(counts.sum())
     if records >= LARGEST:
         return (), 0
@@ -125,22 +124,22 @@ def stable_tree(
 
 
 def tree_and_distance(scores: IntArray, unit: int) -> tuple[tuple[tuple[int, int], ...], int]:
-    """Return the edges of the spanning tree of largest scores, ascending, and its distance from another.
+    """Return the edges of the maximum spanning tree, ascending, and its distance from another tree.
 
     Parameters
     ----------
     scores
         Symmetric whole numbers, shape (p, p).
     unit
-        How far one neighbour moves the difference of two; 0 without records, where the distance is 0.
+        Sensitivity of the difference of two scores; 0 without records, where the distance is 0.
     """
     size = len(scores)
     best, link = scores[0].copy(), np.zeros(size, dtype=np.int64)
     outside = np.ones(size, dtype=bool)
     outside[0] = False
-    weakest = np.full((size, size), np.iinfo(np.int64).max)  # the least edge on the path of two variables
+    weakest = np.full((size, size), np.iinfo(np.int64).max)  # smallest edge on the path between two variables
     edges = []
-    for _ in range(size - 1):  # Prim
+    for _ in range(size - 1):  # Prim's algorithm
         new = int(np.argmax(np.where(outside, best, -1)))
         old = int(link[new])
         inside = np.flatnonzero(~outside)
@@ -155,7 +154,7 @@ def tree_and_distance(scores: IntArray, unit: int) -> tuple[tuple[tuple[int, int
     others[rows, columns] = False
     tree = tuple(sorted(edges))
     if not others.any():
-        return tree, _MOST  # two variables have one tree, which no record changes
+        return tree, _MOST  # two variables have only one tree, which no record can change
     if unit == 0:
         return tree, 0
     return tree, min(-(-int(gaps[others].min()) // unit), _MOST)

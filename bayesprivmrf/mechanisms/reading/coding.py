@@ -281,6 +281,8 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
     distinct: Any
     is_object = engine.is_pandas_like() and native.dtype == object
     is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
+    # text that pandas stores as Python strings is hashed as objects are, see `_factorized`
+    is_object = is_object or (engine.is_pandas() and getattr(native.dtype, "storage", None) == "python")
     if is_object or not len(series) or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars()):
         if engine.is_pandas():
             return _distinct_objects(native.to_numpy(dtype=object))
@@ -314,9 +316,27 @@ def _distinct_objects(values: np.ndarray) -> tuple[np.ndarray, list[Any]]:
             rows = np.fromiter((type(value) in group for value in values), dtype=bool, count=values.size)
         own = values[rows]
         if group <= _EXACT or group <= {bool}:
-            places, found = pd.factorize(own)  # None and NaN are missing
+            places, found = _factorized(own)
         else:
             places, found = np.where(pd.isna(own), -1, np.arange(own.size)), own
         positions[rows] = np.where(places < 0, -1, places + len(distinct))
         distinct.extend(found)
     return positions, distinct
+
+
+def _factorized(values: np.ndarray) -> tuple[np.ndarray, list[Any]]:
+    r"""Return the position of each object in a list of distinct ones, -1 for None and NaN; and that list.
+
+    Before pandas 3.1 the hash table of pandas reads text up to its first null character, so that ``"yes"`` takes
+    the position of an earlier ``"yes\0x"``. Then one record would decide the codes of others. So the result is
+    compared with the values, and where it differs a dictionary replaces it.
+    """
+    import pandas as pd
+
+    places, found = pd.factorize(values)
+    known = places >= 0
+    if np.array_equal(found[places[known]], values[known]):
+        return places, list(found)
+    index: dict[Any, int] = {}
+    places[known] = [index.setdefault(value, len(index)) for value in values[known]]
+    return places, list(index)

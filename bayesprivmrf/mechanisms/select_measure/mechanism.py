@@ -31,7 +31,7 @@ from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
-from bayesprivmrf.learning.models.advice import FALLEN_BACK, NOISE_HIDES
+from bayesprivmrf.learning.models.advice import FALLBACK, HIDDEN_BY_NOISE
 from bayesprivmrf.learning.select_measure import (
     STEPS,
     CouplingsByMeasurement,
@@ -308,9 +308,9 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
         also = f", and none of {measured.count} pairs stands out from it" if kept_none and is_noise else ""
-        if hides := fitted.told.details.get(NOISE_HIDES):
+        if hides := fitted.signal.details.get(HIDDEN_BY_NOISE):
             also += f"; it hides {hides}, so that no number of the model can be trusted"
-        if stands_in := fitted.fit.details.get(FALLEN_BACK):
+        if stands_in := fitted.fit.details.get(FALLBACK):
             also += f"; the fit of all pairs failed, and a smaller model replaces it: {stands_in}"
         return self._hidden(self._outlays(plan, total), about(total), also)
 
@@ -356,7 +356,7 @@ def _release(
         **stamp.fields,
         "total": fitted.total,
         "total_noise": plan.budget.total,
-        "unsupported": fitted.told.unsupported,
+        "unsupported": fitted.signal.unsupported,
         "details": details_of(fitted, fitter.plan),
         "coupling_matrix": fitted.coupling_matrix,
         "field_vector": fitted.field_vector,

@@ -17,7 +17,7 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, stopped_details
 from bayesprivmrf.learning import LearnedPotentials
-from bayesprivmrf.learning.models.advice import NOISE_HIDES, Told
+from bayesprivmrf.learning.models.advice import HIDDEN_BY_NOISE, Signal
 from bayesprivmrf.learning.rounds.fit import number_of_records
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import single_counts
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     """Return the release: the fitted model on the declared states, and all measured tables."""
-    scopes, merging, advice = run.fit.effects.scopes, run.merging, _advice(run)
+    scopes, merging, signal = run.fit.effects.scopes, run.merging, _signal(run)
     model = ModelSpecification(
         domain=domain, cliques=tuple(tuple(domain.variables[v] for v in scope) for scope in scopes)
     )
@@ -40,8 +40,8 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
     return LearnedPotentials(
         domain=domain,
         total=run.fit.total,
-        unsupported=advice.unsupported,
-        details=_details(run, domain, advice),
+        unsupported=signal.unsupported,
+        details=_details(run, domain, signal),
         model=model,
         tables=CliqueTables.from_arrays(
             domain, model.cliques, merging.expanded(scopes, run.fit.potentials())
@@ -64,14 +64,14 @@ def warning_of(run: Rounds, domain: Domain) -> str | None:
         said.append(f"requested tables did not fit into `maximum_cells` with the others: {', '.join(names)}")
     if not run.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
-    if hides := _advice(run).details.get(NOISE_HIDES):
+    if hides := _signal(run).details.get(HIDDEN_BY_NOISE):
         said.append(f"the noise hides {hides}, so that no number of the model can be trusted")
     return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
 
 
-def _advice(run: Rounds) -> Told:
+def _signal(run: Rounds) -> Signal:
     """Return evidence of which states have records, from the tables of single variables."""
-    return Told.by(*_number_of_records(run), *single_counts(run.plan.declared, run.tables))
+    return Signal.of(*_number_of_records(run), *single_counts(run.plan.declared, run.tables))
 
 
 def _number_of_records(run: Rounds) -> tuple[float, float]:
@@ -91,7 +91,7 @@ def _left_out(run: Rounds) -> list[Scope]:
     return [c for c, kept in missing.items() if not run.size.bears([*model, kept])]
 
 
-def _details(run: Rounds, domain: Domain, advice: Told) -> dict[str, Any]:
+def _details(run: Rounds, domain: Domain, signal: Signal) -> dict[str, Any]:
     """Return public numbers about a release, and the names of the states that are merged in the fit."""
     status, merging = run.fit.status, run.merging
     if run.has_fallen_back and status is not Status.DIVERGED:
@@ -116,6 +116,6 @@ def _details(run: Rounds, domain: Domain, advice: Told) -> dict[str, Any]:
         "rho_spent": float(run.filter.spent),
         NOT_MEASURED: run.unmeasured.at_most(run.fit, merging.groups, _number_of_records(run)[1]),
         **stopped_details(),
-        **(advice.details if status is not Status.DIVERGED else {}),
+        **(signal.details if status is not Status.DIVERGED else {}),
         **({"left_out": left_out} if left_out else {}),
     }

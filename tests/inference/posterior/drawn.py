@@ -7,9 +7,9 @@ from inference.conftest import noisy_release, simulated_counts
 
 from bayesprivmrf.inference import LatentCounts, Posterior, Status, gather
 from bayesprivmrf.inference.posterior import Source
+from bayesprivmrf.inference.posterior.formulation import STATISTICS, Sampled
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.tree import build_tree
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Sampled
 from bayesprivmrf.privacy import DiscreteLaplace
 
 

@@ -157,8 +157,8 @@ def placed(chain, formulation, counts_of_states, beta, log_scales):
     ]
     chain.total, chain.latent = len(states), np.array(cells, np.int32).T.copy()
     chain.state.counts[:] = np.bincount(np.concatenate(cells), minlength=forest.cells.size)
-    tape = formulation.prior.tape
-    chain.state.sums[:] = np.add.reduceat(chain.state.counts[tape.members], tape.member_starts[:-1])
+    data = formulation.prior.data
+    chain.state.sums[:] = np.add.reduceat(chain.state.counts[data.members], data.member_starts[:-1])
     chain.parts["beta"][:], chain.parts["log_scales"][:] = beta, log_scales
     chain.is_tuning = False
 
@@ -166,7 +166,7 @@ def placed(chain, formulation, counts_of_states, beta, log_scales):
 def six_sweeps(formulation, law, size, *, is_followed):
     """States from their joint law, and six sweeps later: N, log scales, potentials and tables in a row."""
     assert (formulation.prior.effects.basis.size > 0) == is_followed
-    model, rng, tape = formulation.evidence.specification, np.random.default_rng(4), formulation.prior.tape
+    model, rng, data = formulation.evidence.specification, np.random.default_rng(4), formulation.prior.data
     free, effects = Effects.of(model.cardinalities, model.scopes), formulation.prior.relaxed.latent.effects
     supported = formulation.evidence.supported_cells
     unit = np.array([tables_of(model, row) for row in np.eye(len(joint_states(model)))])
@@ -180,7 +180,7 @@ def six_sweeps(formulation, law, size, *, is_followed):
         states = rng.multinomial(int(prior.total[0, 0]), share / share.sum())
         chain = formulation.chain(np.random.default_rng(seed))
         placed(chain, formulation, states, beta, np.log(prior.scales[0, 0]))
-        tape.noisy[:] = chain.state.sums + law.draw(tape.noisy.shape, rng)
+        data.noisy[:] = chain.state.sums + law.draw(data.noisy.shape, rng)
         first.append([prior.total[0, 0], *np.log(prior.scales[0, 0]), *beta, *(states @ unit)])
         after = {name: values[0] for name, values in chain.run(1, 6).items()}
         last.append([after["total"], *after["log_scale"], *after["coordinates"], *after["counts"]])

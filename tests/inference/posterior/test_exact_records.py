@@ -131,7 +131,7 @@ def test_derivatives_of_the_shapes_are_exact(model):
     prior = ShapePrior(forest=forest)
     rng = np.random.default_rng(2)
     position, weights = rng.standard_normal(prior.size), rng.standard_normal(forest.cells.size)
-    found = row_shapes_pullback(position, prior.tape, prior.shapes(position), weights, 0.0)
+    found = row_shapes_pullback(position, prior.data, prior.shapes(position), weights, 0.0)
     for k in range(prior.size):
         step = np.zeros(prior.size)
         step[k] = 1e-6
@@ -143,16 +143,16 @@ def test_derivatives_of_the_shapes_are_exact(model):
 def test_a_move_of_one_position_multiplies_shapes_by_what_its_ratio_is_made_of(model):
     forest = Rows(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
     prior = ShapePrior(forest=forest)
-    tape, before = prior.tape, np.random.default_rng(3).standard_normal(prior.size)
+    data, before = prior.data, np.random.default_rng(3).standard_normal(prior.size)
     for k, table in enumerate(forest.tables):
         levels = [(-1, 1 + k, np.zeros(table.stop - table.start, int))]
-        for group, (states, of_cell) in enumerate(table.margins, start=int(tape.clique_groups[k])):
-            levels += [(group, int(tape.group_starts[group]) + s, of_cell != s) for s in range(states)]
+        for group, (states, of_cell) in enumerate(table.margins, start=int(data.clique_groups[k])):
+            levels += [(group, int(data.group_starts[group]) + s, of_cell != s) for s in range(states)]
         for group, place, is_other in levels:
             after = before.copy()
             after[place] += 0.7
-            own, others = growth(k, group, place, 0.7, before, tape)
-            ratio = (prior.shapes(after) - tape.fixed) / (prior.shapes(before) - tape.fixed)
+            own, others = growth(k, group, place, 0.7, before, data)
+            ratio = (prior.shapes(after) - data.fixed) / (prior.shapes(before) - data.fixed)
             expected = np.where(is_other, others, own)
             assert ratio[table.start : table.stop] == pytest.approx(expected, rel=1e-9)
 

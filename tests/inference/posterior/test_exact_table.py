@@ -97,7 +97,7 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
 
 
 @kept()
-def moved(starts, residuals, turn, moves, state, tape, rng):
+def moved(starts, residuals, turn, moves, state, data, rng):
     """Make some moves of one kind from each table, one table after another."""
     found = np.empty_like(starts)
     for r in range(len(starts)):
@@ -112,7 +112,7 @@ def moved(starts, residuals, turn, moves, state, tape, rng):
                 state.places[cell], state.occupied[state.sizes[0]] = state.sizes[0], cell
                 state.sizes[0] += 1
         for _ in range(moves):
-            move_between(turn, state, tape, rng)
+            move_between(turn, state, data, rng)
         found[r] = state.counts
     return found
 
@@ -131,7 +131,7 @@ def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     residuals = (
         formulation.prior.measured.answers(starts) - evidence.noisy_counts[formulation.prior.measured.targets]
     )
-    found = moved(starts, residuals, turn, 8, formulation.chain(rng).state, formulation._table_tape, rng)
+    found = moved(starts, residuals, turn, 8, formulation.chain(rng).state, formulation._table_data, rng)
     code = 7 ** np.arange(6)
     order = np.argsort(tables @ code)
     seen = np.bincount(order[np.searchsorted((tables @ code)[order], found @ code)], minlength=len(tables))

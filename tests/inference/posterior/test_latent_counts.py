@@ -64,7 +64,7 @@ def test_what_seeds_nothing_is_refused_before_sampling(release, rng):
 @pytest.mark.parametrize("total_range", [(1.0, 100.0), (400.0, 1e6)])
 def test_a_range_that_the_release_s_own_estimate_contradicts_is_refused(release, total_range):
     """About 200 records, known to about 4: a total near either end would be the range's, not the release's."""
-    with pytest.raises(ArgumentError, match=r"`total_range` must hold .* own estimate"):
+    with pytest.raises(ArgumentError, match=r"`total_range` must contain .* own estimate"):
         LatentCounts(total_range=total_range).fit(release)
 
 

@@ -130,7 +130,7 @@ def _drop_a_table(file):
     "change", [_forget_the_mark, _move_a_draw, _name_another_status, _link_outwards, _drop_a_table]
 )
 def test_an_altered_file_is_refused(saved, tmp_path, change):
-    with pytest.raises(ReleaseFileError, match="no posterior that can be read"):
+    with pytest.raises(ReleaseFileError, match="not a posterior that can be read"):
         bpm.load_posterior(altered(saved[1], tmp_path, change))
 
 

@@ -23,12 +23,11 @@ from inference.posterior.drawn import release_of, sampled_as
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
-from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, step_progress
 from bayesprivmrf.inference.posterior.nuts import nutpie as nutpie_sampler
 from bayesprivmrf.inference.posterior.nuts import sampling
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.results import diagnostics
-from bayesprivmrf.inference.posterior.sampled import Mixing, step_progress
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 
@@ -550,8 +549,8 @@ def test_a_late_chain_is_left_out_where_it_has_less_than_half_of_what_was_asked_
 def test_a_bar_tells_of_an_energy_that_hardly_moves():
     sampled, mixing = made_up(np.zeros((4, 1000, 1))), Mixing(1.002, 800.0, 600.0, 0.1)
     said = "R-hat 1.002, 150 effective draws a chain"
-    assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing), 4) == f"{said}, E-BFMI 0.10"
-    assert nutpie_sampler.reason_to_go_on(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
+    assert nutpie_sampler.reason_to_continue(replace(sampled, mixing=mixing), 4) == f"{said}, E-BFMI 0.10"
+    assert nutpie_sampler.reason_to_continue(replace(sampled, mixing=mixing._replace(bfmi=0.9)), 4) == said
 
 
 def test_effective_draws_are_counted_where_the_chains_may_have_met_and_in_the_last_word(release):
@@ -561,7 +560,7 @@ def test_effective_draws_are_counted_where_the_chains_may_have_met_and_in_the_la
     assert mixing.r_hat > 1.1
     assert np.isnan(mixing.bulk)
     assert (
-        nutpie_sampler.reason_to_go_on(replace(made_up(apart), mixing=mixing), 4)
+        nutpie_sampler.reason_to_continue(replace(made_up(apart), mixing=mixing), 4)
         == f"R-hat {mixing.r_hat:.3f}"
     )
     judged = replace(made_up(apart), mixing=mixing._replace(bfmi=0.2))
@@ -600,7 +599,7 @@ def test_the_bar_says_that_a_first_length_goes_beyond_the_time_limit(monkeypatch
 
     monkeypatch.setattr(nutpie_sampler, "step_progress", lambda *_, **__: nullcontext(Told()))
     drawn(release, draws=4000, time_limit=1e-9)
-    assert set(said) == {(4100, "beyond `time_limit`: the first length always ends")}
+    assert set(said) == {(4100, "beyond `time_limit`: the first length is always completed")}
 
 
 @pytest.mark.parametrize("is_shown", [True, False])

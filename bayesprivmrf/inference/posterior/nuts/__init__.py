@@ -1,1 +1,1 @@
-"""NUTS: sampling a compiled or a PyMC density, by nutpie or by PyMC."""
+"""NUTS sampling of relaxed counts, by nutpie or by PyMC."""

@@ -1,7 +1,7 @@
-"""NUTS by nutpie, on a compiled density: nothing is compiled for a network.
+"""NUTS sampling of a compiled density by nutpie.
 
 Only positions are stored; everything else is computed from them afterwards. Chains run in nutpie's own threads, which
-call the density as a C function, without Python.
+call the density as a C function, without Python. Nothing is compiled for a particular network.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ from numba import cfunc, types
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import RelaxedFormulation
+from bayesprivmrf.inference.posterior.formulation import (
+    Clock,
+    RelaxedFormulation,
+    Sampled,
+    StepProgress,
+    step_progress,
+)
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_BFMI
-from bayesprivmrf.inference.posterior.sampled import Clock, Sampled, StepProgress, step_progress
 
 
 def sample_with_nutpie(
@@ -42,24 +47,25 @@ def sample_with_nutpie(
 ) -> Sampled | None:
     """Draw with nutpie until the chains may stop; the other arguments are those of `draw_posterior`.
 
-    The chains are tuned once, and wait while their draws are judged. The draws therefore depend on the seed and on
-    the length alone.
+    The chains are tuned once, and wait while their draws are judged. The draws therefore depend only on the seed and
+    on the length.
 
     Parameters
     ----------
     lengths
-        Steps after tuning at which the draws are judged, in order. From each length `draws` are kept, evenly spaced.
+        Numbers of steps after tuning at which the draws are judged, ascending. From each length `draws` draws are
+        kept, evenly spaced.
     judge, may_stop
-        Add to draws how they have mixed; and return True if that is enough.
+        Functions that add the mixing to draws, and that return True if sampling may stop.
     clock
-        When its limit has passed, the draws of the last length that was completed are returned.
+        When its limit has passed, the draws of the last completed length are returned.
     most
-        Operations that the first length may take; infinite where it must be completed, however long it takes.
+        Largest number of operations of the first length; infinite if that length is always completed.
 
     Returns
     -------
     Sampled or None
-        None where the first length took more operations than `most`, or the time came before its end.
+        None if the first length took more operations than `most`, or the time limit passed before its end.
 
     Raises
     ------
@@ -72,7 +78,9 @@ def sample_with_nutpie(
     compile_seconds = compiling.seconds
     is_shown = settings.pop("progress_bar", None)
     settings.setdefault("cores", chains)
-    if settings["cores"] < chains:  # chains follow each other, and the first would not wait for the last
+    if (
+        settings["cores"] < chains
+    ):  # chains run one after the other, so they cannot be judged together before the end
         lengths = lengths[:1]
     sampling, found, done, each = Clock(), None, 0, formulation.operations_a_gradient
 
@@ -87,12 +95,12 @@ def sample_with_nutpie(
         try:
             for length in lengths:
                 if found is not None:
-                    # the draws depend on the seed and the work, never on the time
+                    # whether to continue depends on the work, so that draws depend on the seed alone
                     if found.work * (tune + length) > WORK * (tune + done):
                         break
                     if clock.is_over:
                         return replace(found, is_late=True)
-                    bar.aim(tune + length, f"going on: {reason_to_go_on(found, chains)}")
+                    bar.aim(tune + length, f"continuing: {reason_to_continue(found, chains)}")
                 is_first, done = found is None, length
                 limits = {
                     "most": most / each if is_first else math.inf,
@@ -121,16 +129,16 @@ def _sampled(
     is_stopped: bool,
     stats: Mapping[str, Any],
 ) -> Sampled:
-    """Return a number of draws, evenly spaced among the steps after tuning, with all that follows from them."""
+    """Return draws that are evenly spaced among the steps after tuning, with all quantities that follow from them."""
     import nutpie
 
     density = formulation.density
     positions, statistics, is_short = steps_made(chains, draws, steps, density.size)
     made = positions.shape[1]
-    if made > draws:  # the numbers that follow from a position take ten times its memory
+    if made > draws:  # the quantities that follow from a position take ten times its memory
         kept = np.arange(1, draws + 1) * made // draws - 1
         positions = positions[:, kept]
-        statistics = {name: told[:, kept] for name, told in statistics.items()}
+        statistics = {name: values[:, kept] for name, values in statistics.items()}
     return Sampled(
         draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
         statistics=statistics,
@@ -143,8 +151,8 @@ def _sampled(
     )
 
 
-def reason_to_go_on(sampled: Sampled, chains: int) -> str:
-    """Describe in a few words why a sampling goes on."""
+def reason_to_continue(sampled: Sampled, chains: int) -> str:
+    """Describe in a few words why sampling continues."""
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.r_hat):
         return "the chains have not mixed"
@@ -155,12 +163,12 @@ def reason_to_go_on(sampled: Sampled, chains: int) -> str:
 
 
 def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
-    """Raise at a setting that nutpie does not have, before anything is sampled."""
+    """Raise an error for a setting that nutpie does not have, before sampling starts."""
     import nutpie
 
     arguments = set(inspect.signature(nutpie.sample).parameters)
     kinds = getattr(getattr(nutpie, "_lib", None), "PyNutsSettings", None)
-    if kinds is None:  # another version: it refuses them itself, later
+    if kinds is None:  # another version of nutpie, which raises its own error later
         return
     for name in settings.keys() - arguments:
         try:
@@ -175,7 +183,7 @@ def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
 
 
 def _nutpie_model(density: Density) -> Any:
-    """Return the density in the form of one that nutpie compiled; chains start around position zero."""
+    """Return the density in the form of a model that nutpie compiled; chains start around position 0."""
     from nutpie.compile_pymc import CompiledPyMCModel
 
     def start(seed: int) -> np.ndarray:
@@ -201,7 +209,7 @@ def _nutpie_model(density: Density) -> Any:
 
 @cache
 def _copy() -> Any:
-    """Return the C function that computes what nutpie stores: positions as they are."""
+    """Return the C function that computes what nutpie stores: the unchanged position."""
     real = types.CPointer(types.double)
 
     @cfunc(types.int64(types.uint64, types.uint64, real, real, types.voidptr), cache=True)
@@ -213,7 +221,7 @@ def _copy() -> Any:
     return copy
 
 
-# nutpie's names of the statistics that both samplers report, and the names that ArviZ and PyMC use
+# nutpie's names of the statistics that both samplers report, and the names of ArviZ and PyMC
 _NAMES = {
     "diverging": "diverging",
     "depth": "tree_depth",
@@ -224,22 +232,22 @@ _NAMES = {
     "mean_tree_accept": "acceptance_rate",
     "step_size": "step_size",
 }
-# milliseconds between two reports of nutpie: often enough for a progress bar, and for Ctrl-C
+# milliseconds between two reports of nutpie, for the progress bar and for Ctrl-C
 _RATE = 50
 
 type Chains = list[tuple[Any, Any]]
-"""Record batches of each chain: its draws, and nutpie's statistics."""
+"""Record batches of each chain: draws, and statistics of nutpie."""
 
 
 class NutpieRun:
-    """A sampling in nutpie's threads that can be paused, read and continued.
+    """Run of nutpie in its own threads that can be paused, read and continued.
 
     Parameters
     ----------
     model, settings
         The density, and settings of nutpie.
     draws, tune, chains, seed
-        Those of the longest sampling that it may become.
+        Arguments of nutpie for the longest possible run.
     """
 
     def __init__(
@@ -266,19 +274,19 @@ class NutpieRun:
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
             raise ArgumentError(
                 f"nutpie refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}; "
-                "see nutpie.sample for those that it takes."
+                "see nutpie.sample for its settings."
             ) from error
 
     def _hear(self, progress: Sequence[Any]) -> None:
-        """Note how far the chains are; a thread of nutpie calls this."""
+        """Record the progress of the chains; a thread of nutpie calls this."""
         self._steps = min(chain.finished_draws for chain in progress)
         self._gradients = sum(chain.total_num_steps for chain in progress)
 
     def goes_to(self, steps: int, clock: Clock, bar: StepProgress, *, most: float, must_end: bool) -> bool:
-        """Go on until every chain has made a number of steps, those of tuning included.
+        """Continue until every chain has made a number of steps, including those of tuning.
 
-        Return False if the time limit passed first, or more gradients than `most` were taken. Where the length must
-        be completed all the same, the bar says so.
+        Return False if the time limit passes first, or if more than `most` gradients were computed. With `must_end`
+        the time limit is ignored, and the progress bar says so.
         """
         if self._trace is None:
             self._handle.resume()
@@ -288,7 +296,7 @@ class NutpieRun:
             if clock.is_over:
                 if not must_end:
                     return False
-                bar.aim(steps, "beyond `time_limit`: the first length always ends")
+                bar.aim(steps, "beyond `time_limit`: the first length is always completed")
             with suppress(TimeoutError):
                 self._trace = _batches(self._handle.wait(timeout=_RATE / 1000))
             bar.reach(min(self._steps, steps))
@@ -309,22 +317,22 @@ class NutpieRun:
 
 
 def _batches(trace: Any) -> Chains:
-    """Return the record batches of a trace of nutpie, which can be read once."""
+    """Return the record batches of a trace of nutpie, which can be read only once."""
     return list(zip(*trace.get_arrow_trace(), strict=True))
 
 
 def gradients_of(chains: Chains, rows: int) -> int:
-    """Return the gradients of the first steps of all chains, tuning included; they depend on the seed alone."""
-    return sum(int(np.sum(told.column("n_steps").to_numpy()[:rows])) for _, told in chains)
+    """Return the number of gradients of the first `rows` steps of all chains, including those of tuning."""
+    return sum(int(np.sum(statistics.column("n_steps").to_numpy()[:rows])) for _, statistics in chains)
 
 
 def steps_made(
     chains: Chains, draws: int, length: int | None, size: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
-    """Return positions and statistics of some steps after tuning, or of those that all chains have made.
+    """Return positions and statistics of `length` steps after tuning, or of those that all chains have made.
 
-    A chain with less than half the steps of the longest one, or of `draws`, is left out, so that one slow chain does
-    not cost the draws of the others. Also return True where chains were stopped before `draws` steps.
+    A chain with less than half the steps of the longest one (or of `draws`) is left out, so that one slow chain does
+    not cost the draws of the others. The last result is True if some chain was stopped before `draws` steps.
     """
     warm = [int(np.sum(statistic.column("tuning").to_numpy())) for _, statistic in chains]
     steps = [batch.num_rows - first for (batch, _), first in zip(chains, warm, strict=True)]
@@ -341,7 +349,7 @@ def steps_made(
 
 
 def _column(batch: Any, name: str, start: int, length: int) -> np.ndarray:
-    """Return some rows of one column of a record batch, flat."""
+    """Return some rows of one column of a record batch, as a flat array."""
     import pyarrow as pa
 
     array = pa.array(batch.column(name).slice(start, length))

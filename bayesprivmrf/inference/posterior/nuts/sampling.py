@@ -1,8 +1,7 @@
-"""NUTS draws of a formulation, by nutpie or by PyMC itself.
+"""Sampling of a formulation: whole records by their own engine, relaxed counts by nutpie or by PyMC's NUTS.
 
-PyMC's own NUTS, on the model that `Posterior.pymc_model` shows: a check of the sampler by another one.
-
-It follows the derivative of the log density as it is, kinks included, where nutpie follows a smoothed one.
+PyMC samples the model that `Posterior.pymc_model` returns, as an independent check of nutpie. It follows the exact
+derivative of the log density, with its kinks, while nutpie follows a smoothed one.
 """
 
 from __future__ import annotations
@@ -21,7 +20,15 @@ from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.compiled_cache import is_watched
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import MEMORY, WORK
-from bayesprivmrf.inference.posterior.formulation import Finished, Formulation, RelaxedFormulation
+from bayesprivmrf.inference.posterior.formulation import (
+    STATISTICS,
+    Clock,
+    Finished,
+    Formulation,
+    RelaxedFormulation,
+    Sampled,
+    Sampler,
+)
 from bayesprivmrf.inference.posterior.nuts.nutpie import refuse_unknown_of_nutpie, sample_with_nutpie
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.results.diagnostics import (
@@ -32,9 +39,8 @@ from bayesprivmrf.inference.posterior.results.diagnostics import (
     mixing_of,
     saturates,
 )
-from bayesprivmrf.inference.posterior.sampled import STATISTICS, Clock, Sampled, Sampler
 
-# settings of ``pymc.sample`` and ``pymc.NUTS``: all but those that `fit` sets itself
+# settings of ``pymc.sample`` and ``pymc.NUTS`` that `fit` does not set itself
 _SETTINGS = (
     "target_accept", "max_treedepth", "early_max_treedepth", "step_scale", "adapt_step_size", "gamma", "k", "t0",
     "Emax", "init", "n_init", "jitter_max_retries", "cores", "blas_cores", "mp_ctx", "callback", "progressbar",
@@ -50,16 +56,16 @@ def sample_with_pymc(
 
     stored = [*formulation.judged, *formulation.hidden]
     settings.setdefault("progressbar", is_watched())
-    settings.setdefault("cores", 1)  # a worker process would compile all over again
+    settings.setdefault("cores", 1)  # each worker process would compile everything again
     clock = Clock()
     logger = logging.getLogger("pymc")
     level = logger.level
-    # `diagnostics` reports convergence, of the judged variables
+    # `diagnostics` reports the convergence of the judged variables
     logger.setLevel(logging.ERROR)
     try:
         with formulation.model(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            sample: Any = pm.sample  # its overloads do not know settings that are passed on
+            sample: Any = pm.sample  # its overloads do not include settings that are passed on
             tree = sample(
                 draws=draws,
                 tune=tune,
@@ -88,7 +94,7 @@ def sample_with_pymc(
 
 
 def refuse_unknown_of_pymc(settings: Mapping[str, Any]) -> None:
-    """Raise at a setting that PyMC's NUTS does not have; PyMC would ignore some of them silently."""
+    """Raise an error for a setting that PyMC's NUTS does not have; PyMC would silently ignore some of them."""
     for name in settings:
         if name not in _SETTINGS:
             raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")
@@ -99,13 +105,10 @@ _OWN = (
     "draws", "tune", "chains", "seed", "random_seed", "model", "blocking", "return_raw_trace", "nuts_sampler",
     "progress_callback", "progress_rate",
 )  # fmt: skip
-# multiples of the length asked for at which chains are judged
+# largest work of a second run, as a multiple of the work so far
+_TIMES_AT_MOST = 8
+# multiples of the requested length at which chains are judged
 _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
-# acceptances that the step is tuned for where too many trajectories diverged: the next two above the formulation's;
-# above 0.8 no step is small enough where a Laplace likelihood has many kinks, and trees reach their maximum depth
-_SMALLER_STEPS = (0.8, 0.9, 0.99)
-# expected and largest work of a second sampling, as multiples of the work so far
-_TIMES_LONGER, _TIMES_AT_MOST = 4, 8
 
 
 def draw_posterior(
@@ -119,13 +122,13 @@ def draw_posterior(
     settings: Mapping[str, Any],
     time_limit: float = math.inf,
 ) -> Sampled:
-    """Sample a formulation's posterior, longer while the chains have not mixed.
+    """Sample the posterior of a formulation, and continue while the chains have not mixed.
 
-    The chains go on until `is_mixed`, to sixteen times their length or to `WORK` operations. From what they have
-    drawn by then, `draws` are kept, evenly spaced. If too many trajectories diverged, everything is sampled again
-    with a step size that is tuned for a higher acceptance, unless `target_accept` is set or the work would be too
-    large. Divergences arise at nearly empty cells, whose counts grow exponentially with their potentials. When
-    `time_limit`, in seconds, has passed, sampling is neither continued nor repeated.
+    The chains continue until `is_mixed`, up to 16 times their length or `WORK` operations; `draws` draws per chain
+    are kept, evenly spaced. If too many trajectories diverged, everything is sampled again with a step size that is
+    tuned for a higher acceptance, unless `target_accept` is given or the work would be too large. Divergences arise
+    at nearly empty cells, whose counts grow exponentially with their potentials. When `time_limit`, in seconds, has
+    passed, sampling is neither continued nor repeated.
 
     Raises
     ------
@@ -143,7 +146,7 @@ def draw_posterior(
         sampled = _with_steps_that_hold(sample, relaxed, settings, clock)
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
-            "sampling was interrupted while the chains were being tuned: nothing was drawn"
+            "sampling was interrupted while the chains were being tuned, so there are no draws"
         )
     return sampled
 
@@ -154,23 +157,26 @@ def _with_steps_that_hold(
     settings: Mapping[str, Any],
     clock: Clock,
 ) -> Sampled:
-    """Sample with the formulation's acceptance, and again with higher ones while too many trajectories diverge.
+    """Sample with the formulation's acceptance, and again with a higher one while too many trajectories diverge.
 
-    A second sampling begins if the work so far is at most a quarter of `WORK`. Its draws are kept if it ends within
-    eight times the work so far, and if not all its trajectories reach the maximum tree depth; otherwise the first
-    draws are kept.
+    A second run starts if the work so far is at most a quarter of `WORK`, since it is expected to take four times the
+    work of the first. Its draws are kept if it ends within eight times the work so far, and if not too many of its
+    trajectories reach the maximum tree depth. Otherwise the first draws are kept.
     """
     spent = 0.0
 
     def may_repeat(sampled: Sampled) -> bool:
-        return _TIMES_LONGER * (spent + sampled.work) <= WORK
+        return 4 * (spent + sampled.work) <= WORK
 
     def noted(sampled: Sampled, acceptance: float) -> Sampled:
         own = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
         return replace(sampled, stats={**sampled.stats, **own})
 
     usual, given = formulation.acceptance, settings.get("target_accept")
-    first, *smaller = (usual, *[a for a in _SMALLER_STEPS if a > usual][:2]) if given is None else (given,)
+    # the next two acceptances above the formulation's: with many kinks of a Laplace likelihood no step is small
+    # enough for more, and trees reach their maximum depth
+    higher = [acceptance for acceptance in (0.8, 0.9, 0.99) if acceptance > usual][:2]
+    first, *smaller = (usual, *higher) if given is None else (given,)
     drawn = sample(
         {**settings, "target_accept": first},
         may_stop=lambda sampled: bool(smaller) and diverges(sampled) and may_repeat(sampled),
@@ -209,8 +215,8 @@ def _by_nuts(
     may_stop: Callable[[Sampled], bool],
     most: float = math.inf,
 ) -> Sampled | None:
-    """Sample once with one step size; None where a second sampling took too much work or time."""
-    if sampler == "pymc":  # it stores all latent numbers at each position, and compiles in each call
+    """Sample once with one target acceptance; return None if a second run took too much work or time."""
+    if sampler == "pymc":  # PyMC stores all latent numbers at each position, and compiles in each call
         sampled = _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
         gradients = float(np.sum(sampled.statistics["n_steps"]))
         return replace(sampled, work=formulation.operations_a_gradient * gradients)
@@ -227,30 +233,30 @@ def _by_nuts(
 
 
 def _lengths(formulation: RelaxedFormulation, draws: int, chains: int) -> list[int]:
-    """Return the steps per chain at which a sampling may end: one for few draws, and as many as memory holds."""
+    """Return the steps per chain at which sampling may end, as many as fit in memory; one length for few draws."""
     most = MEMORY / (8 * chains * draws * max(formulation.density.size, 1))
     times = _TIMES if draws >= SMALLEST_ESS else _TIMES[:1]
     return [draws * n for n in times if n == 1 or n <= most]
 
 
 def _judged(sampled: Sampled, formulation: Formulation) -> Sampled:
-    """Add to a sampling how its chains have mixed."""
+    """Add the mixing of the chains to a sampling."""
     judged = [sampled.draws[name] for name in formulation.judged]
     return replace(sampled, mixing=mixing_of(judged, sampled.statistics["energy"]))
 
 
 def _may_stop(sampled: Sampled, chains: int) -> bool:
-    """Return True if longer chains would not help: they are mixed, or some are missing."""
+    """Return True if longer chains would not help: they have mixed, or sampling was interrupted."""
     return sampled.is_interrupted or (sampled.mixing is not None and is_mixed(sampled.mixing, chains))
 
 
 def _of_exact(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that mean something to the exact formulation, which has no step to tune."""
+    """Return the settings that apply to the exact formulation, which does not use NUTS."""
     return {name: value for name, value in settings.items() if name in ("cores", "progress_bar")}
 
 
 def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
-    """Raise if a sampler's setting is outside what it can use; some of these would hang it."""
+    """Raise an error for a setting that the sampler does not support; some of them would make it hang."""
     one_of("sampler", sampler, ("nutpie", "pymc"))
     numbers = {"draws": (draws, 1), "tune": (tune, 0), "chains": (chains, 1)}
     numbers |= {
@@ -269,7 +275,7 @@ def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: M
 def prior_as_sampled(
     formulation: Formulation, chains: int, draws: int, rng: np.random.Generator
 ) -> tuple[Sampled, Finished]:
-    """Draw the posterior of a release without tables, which is the prior, in the form of a sampling."""
+    """Return draws of the prior in the form of a sampling, for a release whose posterior is the prior."""
     prior = formulation.prior_draws(chains * draws, rng)
 
     def shaped(values: np.ndarray) -> np.ndarray:

@@ -1,10 +1,17 @@
-r"""Bounds of nested or disjoint sums of cells, as a tree that decides whether a table satisfies them, and finds one.
+r"""Likelihood of measured numbers given whole counts: noise densities, and exact or bounded sums of cells.
 
-The tables :math:`n \ge 0` with :math:`l_S \le \sum_{i \in S} n_i \le u_S`, for sets S of a laminar family, are an
-M♮-convex set of whole vectors: any two of them are linked inside it by steps :math:`\pm e_i` and :math:`e_i - e_j`,
-and by steps :math:`e_i - e_j` alone where they have one sum (Murota 2003, chapters 4 and 6). The possible sums of a
-set form an interval. It reaches from the larger of the set's lower bound and the least sum of its parts, to the
-smaller of its upper bound and their largest sum.
+**Noise.** Let y be a released number, s its true value and w the width of the noise. Except for constants, the log
+densities are
+
+.. math:: \log f(y - s) = -|y - s| / w \quad\text{or}\quad -(y - s)^2 / (2 w^2).
+
+For a number that is known only within bounds, f is replaced by the probability of these bounds.
+
+**Bounds without noise.** The tables :math:`n \ge 0` with :math:`l_S \le \sum_{i \in S} n_i \le u_S`, for sets S that
+are pairwise nested or disjoint, are an M♮-convex set of integer vectors. Steps :math:`\pm e_i` and :math:`e_i - e_j`
+link any two of them inside the set. For tables with the same sum, steps :math:`e_i - e_j` suffice (Murota 2003,
+chapters 4 and 6). The possible sums of a set form an interval. Its lower end is the larger of the set's lower bound
+and the smallest sum of its parts; its upper end is the smaller of the upper bound and the largest sum of the parts.
 
 References
 ----------
@@ -13,11 +20,14 @@ Murota (2003). Discrete convex analysis. SIAM.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+from numba import njit
 
+from bayesprivmrf.compiled import INNER
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
@@ -25,10 +35,14 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # Error message if no table satisfies the bounds and the exact numbers
 CONTRADICTION = (
-    "bounds and numbers without noise must leave some table, but contradict each other; correct one."
+    "bounds and numbers without noise must allow at least one table, but contradict each other; correct one."
 )
-# More than any number of records, and small enough to add a few in 64 bits
+# Larger than any number of records, and small enough for sums in 64 bits
 _MANY = np.int64(1) << 60
+
+
+# Rounding error up to which a solution of linear equations counts as exact
+_ROUNDING = 1e-6
 
 
 class CrossingError(Exception):
@@ -37,7 +51,7 @@ class CrossingError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bounded:
-    """Set of cells with the bounds of their sum; by default from 0 to any number."""
+    """Set of cells with bounds of their sum; by default from 0 to any number."""
 
     cells: IntArray
     lowest: int = 0
@@ -57,17 +71,17 @@ class NestedSums:
     Raises
     ------
     ModelError
-        No table meets all bounds.
+        No table satisfies all bounds.
     CrossingError
-        Two sets overlap, and neither holds the other.
+        Two sets overlap, and neither contains the other.
     """
 
     def __init__(self, cells: int, family: Sequence[Bounded]) -> None:
         self._parts: dict[int, IntArray] = {}
         self._low, self._high = [0] * cells, [int(_MANY)] * cells
-        held, sizes = np.arange(cells), [1] * cells
+        block_of, sizes = np.arange(cells), [1] * cells  # largest block so far that contains each cell
         for each in sorted(family, key=lambda each: each.cells.size):
-            parts, found = np.unique(held[each.cells], return_counts=True)
+            parts, found = np.unique(block_of[each.cells], return_counts=True)
             if any(sizes[part] != count for part, count in zip(parts.tolist(), found.tolist(), strict=True)):
                 raise CrossingError
             block = len(sizes)
@@ -76,23 +90,23 @@ class NestedSums:
             if self._low[-1] > self._high[-1]:
                 raise ModelError(CONTRADICTION)
             sizes.append(each.cells.size)
-            self._parts[block], held[each.cells] = parts, block
-        self._tops = np.unique(held)
+            self._parts[block], block_of[each.cells] = parts, block
+        self._tops = np.unique(block_of)
         self._cells = cells
 
     @property
     def extent(self) -> tuple[int, int]:
-        """Least and largest number of records in all cells together."""
+        """Smallest and largest number of records in all cells together."""
         low, high = (sum(ends[top] for top in self._tops) for ends in (self._low, self._high))
         return low, min(high, int(_MANY))
 
     def table(self, total: int, wanted: FloatArray) -> IntArray:
-        """Return a table with a given number of records, within all bounds and near a wanted table.
+        """Return a table with a given number of records that is within all bounds and close to `wanted`.
 
         Raises
         ------
         ModelError
-            There is none.
+            No such table exists.
         """
         if not self.extent[0] <= total <= self.extent[1]:
             raise ModelError(CONTRADICTION)
@@ -114,7 +128,7 @@ class NestedSums:
 
 
 def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> IntArray:
-    """Return whole numbers with a given sum, between the ends and about in proportion to the wanted ones."""
+    """Return whole numbers with a given sum, within bounds and roughly proportional to the wanted numbers."""
     high = np.minimum(high, number)
     scale = number / wanted.sum() if wanted.sum() > 0 else 0.0
     found = np.clip(np.rint(wanted * scale).astype(np.int64), low, high)
@@ -126,32 +140,38 @@ def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> I
 
 
 def half_widths(evidence: Evidence) -> FloatArray:
-    """Return half the width of each number's bounds, 0 for exact and -1 for noisy ones, shape (numbers,)."""
+    """Return half the width of each number's bounds, shape (numbers,): 0 for exact numbers, -1 for noisy ones."""
     return evidence.spread(
         [
-            law.half_width if law.kernel == "within" else 0.0 if law.variance == 0 else -1.0
-            for law in evidence.noise
+            distribution.half_width
+            if distribution.kernel == "within"
+            else 0.0
+            if distribution.variance == 0
+            else -1.0
+            for distribution in evidence.noise
         ]
     )
 
 
-def held_numbers(evidence: Evidence) -> np.ndarray:
-    """Return the mask of the possible numbers without noise, exact or within bounds, shape (numbers,)."""
-    scale = evidence.spread([law.scale for law in evidence.noise])
+def noiseless_numbers(evidence: Evidence) -> np.ndarray:
+    """Return the mask of the possible numbers without noise, exact or bounded, shape (numbers,)."""
+    scale = evidence.spread([distribution.scale for distribution in evidence.noise])
     return evidence.possible & (half_widths(evidence) >= 0) & (scale == 0)
 
 
 def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | None) -> list[Bounded]:
-    """Return the bounds of sums of cells without noise, and the number of records where that is public.
+    """Return the exact and bounded sums of cells, and the number of records if it is public.
 
     Raises
     ------
     CrossingError
-        A number is no sum of cells, each counted once.
+        A number is not a sum of cells that each count once.
     """
-    is_held, halves = (values[measured.targets] for values in (held_numbers(evidence), half_widths(evidence)))
+    is_noiseless, halves = (
+        values[measured.targets] for values in (noiseless_numbers(evidence), half_widths(evidence))
+    )
     middle, found = evidence.noisy_counts[measured.targets], []
-    for number in np.flatnonzero(is_held):
+    for number in np.flatnonzero(is_noiseless):
         own = measured.sums == number
         if (measured.entries[own] != 1).any():
             raise CrossingError
@@ -160,3 +180,159 @@ def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | Non
     if total is not None:
         found.append(Bounded(np.arange(measured.cells.size), round(total), round(total)))
     return found
+
+
+# Log density of a sum outside its bounds, instead of minus infinity, so that moves out and back add up to zero. It is
+# far below any log density of noise, and leaves six digits for these.
+_FORBIDDEN = -1e9
+
+
+@njit(nogil=True, inline="always")
+def log_step(gap, by, width, is_absolute):
+    """Return the change of the log density of the noise when a sum grows by `by`; `gap` is y - s before."""
+    return (abs(gap) - abs(gap - by)) / width if is_absolute else by * (gap - 0.5 * by) / (width * width)
+
+
+@njit(cache=True, nogil=True)
+def log_within(residual, half, width, is_absolute):
+    """Return the log of the noise kernel summed over the whole numbers within bounds; without noise, 0 or -1e9.
+
+    The noisy answer is within `half` of the released number, and `residual` is the true sum minus that number. The
+    noise k therefore satisfies residual - half <= k <= residual + half. The kernel is exp(-|k| / width) or
+    exp(-k^2 / (2 width^2)).
+    """
+    # smallest and largest noise within the bounds
+    low, high = math.ceil(residual - half), math.floor(residual + half)
+    near = min(max(0.0, low), high)  # the noise with the largest density
+    if width == 0.0:
+        return 0.0 if near == 0.0 else _FORBIDDEN
+    if not is_absolute:
+        # Gaussian: add terms outward from the largest, until they are negligible
+        top, total = 0.5 * near * near, 0.0
+        for way in (-1.0, 1.0):
+            k = near if way > 0.0 else near - 1.0
+            while low <= k <= high:
+                term = math.exp((top - 0.5 * k * k) / (width * width))
+                total += term
+                if term < 1e-18 * total:  # below the rounding of the sum
+                    break
+                k += way
+        return math.log(total) - top / (width * width)
+    # Laplace: geometric sums; if 0 is within the bounds, the whole sum minus two tails
+    ratio = math.exp(-1.0 / width)
+    if near == 0.0:
+        tails = math.exp(-(high + 1.0) / width) + math.exp((low - 1.0) / width)
+        return math.log((1.0 + ratio - tails) / (1.0 - ratio))
+    terms = -math.expm1(-(high - low + 1.0) / width) / (1.0 - ratio)
+    return math.log(terms) - abs(near) / width
+
+
+@njit(nogil=True, inline="always")
+def log_step_within(gap, by, half, width, is_absolute):
+    """Return `log_step`, also for a number that is known within bounds (`half` is then not negative)."""
+    if half < 0.0:
+        return log_step(gap, by, width, is_absolute)
+    return log_within(by - gap, half, width, is_absolute) - log_within(-gap, half, width, is_absolute)
+
+
+@njit(nogil=True, **INNER)
+def log_density(counts, sums, data):
+    """Return the log density of all noise except for its constant, and write the measured sums to `sums`."""
+    value = 0.0
+    for m in range(sums.size):
+        sums[m] = 0
+        for k in range(data.member_starts[m], data.member_starts[m + 1]):
+            sums[m] += data.member_weights[k] * counts[data.members[k]]
+        ratio = abs(data.noisy[m] - sums[m]) / data.widths[m]
+        value -= ratio if data.absolute[m] else 0.5 * ratio * ratio
+    return value
+
+
+@dataclass(kw_only=True, eq=False)
+class Group:
+    """Exact and bounded sums of the cells of one table.
+
+    Parameters
+    ----------
+    scope
+        Variables of the table, ascending.
+    home
+        First clique that contains these variables.
+    possible
+        Mask of the possible cells of the table.
+    rows, answers
+        Weights of each exact number on the cells, and the exact numbers.
+    bounded
+        Bounded sets of cells.
+    """
+
+    scope: tuple[int, ...]
+    home: int
+    possible: np.ndarray
+    rows: list[FloatArray] = field(default_factory=list)
+    answers: list[float] = field(default_factory=list)
+    bounded: list[Bounded] = field(default_factory=list)
+
+    def determined_sum(self, row: FloatArray) -> float | None:
+        """Return the weighted sum of the table if the exact numbers determine it; None otherwise."""
+        if not self.rows:
+            return None
+        design = np.array(self.rows)[:, self.possible].T
+        weights = np.linalg.lstsq(design, row[self.possible], rcond=1e-10)[0]
+        is_determined = np.abs(design @ weights - row[self.possible]).max(initial=0.0) < _ROUNDING
+        return float(weights @ self.answers) if is_determined else None
+
+    def family(self) -> list[Bounded]:
+        """Return the atoms whose counts the exact numbers determine, and the bounded sets.
+
+        Raises
+        ------
+        CrossingError
+            The exact numbers determine only sums of atoms.
+        """
+        if not self.rows:
+            return self.bounded
+        columns, place = np.unique(np.array(self.rows)[:, self.possible], axis=1, return_inverse=True)
+        is_determined = columns.any(axis=0)
+        counts, _, rank, _ = np.linalg.lstsq(columns[:, is_determined], np.array(self.answers), rcond=1e-10)
+        if rank < is_determined.sum():
+            raise CrossingError
+        whole = np.rint(counts)
+        near = _ROUNDING * max(1.0, np.abs(whole).max(initial=0.0))
+        missed = np.abs(columns[:, is_determined] @ whole - self.answers).max(initial=0.0)
+        if np.abs(counts - whole).max(initial=0.0) > near or missed > near or (whole < 0).any():
+            raise ModelError(CONTRADICTION)
+        cells = np.flatnonzero(self.possible)
+        atoms = [
+            Bounded(cells[np.ravel(place) == atom], int(count), int(count))
+            for atom, count in zip(np.flatnonzero(is_determined), whole, strict=True)
+        ]
+        return atoms + self.bounded
+
+
+def reduced(weights: FloatArray, scope: tuple[int, ...]) -> tuple[tuple[int, ...], FloatArray]:
+    """Return the variables that weights depend on, ascending, and the weights on their cells."""
+    first = [weights.take([0], axis=axis) for axis in range(weights.ndim)]
+    kept = [axis for axis, one in enumerate(first) if not (weights == one).all()]
+    table = weights[tuple(slice(None) if axis in kept else 0 for axis in range(weights.ndim))]
+    order = np.argsort([scope[axis] for axis in kept])
+    return tuple(sorted(scope[axis] for axis in kept)), np.transpose(table, order).ravel()
+
+
+def part(family: list[Bounded], cells: IntArray, size: int) -> NestedSums:
+    """Return the sums inside a slice, with its cells renumbered; sets that are not inside it are left out."""
+    place = np.full(size, -1)
+    place[cells] = np.arange(cells.size)
+    inside = [
+        Bounded(place[each.cells], each.lowest, each.highest)
+        for each in family
+        if (place[each.cells] >= 0).all()
+    ]
+    return NestedSums(cells.size, inside)
+
+
+def indicator(cells: IntArray, size: int) -> FloatArray:
+    """Return the vector with 1 in the given cells and 0 elsewhere."""
+    row = np.zeros(size)
+    row[cells] = 1.0
+    return row

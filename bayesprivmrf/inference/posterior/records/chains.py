@@ -1,4 +1,4 @@
-"""Chains of whole records: number of sweeps, stored draws, and stopping rule."""
+"""Chains of whole records: the arrays of a chain, stored draws, and the stopping rule."""
 
 from __future__ import annotations
 
@@ -8,51 +8,186 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bayesprivmrf.compiled_cache import announce_compiling
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import WORK
+from bayesprivmrf.inference.posterior.forest import JunctionForest
+from bayesprivmrf.inference.posterior.formulation import Clock, StepProgress, step_progress
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
+from bayesprivmrf.inference.posterior.records.bounds import half_widths
 from bayesprivmrf.inference.posterior.records.table_moves import TableState
-from bayesprivmrf.inference.posterior.records.tape import ChainState
 from bayesprivmrf.inference.posterior.results.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
-from bayesprivmrf.inference.posterior.sampled import Clock, StepProgress, step_progress
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# Records that one sweep visits; arbitrary: draws of more records need more sweeps (`effort`)
+# Number of records that one sweep visits; arbitrary: with more records a draw needs more sweeps (`effort`)
 MOVES = 2000
-# Sweeps after which a chain makes space for births, and looks whether to stop; arbitrary
-_STRETCH = 50
-# Seconds between two checks of the chains, for the progress bar and for a limit in seconds; arbitrary
-_LOOK = 0.1
 
 announce_compiling()  # the modules imported above compile at their first call
 
 type Kept = dict[str, np.ndarray]
-"""Draws of one chain by name, the draw first."""
+"""Draws of one chain by name; the first axis is the draw."""
+
+
+class RecordData(NamedTuple):
+    """Constant arrays that compiled moves of records read; cells are in the order of ``forest.cells``."""
+
+    row_starts: IntArray  # first cell of each row, then the number of cells
+    clique_rows: IntArray  # first row of each of the forest's tables, then the number of rows
+    row_cliques: IntArray  # table of each row
+    cell_rows: IntArray  # row of each cell
+    source_starts: IntArray  # where the parent's cells of each row begin in `sources`
+    sources: IntArray
+    child_starts: IntArray  # where the child rows of each cell begin in `child_rows`
+    child_rows: IntArray
+    table_starts: IntArray  # where the measured numbers of each cell begin in `table_cells`
+    table_cells: IntArray
+    table_weights: IntArray  # how often a record in the cell counts there
+    member_starts: IntArray  # where the cells of each measured number begin in `members`
+    members: IntArray
+    member_weights: IntArray
+    noisy: FloatArray  # released numbers, and the widths of their noise
+    widths: FloatArray
+    absolute: NDArray[np.bool_]  # True for Laplace kernels, False for Gaussian ones
+    halves: FloatArray  # half the width of a number's bounds, or -1
+    gain: float  # weight that a record adds to its cell: 1 if rows are integrated out, 0 if they are given
+    most_nats: (
+        float  # bound of the log ratio of a measured number, or of a cell, so that exponentials are finite
+    )
+    is_direct: bool  # True if each number counts records of one clique, and each cell is in few numbers
+
+
+class ChainState(NamedTuple):
+    """Tables of one chain, quantities that follow from them, and work space; the arrays change in place."""
+
+    shapes: FloatArray  # α of each cell
+    counts: IntArray  # n of each cell
+    sums: IntArray  # exact value of each measured number
+    boosts: FloatArray  # factor of each measured number: the density of its noise after one more record, over before
+    weights: FloatArray  # of each cell, (n + α) times the factors of its numbers
+    wholes: FloatArray  # n + α of each row
+    values: FloatArray  # work space for sweeps
+    totals: FloatArray
+    messages: FloatArray
+    block: IntArray  # tables of a block of records, then of the other records
+    block_sums: IntArray
+    block_boosts: FloatArray
+    stale: FloatArray  # weights and row sums of the tables without the block
+    stale_wholes: FloatArray
+    proposal: IntArray  # a proposed record
+    current: IntArray  # row of each table, while a record is drawn
+    moved: IntArray  # work space: what a record adds to each measured number
+    inside: IntArray  # records in each set of cells whose sum is exact or bounded
+
+    @classmethod
+    def empty(cls, data: RecordData, shapes: FloatArray, sets: int = 0) -> ChainState:
+        """Return the state of a chain without records."""
+        cells, rows, cliques = shapes.size, len(data.row_cliques), len(data.clique_rows) - 1
+        return cls(
+            shapes=shapes,
+            counts=np.zeros(cells, np.int64),
+            sums=np.zeros(data.noisy.size, np.int64),
+            boosts=np.zeros(data.noisy.size),
+            weights=np.zeros(cells),
+            wholes=np.zeros(rows),
+            values=np.zeros(cells),
+            totals=np.zeros(rows),
+            messages=np.zeros(rows),
+            block=np.zeros(cells, np.int64),
+            block_sums=np.zeros(data.noisy.size, np.int64),
+            block_boosts=np.zeros(data.noisy.size),
+            stale=np.zeros(cells),
+            stale_wholes=np.zeros(rows),
+            proposal=np.zeros(cliques, np.int64),
+            current=np.zeros(cliques, np.int64),
+            moved=np.zeros(data.noisy.size, np.int64),
+            inside=np.zeros(sets, np.int64),
+        )
+
+
+def record_data(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0) -> RecordData:
+    """Return the arrays for one evidence; the cliques of its model are the tables of the forest."""
+    measured = MeasuredCells.of(evidence)
+    place, row_starts = forest.places, forest.row_starts
+    clique_rows = np.searchsorted(row_starts, [0, *(table.stop for table in forest.tables)])
+    row_cliques = np.repeat(np.arange(len(forest.tables)), np.diff(clique_rows))
+    cell_rows = np.repeat(np.arange(row_cliques.size), forest.row_sizes)
+    rows = np.repeat(np.arange(row_cliques.size), np.diff(forest.source_starts))
+    child_starts, child_rows = grouped(forest.sources, rows, forest.cells.size)
+    own = place[measured.sources]
+    weights = np.rint(measured.entries).astype(np.int64)
+    table_starts, table_cells = grouped(own, measured.sums, forest.cells.size)
+    member_starts, members = grouped(measured.sums, own, measured.targets.size)
+    most = int(np.diff(table_starts).max(initial=0))
+    # up to ten numbers per cell, the bound of the factor of each number has no practical effect
+    is_direct = most <= 10 and not _is_pooled(measured.sums, row_cliques[cell_rows[own]])
+    is_direct &= bool((weights == 1).all())
+    return RecordData(
+        row_starts=row_starts,
+        clique_rows=clique_rows,
+        row_cliques=row_cliques,
+        cell_rows=cell_rows,
+        source_starts=forest.source_starts,
+        sources=forest.sources,
+        child_starts=child_starts,
+        child_rows=child_rows,
+        table_starts=table_starts,
+        table_cells=table_cells,
+        table_weights=grouped(own, weights, forest.cells.size)[1],
+        member_starts=member_starts,
+        members=members,
+        member_weights=grouped(measured.sums, weights, measured.targets.size)[1],
+        noisy=evidence.noisy_counts[measured.targets],
+        widths=evidence.spread([distribution.scale for distribution in evidence.noise])[measured.targets],
+        absolute=evidence.spread(
+            [distribution.base_law.kernel == "absolute" for distribution in evidence.noise]
+        )[measured.targets]
+        > 0,
+        halves=half_widths(evidence)[measured.targets],
+        gain=gain,
+        most_nats=300.0 / max(1, most) if is_direct else 300.0,  # exp(300), and its square, are finite
+        is_direct=is_direct,
+    )
+
+
+def _is_pooled(sums: IntArray, cliques: IntArray) -> bool:
+    """Return True if a measured number reads cells of several cliques."""
+    read = np.unique(np.stack([sums, cliques]), axis=1)
+    return bool(np.bincount(read[0], minlength=1).max() > 1)
+
+
+def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Return the start of each key's values, and the values sorted by key."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.searchsorted(keys[order], np.arange(size + 1))
+    return starts.astype(np.int64), np.asarray(values, np.int64)[order]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class RecordChain:
-    """The state of one chain; its arrays change in place.
+    """State of one chain; its arrays change in place.
 
     Parameters
     ----------
     sweep
-        Compiled sweeps: takes the chain, arrays to fill with what is kept, and the sweeps between two draws;
-        gives the number of records.
+        Function that makes compiled sweeps. It takes the chain, the arrays of draws to fill, and the number of sweeps
+        between two draws, and returns the number of records.
     kept
-        Shape of one draw of everything that is kept, by name; ``total`` among them.
+        Shape of one draw of each stored variable, by name; ``total`` is one of them.
     rng, total, latent, state
-        Source of randomness, number of records, their cells, and what follows from them.
+        Random generator, number of records, cells of the records, and tables that follow from them.
     births
-        Most births that one sweep tries.
+        Largest number of births in one sweep.
     parts
-        What else `sweep` moves.
+        Parameters that `sweep` moves.
     is_tuning
-        Whether steps may still be adapted.
+        Whether step sizes may still be adapted.
     sweeps
-        Sweeps made so far.
+        Number of sweeps made so far.
     """
 
     sweep: Callable[[RecordChain, Kept, int], int]
@@ -68,12 +203,12 @@ class RecordChain:
     stopped: Event = field(default_factory=Event)
 
     def space(self, draws: int) -> Kept:
-        """Return arrays for some draws."""
+        """Return empty arrays for a number of draws."""
         return {name: np.empty((draws, *shape)) for name, shape in self.kept.items()}
 
     def run(self, draws: int, thin: int) -> Kept:
         """Store every `thin`-th of ``draws * thin`` sweeps; fewer draws if the chain is stopped."""
-        each = max(_STRETCH // thin, 1)
+        each = max(50 // thin, 1)  # about 50 sweeps at once, then check for space and for a stop; arbitrary
         parts = [self.space(0)]
         for first in range(0, draws, each):
             if self.stopped.is_set():
@@ -104,29 +239,29 @@ def sample_chains(
     cores: int | None = None,
     progress_bar: bool | None = None,
 ) -> tuple[Kept, dict[str, Any]]:
-    """Sweep until the smallest effective sample size is large enough, or the work reaches `WORK`.
+    """Sweep until the chains have mixed, or the work reaches `WORK`.
 
-    `draws` sweeps a chain are kept. While they have not mixed, every second of them is dropped, and the chains go
-    on with twice as many sweeps between draws. When the time limit has passed, the sweeps since the last such
-    decision are dropped, so that draws follow from the seed and the number of decisions.
+    Each chain stores `draws` draws. While the chains have not mixed, every second draw is dropped, and the chains
+    continue with twice as many sweeps between draws. When the time limit has passed, the sweeps since the last such
+    decision are dropped, so that the draws depend only on the seed and the number of decisions.
 
     Parameters
     ----------
     states
         The chains at their start.
     judged_of
-        Gives those of a chain's draws by which mixing is judged.
+        Function that returns the draws of a chain by which mixing is judged.
     draws, tune
-        Draws a chain to keep, and sweeps before them.
+        Number of draws to keep per chain, and of sweeps before them.
     operations
         Operations of one sweep of all chains (`effort`).
     time_limit
-        Seconds after which no decision to go on is made.
+        Seconds after which the chains are not continued.
 
     Returns
     -------
     tuple
-        The draws by name, shape (chain, draw, ...), and the other arguments of `Sampled`.
+        The draws by name, shape (chain, draw, ...), and other arguments of `Sampled`.
     """
     clock = Clock(time_limit)
     chains = len(states)
@@ -156,7 +291,7 @@ def sample_chains(
                 break
             before = thin, kept
             thin, kept = 2 * thin, [{name: values[1::2] for name, values in one.items()} for one in kept]
-            bar.aim(tune + thin * draws, "going on: the chains have not mixed")
+            bar.aim(tune + thin * draws, "continuing: the chains have not mixed")
     shortest = min(len(one["total"]) for one in kept)
     values = {name: np.stack([one[name][:shortest] for one in kept]) for name in kept[0]}
     return values, {
@@ -167,7 +302,7 @@ def sample_chains(
 
 
 def _joined(parts: Any) -> Kept:
-    """Return one chain's draws from several stretches, joined."""
+    """Return the draws of one chain from several parts, joined."""
     parts = list(parts)
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -183,7 +318,8 @@ def _together(
     """Run the next sweeps of every chain, and return the stored draws; fewer if a chain is stopped."""
     futures, stopped = [workers.submit(state.run, draws, thin) for state in states], False
     try:
-        while wait(futures, timeout=_LOOK).not_done:
+        # look ten times a second, for the progress bar and the time limit; arbitrary
+        while wait(futures, timeout=0.1).not_done:
             bar.reach(min(state.sweeps for state in states))
             if clock.is_over and not stopped:
                 stopped = True

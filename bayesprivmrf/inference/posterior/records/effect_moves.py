@@ -1,20 +1,21 @@
-r"""Moves of the potentials, their prior's scales and the number of records, and sweeps of all moves, compiled.
+r"""Compiled moves of the potentials, their prior scales and the number of records, and sweeps of all moves.
 
-Given the records' statistics :math:`s = D^T n` the potentials have the log-concave density
-:math:`\exp(β·s - N A(β) - \tfrac12 β' T^{-1} β)`: they move by Metropolis-corrected Hamiltonian trajectories
-(`superpopulation`). The scale of an effect moves twice: given the potentials, which is a density in one number, and
-together with them, :math:`β_g \propto τ_g`, which the records judge. Where they say much of the effect the
-first is fast, where they say little the second (interweaving, Yu and Meng 2011).
+**Potentials and scales given the records.** Given the records' statistics :math:`s = D^T n`, the potentials have the
+log-concave density :math:`\exp(β·s - N A(β) - \tfrac12 β' T^{-1} β)`. They move by Metropolis-corrected Hamiltonian
+trajectories (`superpopulation`). The scale of an effect has two moves: one given the potentials, and one together
+with them, :math:`β_g \propto τ_g`, whose acceptance depends on the records. The first mixes fast if the records say
+much about the effect, the second if they say little (interweaving, Yu and Meng 2011).
 
-**Moves that the records follow.** Noise that is strong beside the sampling of the records leaves much open that the
-records, once drawn, would settle: given them potentials hardly move, and given the potentials neither do they. So
-potentials and scales also move with the records' *quantiles* fixed. A record is drawn along the forest by one uniform
-number in each bag. Given the record, each of them is uniform between two sums of its row, and under the rows of other
-potentials the same numbers give another record. The noise judges the tables that follow, and the prior judges the
+**Moves that the records follow.** If the noise is large relative to sampling variation, then potentials hardly move
+given the records, and records hardly move given the potentials. Therefore potentials and scales also move with the
+*quantiles* of the records fixed. A record is drawn along the forest by one uniform number in each bag. Given the
+record, this number is uniform between two cumulative sums of its row; under the rows of other potentials, the same
+number gives another record. The acceptance depends on the noise density of the new tables and on the prior of the
 potentials (Papaspiliopoulos, Roberts and Sköld 2007). Proposals are autoregressive in coordinates in which the
-posterior is about standard normal (`whitening`), of a size that is adapted while the chain is tuned.
+posterior is nearly standard normal (`Whitening`); their size is adapted during tuning.
 
-**N** moves by many records at once: births are drawn from p_β, deaths are any records alike, and the noise judges.
+**N** moves by many records at once: births are drawn from p_β, deaths take random records, and the acceptance depends
+on the noise.
 
 References
 ----------
@@ -34,32 +35,18 @@ from numba import njit
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total
+from bayesprivmrf.inference.posterior.records.bounds import log_density
 from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, weigh_all
-from bayesprivmrf.inference.posterior.records.noise import log_density
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 
 _forward, _log_partition = effects_engine._forward, effects_engine._log_partition
-# Trajectories of the potentials in a sweep; arbitrary
-_TRAJECTORIES = 2
-# Moves of each scale given the potentials, which read one number
-_SCALE_MOVES = 4
-# Most scales that a sweep moves together with their potentials; each takes the marginals
-_WITH_POTENTIALS = 6
-# Acceptance for which the step of the trajectories is tuned
-_ACCEPTED = 0.8
-# Most moves in a sweep that all records follow, and the records that they visit together
-_TRIES, _VISITS = 8, 20_000
-# Acceptance for which the size of moves that all records follow is tuned
-_FOLLOWED = 0.3
-# Moves of the number of records by many at once in a sweep
+# Number of moves of N by many records in a sweep
 FAR = 4
-# Passes of sums for the initial records, which are no draw yet
-_FIRST = 1000
 
 
 @njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
-    """Return the tables of the model's cliques, flat, and the statistics D'n."""
+    """Return the tables of the model's cliques, flat, and the statistics Dᵀ n."""
     rows, columns, entries = plan[8], plan[9], plan[10]
     tables, statistics = np.zeros(rows.size - 1), np.zeros(effects.levels.size)
     for cell in range(counts.size):
@@ -75,36 +62,37 @@ def _tables(counts, effects, plan):
 @njit(nogil=True, **INNER)
 def _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng):
     """Move the potentials given the records by Hamiltonian trajectories; adapt `step` in place while `is_tuning`."""
+    # prior precision, and the scale of each coordinate by the information of the records
     precision, scale = np.empty(beta.size), np.empty(beta.size)
     for i in range(beta.size):
         precision[i] = math.exp(-2.0 * log_scales[effects.levels[i]])
         scale[i] = math.sqrt(effects.own[i] / (total * effects.information[i] + precision[i]))
     # trajectories of a quarter of a period of the standard normal, corrected by Metropolis
     value, gradient, mu = target(beta, statistics, total, precision, plan)
-    for _ in range(_TRAJECTORIES):
+    for _ in range(2):  # the number per sweep is arbitrary
         leaps = min(math.ceil(0.5 * math.pi / step[0]), 64)
         beta, value, gradient, mu, chance, _ = trajectory(
             beta, value, gradient, mu, statistics, total, precision, effects.root, scale, step[0], leaps, rng, plan
         )  # fmt: skip
-        if is_tuning:
+        if is_tuning:  # towards an acceptance of 0.8
             step[1] += 1.0
-            step[0] = min(step[0] * math.exp((chance - _ACCEPTED) / math.sqrt(step[1])), 1.0)
+            step[0] = min(step[0] * math.exp((chance - 0.8) / math.sqrt(step[1])), 1.0)
     return beta
 
 
 @njit(nogil=True, **INNER)
 def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
-    """Move each scale given the potentials, then scales with them; both are changed in place."""
+    """Move each scale given the potentials, then scales together with potentials, in place."""
     sizes, squares = np.zeros(log_scales.size), np.zeros(log_scales.size)
     for i in range(beta.size):
         sizes[effects.levels[i]] += 1.0
         squares[effects.levels[i]] += beta[i] * beta[i]
-    # H (log τ - m), kept up to date: a move then takes no product of its own
+    # H (log τ - m) is updated after each move, so that no move needs a matrix product
     pulled = effects.hyper @ (log_scales - effects.expected)
-    # each scale given the potentials: random walks of 2.4 standard deviations of about its posterior
+    # each scale given the potentials: four random-walk steps of 2.4 approximate posterior standard deviations
     for g in range(log_scales.size):
         width = 2.4 / math.sqrt(2.0 * sizes[g] + effects.hyper[g, g])
-        for _ in range(_SCALE_MOVES):
+        for _ in range(4):
             old, by = log_scales[g], width * rng.standard_normal()
             gain = -by * (pulled[g] + 0.5 * by * effects.hyper[g, g] + sizes[g])
             gain -= 0.5 * squares[g] * (math.exp(-2.0 * (old + by)) - math.exp(-2.0 * old))
@@ -113,8 +101,9 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
                 pulled += by * effects.hyper[g]
     prior = scale_density(log_scales, effects)
     partition = _log_partition(beta, *plan)
-    # all, then some, with the potentials: what is fixed is β/τ, whose prior does not change
-    for turn in range(1 + min(log_scales.size, _WITH_POTENTIALS)):
+    # with the potentials: all scales, then up to six single ones, since each needs the log partition function; β/τ
+    # is fixed, so its prior does not change
+    for turn in range(1 + min(log_scales.size, 6)):
         by, before, moved = (
             rng.standard_normal() * math.exp(-3.0 * rng.random()),
             log_scales.copy(),
@@ -136,17 +125,18 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
 
 
 @njit(nogil=True, **INNER)
-def condition(beta, shapes, values, tape, effects, plan):
-    """Write the rows of p_β, conditional probabilities along the forest, to `shapes`; `values` is work space."""
+def condition(beta, shapes, values, data, effects, plan):
+    """Write the rows of p_β (conditional probabilities along the forest) to `shapes`; `values` is work space."""
     blocked, rows, columns, entries = plan[7], plan[8], plan[9], plan[10]
+    # potentials of the bags' cells
     flat = _forward(beta, blocked, rows, columns, entries, plan[4][1])
     for cell in range(values.size):
         values[cell] = 0.0
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
             values[cell] += flat[effects.parts[k]]
-    # from the leaves: normalize each row, and hand its log sum to the parent's cells
-    for row in range(tape.row_starts.size - 2, -1, -1):
-        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
+    # from the leaves: normalize each row, and add its log sum to the parent's cells
+    for row in range(data.row_starts.size - 2, -1, -1):
+        start, stop = data.row_starts[row], data.row_starts[row + 1]
         top, total = -np.inf, 0.0
         for i in range(start, stop):
             top = max(top, values[i])
@@ -155,32 +145,32 @@ def condition(beta, shapes, values, tape, effects, plan):
             total += shapes[i]
         for i in range(start, stop):
             shapes[i] /= total
-        for k in range(tape.source_starts[row], tape.source_starts[row + 1]):
-            values[tape.sources[k]] += top + math.log(total)
+        for k in range(data.source_starts[row], data.source_starts[row + 1]):
+            values[data.sources[k]] += top + math.log(total)
 
 
 @njit(nogil=True, **INNER)
 def scale_density(log_scales, effects):
-    """Return the log prior density of log τ, except its constant."""
+    """Return the log prior density of log τ, except for its constant."""
     gap = log_scales - effects.expected
     return -0.5 * np.sum(gap * (effects.hyper @ gap))
 
 
 @njit(nogil=True, **INNER)
-def _couple(records, trial, total, old, new, current, counts, tape, rng):
-    """Write to `trial` the records of the same quantiles under the new rows, and to `counts` their tables."""
-    row_starts, source_starts, cell_rows = tape.row_starts, tape.source_starts, tape.cell_rows
-    child_starts, child_rows, row_cliques = tape.child_starts, tape.child_rows, tape.row_cliques
+def _couple(records, trial, total, old, new, current, counts, data, rng):
+    """Write the records with the same quantiles under the new rows to `trial`, and their tables to `counts`."""
+    row_starts, source_starts, cell_rows = data.row_starts, data.source_starts, data.cell_rows
+    child_starts, child_rows, row_cliques = data.child_starts, data.child_rows, data.row_cliques
     counts[:] = 0
     for r in range(total):
         for k in range(records.shape[1]):
             cell = records[r, k]
             row = cell_rows[cell]
-            # a quantile of the record's cell in its old row
+            # draw the quantile, uniformly within the record's cell of its old row
             quantile = rng.random() * old[cell]
             for i in range(row_starts[row], cell):
                 quantile += old[i]
-            # the cell that has this quantile in the row where the trial record is
+            # find the cell at this quantile in the new row of the trial record
             if source_starts[row] < source_starts[row + 1]:
                 row = current[k]
             place = row_starts[row]
@@ -198,7 +188,7 @@ def _couple(records, trial, total, old, new, current, counts, tape, rng):
 
 @njit(nogil=True, **INNER)
 def _log_prior(beta, log_scales, effects):
-    """Return the log prior density of the potentials and, where they are learned, of the scales."""
+    """Return the log prior density of the potentials and, if they are learned, of the scales."""
     value = scale_density(log_scales, effects) if effects.hyper.size else 0.0
     for i in range(beta.size):
         own = log_scales[effects.levels[i]]
@@ -207,13 +197,15 @@ def _log_prior(beta, log_scales, effects):
 
 
 @njit(nogil=True, **INNER)
-def move_together(beta, log_scales, records, trial, total, step, is_tuning, state, tape, effects, plan, rng):
-    """Move potentials and scales with the records following them, each at its quantiles."""
-    # steps of many sizes: the tails are not those of a normal distribution
+def move_together(beta, log_scales, records, trial, total, step, is_tuning, state, data, effects, plan, rng):
+    """Move potentials and scales together with the records, whose quantiles are fixed."""
+    # steps of random size, because the tails are not normal
     size = step[2] * math.exp(-2.0 * rng.random())
+    # current position in coordinates in which the posterior is nearly standard normal
     precision = effects.known + np.exp(2.0 * effects.shares @ (effects.scale - log_scales))
-    middle = effects.centre * (effects.known + 1.0)
+    middle = effects.center * (effects.known + 1.0)
     place = (effects.inverse @ beta - middle / precision) * np.sqrt(precision)
+    # autoregressive proposal of the scales and of the position
     new_scales, new_place = log_scales.copy(), np.empty(place.size)
     if effects.hyper.size:
         common = rng.standard_normal()
@@ -223,14 +215,14 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
         new_place[i] = math.sqrt(1.0 - size * size) * place[i] + size * rng.standard_normal()
     new_precision = effects.known + np.exp(2.0 * effects.shares @ (effects.scale - new_scales))
     moved = effects.basis @ (middle / new_precision + new_place / np.sqrt(new_precision))
-    # prior and proposal, then the noise of the tables that follow
+    # log acceptance ratio: prior and proposal, then the noise density of the new tables
     gain = _log_prior(moved, new_scales, effects) - _log_prior(beta, log_scales, effects)
     gain += 0.5 * np.sum(new_place * new_place - place * place + np.log(precision / new_precision))
     shapes, counts, sums = np.empty(state.shapes.size), state.block, state.block_sums
-    condition(moved, shapes, state.values, tape, effects, plan)
-    gain -= log_density(state.counts, sums, tape)
-    _couple(records, trial, total, state.shapes, shapes, state.current, counts, tape, rng)
-    gain += log_density(counts, sums, tape)
+    condition(moved, shapes, state.values, data, effects, plan)
+    gain -= log_density(state.counts, sums, data)
+    _couple(records, trial, total, state.shapes, shapes, state.current, counts, data, rng)
+    gain += log_density(counts, sums, data)
     if math.log(rng.random()) < gain:
         put(beta, moved)
         put(log_scales, new_scales)
@@ -239,16 +231,16 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
         put(state.sums, sums)
         for k in range(total):
             put(records[k], trial[k])
-        weigh_all(state, tape)
-    if is_tuning:
+        weigh_all(state, data)
+    if is_tuning:  # towards an acceptance of 0.3
         step[3] += 1.0
         chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
-        step[2] = min(step[2] * math.exp((chance - _FOLLOWED) / math.sqrt(step[3])), 1.0)
+        step[2] = min(step[2] * math.exp((chance - 0.3) / math.sqrt(step[3])), 1.0)
 
 
 @njit(nogil=True, **INNER)
-def move_total_far(reach, bounds, records, total, state, tape, rng):
-    """Try births from p_β, or deaths, of many records at once under p(N) ∝ 1/N, and return the new number."""
+def move_total_far(reach, bounds, records, total, state, data, rng):
+    """Try births from p_β, or deaths, of many records at once under p(N) ∝ 1/N; return the new number of records."""
     counts, sums = state.block, state.block_sums
     for _ in range(FAR):
         by = 1 + int(reach * math.exp(-3.0 * rng.random()) * rng.random())
@@ -256,15 +248,16 @@ def move_total_far(reach, bounds, records, total, state, tape, rng):
             by = -by
         if not bounds[0] <= total + by <= min(bounds[1], records.shape[0]):
             continue
+        # births: draw records from p_β
         put(counts, state.counts)
         for k in range(total, total + by):
             draw_record(
-                records[k], state.shapes, state.wholes, state.current, tape.clique_rows, tape.row_starts,
-                tape.source_starts, tape.child_starts, tape.child_rows, tape.row_cliques, rng,
+                records[k], state.shapes, state.wholes, state.current, data.clique_rows, data.row_starts,
+                data.source_starts, data.child_starts, data.child_rows, data.row_cliques, rng,
             )  # fmt: skip
             for cell in records[k]:
                 counts[cell] += 1
-        # deaths: exchange random records with the last ones
+        # deaths: swap random records with the last ones, which are then dropped
         for k in range(total - 1, total + by - 1, -1):
             other = int(rng.random() * (k + 1))
             for place in range(records.shape[1]):
@@ -272,41 +265,41 @@ def move_total_far(reach, bounds, records, total, state, tape, rng):
                 records[other, place] = records[k, place]
                 records[k, place] = cell
                 counts[cell] -= 1
-        gain = math.log(total / (total + by)) - log_density(state.counts, sums, tape)
-        gain += log_density(counts, sums, tape)
+        gain = math.log(total / (total + by)) - log_density(state.counts, sums, data)
+        gain += log_density(counts, sums, data)
         if math.log(rng.random()) < gain:
             total += by
             put(state.counts, counts)
             put(state.sums, sums)
-            weigh_all(state, tape)
+            weigh_all(state, data)
     return total
 
 
 @kept()
 def advance_effects(
-    total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, tape, effects, plan,
+    total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, data, effects, plan,
     rng, thin, out,
 ):  # fmt: skip
-    """Sweep records, their number, the potentials and their scales in place, and keep every `thin`-th sweep.
+    """Sweep records, their number, the potentials and their scales in place, and store every `thin`-th sweep.
 
-    `out` holds arrays of tables, totals, potentials and log scales, one draw a row. See also `moves.advance`.
+    `out` has arrays of tables, totals, potentials and log scales, one draw per row. Return the number of records.
     """
-    state, tape, effects = by_reference(state), by_reference(tape), by_reference(effects)
+    state, data, effects = by_reference(state), by_reference(data), by_reference(effects)
     counts, totals, betas, scales = out
-    condition(beta, state.shapes, state.values, tape, effects, plan)
-    weigh_all(state, tape)
+    condition(beta, state.shapes, state.values, data, effects, plan)
+    weigh_all(state, data)
     trial = np.empty_like(records) if effects.basis.size else records[:0]
-    # rows of p_β, and records where there are none yet
+    # initial records, if there are none; about 1,000 passes of sums suffice, because they are not a draw yet
     if not state.counts.any():
-        first_records(records, total, 1 + total // _FIRST, state, tape, rng)
+        first_records(records, total, 1 + total // 1000, state, data, rng)
     nothing = np.zeros(0, np.int64)
     for draw in range(totals.size):
         for _ in range(thin):
             # records given the potentials
-            move_records(moves, records, total, state, tape, rng)
-            total = move_total(births, bounds, records, total, nothing, state, tape, None, rng)
+            move_records(moves, records, total, state, data, rng)
+            total = move_total(births, bounds, records, total, nothing, state, data, None, rng)
             if reach:
-                total = move_total_far(reach, bounds, records, total, state, tape, rng)
+                total = move_total_far(reach, bounds, records, total, state, data, rng)
             # potentials and scales given the records
             _, statistics = _tables(state.counts, effects, plan)
             put(
@@ -315,13 +308,13 @@ def advance_effects(
             )
             if effects.hyper.size:
                 _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
-            condition(beta, state.shapes, state.values, tape, effects, plan)
-            weigh_all(state, tape)
-            # potentials, scales and records together
+            condition(beta, state.shapes, state.values, data, effects, plan)
+            weigh_all(state, data)
+            # potentials, scales and records together: up to eight times, while all moves visit 20,000 records
             if effects.basis.size:
-                for _ in range(max(1, min(_TRIES, _VISITS // max(total, 1)))):
+                for _ in range(max(1, min(8, 20_000 // max(total, 1)))):
                     move_together(
-                        beta, log_scales, records, trial, total, step, is_tuning, state, tape, effects, plan, rng
+                        beta, log_scales, records, trial, total, step, is_tuning, state, data, effects, plan, rng
                     )  # fmt: skip
         put(counts[draw], _tables(state.counts, effects, plan)[0])
         put(betas[draw], beta)

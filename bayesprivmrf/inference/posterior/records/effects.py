@@ -1,10 +1,13 @@
-r"""Normal effects as a prior of whole records: potentials, their scales and the number of records.
+r"""Normal effects as a prior of whole records, and the arrays that moves of the potentials read.
 
-The posterior is that of `relaxed.log_linear`, without its relaxation.
+The posterior is that of `relaxed.log_linear`, without its relaxation. Records of any log-linear model are moved like
+those of a decomposable one, along the junction forest of the bags of a triangulation. Given the potentials,
+:math:`p_β(x) = \prod_B p_β(x_B \mid x_S)`: the table of each bag is divided into rows, one for each state of its
+separator, and the rows are given instead of integrated out.
 
 An effect of areas with levels is a sum of one normal part for each level. In the coordinates of
-`bayesprivmrf.model.contrast_parts` each part is a block of independent numbers with a scale of its own, and
-`EffectsPrior.levels` says which. The moves need nothing else about levels.
+`bayesprivmrf.model.contrast_parts` each part is a block of independent numbers with its own scale, and
+`EffectsPrior.levels` has the scale of each coordinate. The moves need no other fact about levels.
 """
 
 from __future__ import annotations
@@ -12,113 +15,107 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.forest import JunctionForest
+from bayesprivmrf.inference.evidence import Evidence, supported_cells
+from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.preliminary import Preliminary
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
+from bayesprivmrf.inference.posterior.latent_prior import Preliminary, Whitening
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
+from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain, grouped
 from bayesprivmrf.inference.posterior.records.effect_moves import FAR, advance_effects
 from bayesprivmrf.inference.posterior.records.prior import RecordPrior, Start
-from bayesprivmrf.inference.posterior.records.tape import EffectTape, bag_evidence, bag_forest, effect_tape
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.marginals import Layout, array_engine
+from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
-
-# Largest change of N in one move; arbitrary
-_FARTHEST = 2000
-# Initial size of the steps that are tuned, in whitened coordinates
-_STEP = 0.5
-# Standard deviation that stands for that of an exact number in the preliminary estimate, records; it scales steps
-# alone.
-_NEAR = 1.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NormalEffects(RecordPrior):
-    """The prior of a log-linear model.
+    """Prior of a log-linear model: normal effects.
 
     Parameters
     ----------
     scale
-        Prior standard deviation of all effects, nats; None learns one for each. The other parameters are those of
-        `RecordPrior`.
+        Prior standard deviation of all effects, nats; None learns one for each effect. The other parameters are those
+        of `RecordPrior`.
     """
 
     scale: float | None = None
 
     @cached_property
     def relaxed(self) -> LogLinear:
-        """Formulation with this prior and relaxed counts of its sufficient statistics."""
+        """Formulation with the same prior and relaxed counts."""
         return LogLinear(
             evidence=self.evidence, scale=self.scale, total=self.total, total_range=self.total_range
         )
 
     @property
     def no_relaxed(self) -> str | None:
-        """Reason against relaxed counts: the measurements contain more than relaxed counts represent."""
+        """Reason why relaxed counts cannot represent the measurements; None if they can."""
         if self.relaxed.preliminary.mode.means.tells_all:
             return None
         return (
-            "relaxed counts represent only the sums that a model of shared parameters depends on, and what was "
-            "measured contains more, so this posterior has no PyMC model; read its draws in `tree`."
+            "this posterior has no PyMC model: relaxed counts represent only the sums that a model with shared "
+            "parameters depends on, and the measurements contain more. Read its draws in `tree`."
         )
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The prior's settings, by name."""
+        """Settings of the prior, by name."""
         return self.relaxed.settings
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """``counts``, ``coordinates`` (β); ``log_scale`` where it is learned, ``total`` where N is private."""
+        """``counts``, ``coordinates`` (β), ``log_scale`` if it is learned, and ``total`` if N is private."""
         return (*self.relaxed.judged, "coordinates")
 
     @property
     def parameter_operations(self) -> float:
-        """Operations of the gradients by the potentials in a sweep (`effort`)."""
+        """Operations of the gradients with respect to the potentials in a sweep (`effort`)."""
         return 4 * self.relaxed.operations_a_gradient
 
     @cached_property
     def bagged(self) -> Evidence:
-        """The same evidence, whose model's cliques are the bags of a triangulation."""
+        """Same evidence under a model whose cliques are the bags of a triangulation."""
         return bag_evidence(self.evidence)
 
     @cached_property
     def forest(self) -> JunctionForest:
-        """The junction forest of the bags."""
+        """Junction forest of the bags."""
         return bag_forest(self.bagged)
 
     @cached_property
     def preliminary(self) -> Preliminary:
-        """Estimate that scales the potentials' steps; it replaces exact sums by sums with normal noise."""
+        """Preliminary estimate that scales the steps of the potentials; it gives exact sums normal noise."""
         if not self.keeps_sums:
             return self.relaxed.preliminary
         return replace(self.relaxed.preliminary, evidence=_softened(self.evidence))
 
     @cached_property
-    def effects(self) -> EffectTape:
-        """The arrays that moves of the potentials read."""
-        tape = effect_tape(self.evidence, self.bagged, self.forest, self.preliminary)
-        # records that follow the potentials would leave exact sums
-        return tape._replace(basis=np.zeros((0, 0))) if self.keeps_sums else tape
+    def effects(self) -> EffectData:
+        """Arrays that moves of the potentials read."""
+        data = effect_data(self.evidence, self.bagged, self.forest, self.preliminary)
+        # moves of the potentials that the records follow would violate exact sums
+        return data._replace(basis=np.zeros((0, 0))) if self.keeps_sums else data
 
     @property
     def reach(self) -> int:
-        """Largest change of N in one move: about the uncertainty that the release leaves, 0 if it is small."""
+        """Largest change of N in one move: about its uncertainty given the release, 0 if that is small."""
         error = 0.0 if self.total is not None else self.evidence.total_standard_error
-        return 0 if error * error <= 2 * self.births else int(min(3 * error, _FARTHEST))
+        return 0 if error * error <= 2 * self.births else int(min(3 * error, 2000))  # 2,000 is arbitrary
 
     @property
     def most_births(self) -> int:
-        """Number of births that a sweep needs space for."""
+        """Number of births for which a sweep needs space."""
         return self.births if self.keeps_sums else self.births + FAR * self.reach
 
     def start(self, rng: np.random.Generator) -> Start:
-        """Draw potentials and scales from about the preliminary estimate."""
+        """Draw potentials and scales near the preliminary estimate."""
         rough, latent = self.preliminary, self.relaxed.latent
         whitening, size = rough.whitening, latent.effects.size
         spread = rng.standard_normal(whitening.mode.size) / np.sqrt(whitening.information + 1)
@@ -138,9 +135,10 @@ class NormalEffects(RecordPrior):
         parts = {
             "beta": beta[:size].copy(),
             "log_scales": log_scales,
-            "step": np.array([_STEP, 10.0, _STEP, 10.0]),
+            # two steps to be tuned, each with a count of its adaptations; initial size in whitened coordinates
+            "step": np.array([0.5, 10.0, 0.5, 10.0]),
         }
-        # the initial records that keep exact sums are drawn by even weights
+        # initial records that keep exact sums are drawn with equal weights
         return Start(kept, np.ones(cells) if self.keeps_sums else np.zeros(cells), parts)
 
     def sweep(
@@ -150,12 +148,12 @@ class NormalEffects(RecordPrior):
         parts = chain.parts
         return advance_effects(
             chain.total, moves, births, self.reach if moves else 0, self.total_bounds, records, parts["beta"],
-            parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.tape, self.effects,
-            tuple(self.relaxed.latent.plan.tape), chain.rng, thin, tuple(out.values()),
+            parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.data, self.effects,
+            tuple(self.relaxed.latent.plan.data), chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
     def in_order(self, counts: FloatArray) -> FloatArray:
-        """Return the model's possible cells of kept counts, in their order."""
+        """Return stored counts of the model's possible cells, in the model's order."""
         return counts[..., self.measured.cells]
 
     def judged_of(self, kept: Kept) -> list[np.ndarray]:
@@ -163,7 +161,7 @@ class NormalEffects(RecordPrior):
         return list(kept.values())
 
     def finish(self, draws: Mapping[str, np.ndarray]) -> Finished:
-        """Return marginals, counts and effects of the draws; nothing is left to be drawn."""
+        """Return marginals, counts and effects of the draws."""
         effects, total = draws["coordinates"], np.asarray(draws["total"], dtype=float)
         counts = self.all_cells(draws["counts"])
         marginals = np.empty(counts.shape)
@@ -172,14 +170,141 @@ class NormalEffects(RecordPrior):
         return self.relaxed.finished(effects, marginals, counts, total, draws["log_scale"])
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each."""
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
         return self.relaxed.prior_draws(size, rng, is_whole=True)
 
 
 def _softened(evidence: Evidence) -> Evidence:
-    """Return the same numbers, with normal noise instead of bounds or no noise."""
-    laws = [
-        law if law.variance > 0 and law.kernel != "within" else Gaussian(max(law.standard_deviation, _NEAR))
-        for law in evidence.noise
+    """Return the same numbers with normal noise in place of bounds and exactness, to scale steps."""
+    distributions = [
+        distribution
+        if distribution.variance > 0 and distribution.kernel != "within"
+        else Gaussian(max(distribution.standard_deviation, 1.0))
+        for distribution in evidence.noise
     ]
-    return replace(evidence, noise=tuple(laws))
+    return replace(evidence, noise=tuple(distributions))
+
+
+class EffectData(NamedTuple):
+    """Constant arrays that compiled moves of the effects read, beside `RecordData` and `PlanData`."""
+
+    part_starts: IntArray  # where the cells of the model's cliques inside each bag cell begin in `parts`
+    parts: IntArray  # flat over the model's cliques; each clique is in the first bag that contains it
+    levels: IntArray  # scale of each coordinate
+    expected: FloatArray  # prior mean of log τ
+    hyper: FloatArray  # prior precision of log τ; no rows if τ is fixed
+    root: FloatArray  # root of the inverse curvature at a preliminary mode; `own` is the curvature's diagonal
+    own: FloatArray
+    information: FloatArray  # Fisher information of one record about each coordinate there
+    basis: FloatArray  # basis of a `Whitening` of the posterior; no rows if the noisy tables say enough
+    inverse: FloatArray  # inverse of `basis`, then Λ, shares and mode of the `Whitening`
+    known: FloatArray
+    shares: FloatArray
+    center: FloatArray
+    scale: FloatArray  # preliminary log τ
+
+
+def bag_evidence(evidence: Evidence) -> Evidence:
+    """Return the same evidence under a model whose cliques are the bags of a triangulation.
+
+    Variables with a single state are left out of bags and tables, whose cells keep their order without them. Each of
+    these variables is a bag of its own.
+    """
+    model = evidence.specification
+    cards, names = model.cardinalities, model.domain.variables
+    tree = array_engine(Layout.build(cards, model.scopes)).tree
+    bags = [tuple(names[v] for v in bucket.scope) for bucket in tree.buckets]
+    alone = [(names[v],) for v, states in enumerate(cards) if states == 1]
+    bagged = ModelSpecification(domain=model.domain, cliques=(*bags, *alone))
+    if evidence.supported is not None:
+        several = [
+            tuple(pair for pair in given if cards[model.domain.index(pair[0])] > 1)
+            for given in model.impossible
+        ]
+        bagged = replace(bagged, impossible=tuple(several))
+    queries = evidence.queries
+    if queries is not None:
+        queries = tuple(
+            replace(query, model=bagged, scopes=tuple(_several(model, scope) for scope in query.scopes))
+            for query in queries
+        )
+    return replace(
+        evidence,
+        specification=bagged,
+        queries=queries,
+        scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in evidence.scopes),
+        supported=supported_cells(bagged),
+    )
+
+
+def _several(model: ModelSpecification, scope: Clique) -> Clique:
+    """Return the variables of a scope that have two or more states."""
+    return tuple(v for v in scope if model.cardinalities[model.domain.index(v)] > 1)
+
+
+def bag_forest(bagged: Evidence) -> JunctionForest:
+    """Return the junction forest of the bags."""
+    model = bagged.specification
+    forest = junction_forest(model.cardinalities, model.scopes, bagged.supported)
+    assert forest is not None
+    return forest
+
+
+def effect_data(
+    evidence: Evidence, bagged: Evidence, forest: JunctionForest, rough: Preliminary
+) -> EffectData:
+    """Return the arrays that moves of the effects read."""
+    model, prior = evidence.specification, rough.latent.effects_prior
+    cards = model.cardinalities
+    own_tables = replace(
+        bagged,
+        queries=None,
+        scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in model.scopes),
+        possible=np.ones(model.size, bool) if evidence.supported is None else evidence.supported,
+    )
+    cells = MeasuredCells.of(own_tables)
+    place = np.argsort(forest.cells)
+    part_starts, parts = grouped(place[cells.sources], cells.targets[cells.sums], forest.cells.size)
+    curvature, precision = rough.curvature(), prior.precision(rough.mode.log_scales)
+    own, root = curvature, np.zeros((0, 0))
+    if curvature.ndim == 2:
+        own = np.diag(curvature).copy()
+        root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)
+    hyper = np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(prior.scale_covariance)
+    return EffectData(
+        part_starts=part_starts,
+        parts=parts,
+        levels=prior.levels.astype(np.int64),
+        expected=prior.expected_log_scales,
+        hyper=np.ascontiguousarray(hyper),
+        root=root,
+        own=own,
+        information=np.maximum(own - precision, 0.0) / np.exp(rough.mode.log_total),
+        **_whitened(rough, curvature, precision),
+        scale=rough.mode.log_scales,
+    )
+
+
+def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) -> dict[str, FloatArray]:
+    """Return coordinates in which the posterior of the potentials is nearly standard normal.
+
+    They have no rows if the noisy tables have at least half of the information of whole records in every direction.
+    Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on missing
+    information).
+    """
+    count, size = rough.latent.effects_prior.count, len(precision)
+    nothing = np.zeros((0, 0))
+    fields = {"basis": nothing, "inverse": nothing, "known": np.zeros(0), "center": np.zeros(0)}
+    if curvature.ndim == 1 or not size:
+        return {**fields, "shares": nothing}
+    records = curvature - np.diag(precision)
+    noise = rough.mode.noise_information()[:size, :size]
+    observed = noise - noise @ np.linalg.solve(noise + records + 1e-9 * np.diag(curvature.diagonal()), noise)
+    present = np.linalg.eigvals(np.linalg.solve(curvature, observed + np.diag(precision))).real.min()
+    if present > 0.5:
+        return {**fields, "shares": nothing}
+    levels = rough.latent.effects_prior.levels
+    map_ = Whitening.of(observed, precision, rough.mode.coordinates, levels, count)
+    fields = {"basis": map_.basis, "inverse": np.linalg.inv(map_.basis), "known": map_.information}
+    fields |= {"shares": map_.shares, "center": map_.mode}
+    return {name: np.ascontiguousarray(values) for name, values in fields.items()}

@@ -1,13 +1,14 @@
-r"""Metropolis moves of the rows' learned shapes, draws of the rows, and sweeps of records with such rows, compiled.
+r"""Compiled Metropolis moves of the rows' learned shapes, draws of the rows, and sweeps of records with such rows.
 
-Given the tables n, and with the rows integrated out, the shapes of a clique have the likelihood
+Given the tables n, and with the rows integrated out, the shapes of a clique have the log likelihood
 
 .. math:: \sum_r \bigl[\log Γ(α_{r+}) - \log Γ(α_{r+} + n_{r+})\bigr]
           + \sum_{i: n_i > 0} \bigl[\log Γ(α_i + n_i) - \log Γ(α_i)\bigr],
 
-so that only cells that hold records count one by one. A move of a margin multiplies α less its floor by one factor in
-the cells of one state and by another in all others, so that :math:`α_{r+}` follows from the sums of each row by
-state, taken once for each margin. A move costs what is occupied, not what the table holds.
+so only cells with records contribute a term each. A move of a margin multiplies α minus its floor by one factor in
+the cells of one state, and by another factor in all other cells. The new :math:`α_{r+}` therefore follows from the
+sums of each row by state, which are computed once for each margin. The cost of a move depends on the number of
+occupied cells, and not on the size of the table.
 
 Given tables and shapes, the rows are independent, :math:`p_r \sim \operatorname{Dirichlet}(α_r + n_r)`.
 """
@@ -31,16 +32,14 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     spread_of,
 )
 
-# Records up to which the logarithm of a product is faster than two log gamma functions
-_FEW = 8
-# States of a margin beyond which a position moves together with the level: the work of a pass is then linear
+# Number of states of a margin above which a position moves together with the level, in time linear in the states
 MANY = 64
 
 
 @njit(nogil=True, inline="always")
 def _log_rising(shape, count):
     """Return the log of Γ(α + n) / Γ(α)."""
-    if count > _FEW:
+    if count > 8:  # below, the log of a product is faster than two log gamma functions
         return math.lgamma(shape + count) - math.lgamma(shape)
     product = shape
     for k in range(1, count):
@@ -49,33 +48,35 @@ def _log_rising(shape, count):
 
 
 @njit(nogil=True)
-def growth(clique, group, place, change, position, tape):
-    """Return the factors of α less its floor as one position grows: in cells of its own state, and in the others."""
+def growth(clique, group, place, change, position, data):
+    """Return the factors of α minus its floor when one position grows: in cells of its own state, and in others."""
     if group < 0:
         level = SPREAD_IN_COMMON * position[0] + SPREAD_BETWEEN_TABLES * position[1 + clique]
         grown = level + SPREAD_BETWEEN_TABLES * change
         bounds = math.log1p(math.exp(level) / LARGEST) - math.log1p(math.exp(grown) / LARGEST)
         ratio = math.exp(grown - level + bounds)
         return ratio, ratio
-    spread = spread_of(group, tape)
-    grown = 1.0 + math.exp(spread * position[place] - log_whole(group, position, tape)) * math.expm1(
+    spread = spread_of(group, data)
+    grown = 1.0 + math.exp(spread * position[place] - log_whole(group, position, data)) * math.expm1(
         spread * change
     )
-    if tape.stays[group]:
+    if data.stays[group]:
         return grown, grown * math.exp(-spread * change)
     return math.exp(spread * change) / grown, 1.0 / grown
 
 
 @njit(nogil=True, **INNER)
 def _log_evidence(own, others, state, of_rows, of_cells, grown):
-    """Return the log likelihood of a clique's shapes where the cells of one state grow unlike the others."""
+    """Return the log likelihood of a clique's shapes if the cells of one state and the others grow by two factors."""
     (floors, sums, totals), (alphas, fixed, counts, states) = of_rows, of_cells
     value = 0.0
+    # normalizing terms of the rows, from their sums by state
     for r in range(totals.size):
         whole = floors[r]
         for k in range(grown.size):
             whole += (own if k == state else others) * grown[k] * sums[r, k]
         value += math.lgamma(whole) - math.lgamma(whole + totals[r])
+    # terms of the occupied cells
     for i in range(counts.size):
         factor = grown[states[i]] * (own if states[i] == state else others)
         value += _log_rising(fixed[i] + factor * (alphas[i] - fixed[i]), counts[i])
@@ -83,14 +84,15 @@ def _log_evidence(own, others, state, of_rows, of_cells, grown):
 
 
 @njit(nogil=True, **INNER)
-def _gathered(clique, group, states, state, tape, prior):
-    """Return what the likelihood needs of the rows that hold records, and of the cells that do."""
-    first, last = tape.clique_rows[clique], tape.clique_rows[clique + 1]
+def _gathered(clique, group, states, state, data, prior):
+    """Return the numbers in the likelihood of the rows with records, and of the cells with records."""
+    first, last = data.clique_rows[clique], data.clique_rows[clique + 1]
     start = prior.clique_groups[clique]
     floors, sums = np.zeros(last - first), np.zeros((last - first, states))
     totals, rows, cells = np.zeros(last - first, np.int64), 0, 0
+    # count the rows and the cells with records
     for row in range(first, last):
-        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+        for i in range(data.row_starts[row], data.row_starts[row + 1]):
             totals[rows] += state.counts[i]
             cells += state.counts[i] > 0
         rows += totals[rows] > 0
@@ -98,15 +100,16 @@ def _gathered(clique, group, states, state, tape, prior):
     alphas, fixed = np.empty(cells), np.empty(cells)
     counts, places = np.empty(cells, np.int64), np.zeros(cells, np.int64)
     rows, cells = 0, 0
+    # fill the arrays of rows and of occupied cells
     for row in range(first, last):
         is_empty = True
-        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+        for i in range(data.row_starts[row], data.row_starts[row + 1]):
             if state.counts[i] > 0:
                 is_empty = False
                 break
         if is_empty:
             continue
-        for i in range(tape.row_starts[row], tape.row_starts[row + 1]):
+        for i in range(data.row_starts[row], data.row_starts[row + 1]):
             place = 0
             if group >= 0:
                 place = prior.factors[prior.factor_starts[i] + group - start] - prior.group_starts[group]
@@ -121,11 +124,11 @@ def _gathered(clique, group, states, state, tape, prior):
 
 
 @njit(nogil=True, **INNER)
-def _move_group(clique, group, position, state, tape, prior, rng):
-    """Move the positions of one margin, or a clique's own part of log A, by small steps and by large ones."""
+def _move_group(clique, group, position, state, data, prior, rng):
+    """Move the positions of one margin, or the clique's own part of log A, by a small and by a large step each."""
     start = 1 + clique if group < 0 else prior.group_starts[group]
     states = 1 if group < 0 else prior.group_starts[group + 1] - start
-    of_rows, of_cells = _gathered(clique, group, states, state, tape, prior)
+    of_rows, of_cells = _gathered(clique, group, states, state, data, prior)
     grown = np.ones(states)
     current = _log_evidence(1.0, 1.0, 0, of_rows, of_cells, grown)
     for own_state in range(states):
@@ -143,25 +146,25 @@ def _move_group(clique, group, position, state, tape, prior, rng):
 
 
 @njit(nogil=True, **INNER)
-def _move_states(clique, group, position, state, tape, prior, rng):
-    r"""Move the positions of a margin with many states, each together with the level, so that other cells stay.
+def _move_states(clique, group, position, state, data, prior, rng):
+    r"""Move the positions of a margin with many states, each together with the level, so other cells keep their α.
 
-    A position z that grows by d makes the log of the margin's sum grow by :math:`g = \log(1 + m (e^d - 1))`. The
-    bounded level :math:`B = e^x / (1 + e^x / L)` grows by the factor :math:`e^g`, which cancels that: only α less its
-    floor in the cells of z's own state changes, by :math:`e^d`. The way back takes -d and -g, and the map of (z, x)
-    has the Jacobian :math:`(1 + e^{x'} / L) / (1 + e^x / L)`. So a pass over K states costs what is occupied, and not
-    K times that.
+    If a position z grows by d, the log of the margin's sum grows by :math:`g = \log(1 + m (e^d - 1))`. The bounded
+    level :math:`B = e^x / (1 + e^x / L)` is multiplied by :math:`e^g` to cancel this. Then α minus its floor changes
+    only in the cells of the state of z, by the factor :math:`e^d`. The reverse move has -d and -g, and the map of
+    (z, x) has the Jacobian :math:`(1 + e^{x'} / L) / (1 + e^x / L)`. A pass over K states therefore visits each
+    occupied cell once, and not K times.
     """
     start, places = prior.group_starts[group], 1 + clique
     states = prior.group_starts[group + 1] - start
     (floors, sums, totals), (alphas, fixed, counts, own) = _gathered(
-        clique, group, states, state, tape, prior
+        clique, group, states, state, data, prior
     )
     wholes = floors.copy()
     for r in range(totals.size):
         for k in range(states):
             wholes[r] += sums[r, k]
-    # occupied cells by state, by counting
+    # sort the occupied cells by state (counting sort)
     starts = np.zeros(states + 1, np.int64)
     for i in range(own.size):
         starts[own[i] + 1] += 1
@@ -179,11 +182,13 @@ def _move_states(clique, group, position, state, tape, prior, rng):
             mark = math.log(rng.random())
             factor = math.expm1(change)
             gain = math.log1p(math.exp(position[start + k] - log_sum) * factor)
+            # the new level, which the bound L may rule out
             bounded = math.exp(level + gain) / (1.0 + math.exp(level) / LARGEST)
             if bounded >= LARGEST:
                 continue
             grown = math.log(bounded) - math.log1p(-bounded / LARGEST)
             moved = position[places] + (grown - level) / SPREAD_BETWEEN_TABLES
+            # log ratio: Jacobian, prior of both positions, then the likelihood
             ratio = math.log1p(math.exp(grown) / LARGEST) - math.log1p(math.exp(level) / LARGEST)
             ratio -= 0.5 * change * (2.0 * position[start + k] + change)
             ratio -= 0.5 * (moved - position[places]) * (moved + position[places])
@@ -209,20 +214,20 @@ def _move_states(clique, group, position, state, tape, prior, rng):
 
 
 @njit(nogil=True, **INNER)
-def move_shapes(position, state, tape, prior, rng):
-    """Move the shapes' positions given the tables, one at a time."""
+def move_shapes(position, state, data, prior, rng):
+    """Move the positions of the shapes given the tables, one at a time."""
     cliques = prior.clique_cells.size - 1
     for k in range(cliques):
         clique_shapes(k, position, prior, state.shapes)
         for group in range(prior.clique_groups[k] - 1, prior.clique_groups[k + 1]):
             is_own = group >= prior.clique_groups[k]
             if is_own and prior.group_starts[group + 1] - prior.group_starts[group] > MANY:
-                _move_states(k, group, position, state, tape, prior, rng)
+                _move_states(k, group, position, state, data, prior, rng)
                 continue
             _move_group(
-                k, group if group >= prior.clique_groups[k] else -1, position, state, tape, prior, rng
+                k, group if group >= prior.clique_groups[k] else -1, position, state, data, prior, rng
             )
-    # what all tables share moves against their own parts, with the shapes fixed: a draw from a normal distribution
+    # the shared part of log A against the tables' own parts, with fixed shapes: a draw from a normal distribution
     ratio = SPREAD_IN_COMMON / SPREAD_BETWEEN_TABLES
     precision, linear = 1.0, 0.0
     for k in range(cliques):
@@ -235,14 +240,14 @@ def move_shapes(position, state, tape, prior, rng):
 
 
 @njit(nogil=True, **INNER)
-def draw_rows(log_rows, state, tape, rng):
+def draw_rows(log_rows, state, data, rng):
     """Draw the logarithms of the rows' probabilities from Dirichlet(α + n)."""
-    for row in range(tape.row_starts.size - 1):
-        start, stop = tape.row_starts[row], tape.row_starts[row + 1]
+    for row in range(data.row_starts.size - 1):
+        start, stop = data.row_starts[row], data.row_starts[row + 1]
         top, total = -np.inf, 0.0
         for i in range(start, stop):
             shape = state.shapes[i] + state.counts[i]
-            # logs of gamma variables: Gamma(a) is Gamma(a + 1) times U^(1/a), whose logarithm is finite
+            # log of a gamma variable: Gamma(a) is Gamma(a + 1) times U^(1/a), whose log is finite
             log_rows[i] = math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
             top = max(top, log_rows[i])
         for i in range(start, stop):
@@ -252,26 +257,26 @@ def draw_rows(log_rows, state, tape, rng):
 
 
 @kept()
-def advance(total, moves, births, bounds, records, position, state, tape, prior, rng, thin, out):
-    """Sweep records, their number and the rows' shapes in place, and keep every `thin`-th sweep.
+def advance(total, moves, births, bounds, records, position, state, data, prior, rng, thin, out):
+    """Sweep records, their number and the shapes of the rows in place, and store every `thin`-th sweep.
 
-    `out` holds arrays of counts, log rows, totals and positions, one draw a row. `records` has space for `births`
-    more records a sweep. Returns the number of records.
+    `out` has arrays of counts, log rows, totals and positions, one draw per row. `records` has space for `births`
+    more records per sweep. Return the number of records.
     """
-    state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
+    state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
     counts, rows, totals, positions = out
-    weigh_all(state, tape)
+    weigh_all(state, data)
     if not state.counts.any():
-        first_records(records, total, 1, state, tape, rng)
+        first_records(records, total, 1, state, data, rng)
     nothing = np.zeros(0, np.int64)
     for draw in range(totals.size):
         for _ in range(thin):
-            move_records(moves, records, total, state, tape, rng)
-            total = move_total(births, bounds, records, total, nothing, state, tape, None, rng)
+            move_records(moves, records, total, state, data, rng)
+            total = move_total(births, bounds, records, total, nothing, state, data, None, rng)
             if position.size:
-                move_shapes(position, state, tape, prior, rng)
-                weigh_all(state, tape)
-        draw_rows(rows[draw], state, tape, rng)
+                move_shapes(position, state, data, prior, rng)
+                weigh_all(state, data)
+        draw_rows(rows[draw], state, data, rng)
         put(counts[draw], state.counts)
         put(positions[draw], position)
         totals[draw] = total

@@ -1,9 +1,9 @@
-r"""Single table of a model of one clique: whole counts, moved cell by cell.
+r"""Engine for models with one clique: the whole counts of a single table move cell by cell.
 
-The posterior is that of `RecordEngine` with the prior `Rows`, and no count is relaxed here either. With one clique
-no tables have to agree, so counts can move one at a time (`table_moves`). The cost of a sweep depends on the number
-of measurements of the cells, and not on N. The engine is meant for large tables that are mostly empty, measured by
-tables, coarsenings and sums. It supports any query and both kernels of noise.
+The posterior is that of `RecordEngine` with the prior `Rows`, and no count is relaxed. With one clique no tables have
+to agree, so counts can move one at a time (`table_moves`). The cost of a sweep depends on the number of measurements
+of the cells, and not on N. The engine is meant for large tables that are mostly empty, and measured by tables,
+coarsenings and sums. It supports all queries and both noise kernels.
 """
 
 from __future__ import annotations
@@ -21,46 +21,43 @@ from bayesprivmrf.inference.posterior.records.bounds import (
     bounded_sums,
     half_widths,
 )
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
+from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain, grouped
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.shape_moves import MANY
 from bayesprivmrf.inference.posterior.records.table_moves import (
+    TableData,
     TableState,
-    TableTape,
     advance_table,
     rounds_of,
 )
-from bayesprivmrf.inference.posterior.records.tape import grouped
 from bayesprivmrf.model.tables import FloatArray, IntArray
-
-# Operations of moves of one cell for each number that it is part of, and of one move of the shapes for each cell
-_OPERATIONS = 130.0
-
-# Standard deviations of the noise below which a chain may start with an empty cell; arbitrary: chains leave it
-_SURE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TableEngine(RecordEngine):
-    """The posterior over the table of a model of one clique; parameters are those of `RecordEngine`."""
+    """Posterior over the whole counts of a model with one clique; parameters are those of `RecordEngine`."""
 
     prior: Rows
 
     @cached_property
-    def _table_tape(self) -> TableTape:
+    def _table_data(self) -> TableData:
         measured, cells = self.prior.measured, self.prior.forest.cells.size
         order = np.argsort(measured.sources, kind="stable")
         starts = np.searchsorted(measured.sources[order], np.arange(cells + 1))
         member_starts, members = grouped(measured.sums, measured.sources, measured.targets.size)
-        laws = self.evidence.noise
-        widths = self.evidence.spread([law.scale for law in laws])[measured.targets]
-        deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])
-        bases = [law.base_law for law in laws]
+        distributions = self.evidence.noise
+        widths = self.evidence.spread([distribution.scale for distribution in distributions])[
+            measured.targets
+        ]
+        deviations = np.sqrt(
+            self.evidence.spread([distribution.variance for distribution in distributions])[measured.targets]
+        )
+        bases = [distribution.base_law for distribution in distributions]
         shared = np.diff(member_starts)[measured.sums[order]]
         weights = np.cumsum(np.where(shared > 1, 1.0 / np.sqrt(np.maximum(shared, 2)), 0.0))
         before = np.concatenate([[0.0], weights])[starts[:-1]]
-        return TableTape(
+        return TableData(
             clique_rows=np.array([0, 1]),
             row_starts=np.array([0, cells]),
             entry_starts=starts,
@@ -70,7 +67,10 @@ class TableEngine(RecordEngine):
             member_starts=member_starts,
             members=members,
             widths=widths,
-            absolute=self.evidence.spread([law.kernel == "absolute" for law in bases])[measured.targets] > 0,
+            absolute=self.evidence.spread([distribution.kernel == "absolute" for distribution in bases])[
+                measured.targets
+            ]
+            > 0,
             halves=half_widths(self.evidence)[measured.targets],
             scales=1 + max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0),
         )
@@ -79,10 +79,11 @@ class TableEngine(RecordEngine):
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain (`effort`)."""
         cells = self.prior.forest.cells.size
-        margins = np.diff(self.prior.shape_prior.tape.group_starts)
+        margins = np.diff(self.prior.shape_prior.data.group_starts)
         passes = np.where(margins > MANY, 2, margins).sum() + 1 if self.prior.shape_prior.size else 0
         moved = 4.0 * self.prior.measured.entries.size + passes * cells / 4
-        return _OPERATIONS * moved * rounds_of(cells)
+        # 130 operations for each number that a moved cell is part of, and for each cell that a move of shapes reads
+        return 130.0 * moved * rounds_of(cells)
 
     @property
     def work(self) -> float:
@@ -92,11 +93,11 @@ class TableEngine(RecordEngine):
 
     @property
     def bytes_a_record(self) -> int:
-        """Memory of one record: none, since only the table is kept."""
+        """Memory of one record: 0, since only the table is stored."""
         return 0
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
-        """Return a chain with whole counts near the finest noisy numbers, the small ones empty."""
+        """Return a chain with initial counts near the most detailed noisy numbers; cells with small ones are 0."""
         start, counts = self.prior.start(rng), self._first_counts(rng)
         state = TableState(
             shapes=start.shapes,
@@ -122,34 +123,37 @@ class TableEngine(RecordEngine):
         prior = self.prior
         return advance_table(
             chain.total, self.total is not None, prior.total_bounds, chain.parts["position"], chain.state,
-            self._table_tape, prior.shape_prior.tape, chain.rng, thin, tuple(out.values()),
+            self._table_data, prior.shape_prior.data, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
     @cached_property
     def _start(self) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Expected initial counts, each cell's share of the number that it shares with fewest others.
+        """Expected initial counts, the number that each cell was assigned, and the standard deviation of each number.
 
-        Where that number is hardly more than noise, nearly nothing is expected. Also returns which number each cell
-        was given, and the standard deviation of each number; cells that no number measures have one of their own.
+        A cell is assigned the measured number that it shares with the fewest other cells, and its expected count is
+        an equal share of it. Numbers below two standard deviations of their noise give an expected count of nearly 0
+        (arbitrary: chains leave such a start). Cells that no number measures have an additional number.
         """
-        measured, laws = self.prior.measured, self.evidence.noise
-        deviations = np.sqrt(self.evidence.spread([law.variance for law in laws])[measured.targets])
+        measured, distributions = self.prior.measured, self.evidence.noise
+        deviations = np.sqrt(
+            self.evidence.spread([distribution.variance for distribution in distributions])[measured.targets]
+        )
         numbers, cells = self.evidence.noisy_counts[measured.targets], np.bincount(measured.sums)
         order = np.lexsort((deviations[measured.sums], cells[measured.sums], measured.sources))
         own, first = np.unique(measured.sources[order], return_index=True)
         number = measured.sums[order][first]
         result, chosen = np.full(measured.cells.size, 1e-9), np.full(measured.cells.size, numbers.size)
         result[own] += np.where(
-            numbers[number] > _SURE * deviations[number], numbers[number] / cells[number], 0.0
+            numbers[number] > 2.0 * deviations[number], numbers[number] / cells[number], 0.0
         )
         chosen[own] = number
         return result, chosen, np.append(deviations, np.inf)
 
     def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw initial counts, within all bounds, that are apart by no more than sampling and noise explain.
+        """Draw initial counts within all bounds, that differ between chains by sampling and noise.
 
-        They are multinomial, except that the sum behind each number deviates from it by a few standard deviations of
-        the noise at most: the moves are of that size, and would take long to cover the many of a large table.
+        They are multinomial, but the sum behind each measured number deviates from it only by a few standard
+        deviations of its noise. Moves have that size, and would need many sweeps to correct larger deviations.
         """
         assert self._bounds is not None
         total = self.prior.nearest_total(*self._bounds.extent)
@@ -163,17 +167,17 @@ class TableEngine(RecordEngine):
 
     @property
     def first_total(self) -> int:
-        """The number of records that chains start with, except for bounds."""
+        """Number of records with which chains start, before bounds are taken into account."""
         return self.prior.nearest_total(0, None)
 
     @property
     def reaches_all(self) -> bool:
-        """Whether moves of one cell and between two cells reach every table within the bounds without noise."""
+        """True if moves of one cell and between two cells reach every table within the exact bounds."""
         return self._bounds is not None
 
     @cached_property
     def _bounds(self) -> NestedSums | None:
-        """The bounds without noise, and the number of records where that is public; None where they cross."""
+        """Exact bounds, and the number of records if it is public; None if they cross."""
         try:
             sums = bounded_sums(self.evidence, self.prior.measured, self.total)
             return NestedSums(self.prior.forest.cells.size, sums)

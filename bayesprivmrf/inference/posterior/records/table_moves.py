@@ -1,32 +1,32 @@
-r"""Metropolis moves of one table of whole counts, compiled.
+r"""Compiled Metropolis moves of one table of whole counts.
 
-A model whose one clique holds all variables has a single table n, and what is measured are sums of its cells. Given
-the shapes α, with the row integrated out and :math:`p(N) \propto 1/N`,
+A model whose only clique contains all variables has a single table n, and measured numbers are sums of its cells.
+Given the shapes α, with the row integrated out and :math:`p(N) \propto 1/N`,
 
 .. math:: \log p(n \mid y) = \log Γ(N) - \log Γ(α_+ + N)
           + \sum_i \bigl[\log Γ(α_i + n_i) - \log Γ(n_i + 1)\bigr] + \sum_m \log f_m(y_m - a_m'n).
 
-Two kinds of moves leave it invariant; d is uniform up to a power of two, itself uniform. A cell gains or loses d
-records. Or d records go from cell i, drawn among the K that hold records, to a cell j, in one of three ways:
+Several moves leave this distribution invariant. The size d of a move is uniform up to a power of two, which is itself
+drawn uniformly. A cell gains or loses d records. Or d records move from cell i, drawn among the K occupied cells, to
+a cell j, which is drawn in one of three ways:
 
-- j is drawn among all cells; with K' cells holding records after the move, the way back is proposed K / K' times as
-  often.
-- j is drawn among the K, and i is not left empty: the way back is proposed as often.
-- A measured number m is drawn among those that i and other cells are part of, with weight :math:`w_m`, the larger
-  the fewer they are, and j among its cells, so that m stays as it is. With :math:`W_i` the sum of i's weights, the
-  way back by the same number is proposed :math:`K W_i / (K' W_j)` times as often.
+- among all cells. With K' occupied cells after the move, the reverse move is proposed K / K' times as often.
+- among the K occupied cells, if i is not emptied. The reverse move is proposed equally often.
+- among the cells of a measured number m, which therefore does not change. The number is drawn among those that
+contain
+  i and other cells, with weight :math:`w_m`, which is larger the fewer cells it has. If :math:`W_i` is the sum of the
+  weights of i, the reverse move by the same number is proposed :math:`K W_i / (K' W_j)` times as often.
 
-The records of two such cells may also be parted anew, from their conditional law given their sum s: a number that is
-known well and whose parts are not has many nearly empty cells, of which now the one and now the other holds all that
-is there, and no step of a drawn size leads across. With :math:`a = [n_i > 0] / W_i + [n_j > 0] / W_j` the pair is
-chosen with a probability proportional to a / K, so that what was drawn is accepted with probability
-:math:`\min(1, a' K / (a K'))`. This costs s + 1 steps, and is left out where s is more than 32.
+The records of two such cells may also be divided anew, from their conditional distribution given their sum s. This is
+needed for a sum that is known well while its parts are not: many of its cells are nearly empty, the records may be in
+one or another of them, and no move of fixed size connects these states. The pair is chosen with a probability
+proportional to a / K, where :math:`a = [n_i > 0] / W_i + [n_j > 0] / W_j`, so the new division is accepted with
+probability :math:`\min(1, a' K / (a K'))`. It takes s + 1 steps, and is made only for s up to 32.
 
-A number that is known within bounds alone has the probability of these bounds in place of f (`noise/continuous.py`).
-Without noise that is 0 or 1, and a log of -10^9 stands for that of 0 (`noise`). `bounds` says when moves still reach
-every table.
+For a number that is known only within bounds, f is the probability of these bounds (`bounds`). Without noise that is
+0 or 1, and -10^9 replaces the log of 0. The module `bounds` also states when moves still reach every table.
 
-A move costs what two cells are measured by, not what the table holds.
+The cost of a move depends on the number of measurements of two cells, and not on the size of the table.
 """
 
 from __future__ import annotations
@@ -39,49 +39,42 @@ from numba import njit
 from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.records.noise import log_step_within
+from bayesprivmrf.inference.posterior.records.bounds import log_step_within
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# Sweeps of the cells for each move of the shapes; arbitrary
-_SWEEPS_BETWEEN_SHAPES = 4
-# Least moves of cells in a sweep, and the most rounds over the cells for it (`benchmarks/table_rounds.py`)
-_MOVES, _ROUNDS = 1000, 64
-# Most records of two cells that are divided anew between them, which costs a step for each
-_PARTED = 32
 
+class TableData(NamedTuple):
+    """Constant arrays of a table and its measurements."""
 
-class TableTape(NamedTuple):
-    """The arrays that never change."""
-
-    clique_rows: IntArray  # the one row of the one clique: what moves of shapes read
+    clique_rows: IntArray  # the only row of the only clique, as moves of the shapes read it
     row_starts: IntArray
-    entry_starts: IntArray  # of each cell, where its measured numbers begin
+    entry_starts: IntArray  # where the measured numbers of each cell begin in `entry_sums`
     entry_sums: IntArray
     entries: FloatArray  # how often one record of the cell counts there
-    weights: FloatArray  # by which moves choose one of a cell's numbers, added up over the cell's
-    member_starts: IntArray  # of each measured number, where its cells begin
+    weights: FloatArray  # cumulative weights w_m of the measured numbers of each cell
+    member_starts: IntArray  # where the cells of each measured number begin in `members`
     members: IntArray
     widths: FloatArray
     absolute: NDArray[np.bool_]
-    halves: FloatArray  # of a number known within bounds, half their distance; negative for others
-    scales: int  # powers of two up to which records change at once
+    halves: FloatArray  # half the width of a number's bounds; negative for other numbers
+    scales: int  # number of powers of two for the size of a move
 
 
 class TableState(NamedTuple):
-    """One chain's table and what follows from it; the arrays change in place."""
+    """Table of one chain and quantities that follow from it; the arrays change in place."""
 
     shapes: FloatArray
     counts: IntArray
-    residuals: FloatArray  # sums less noisy numbers
-    occupied: IntArray  # cells that hold records, the first ones of it
-    places: IntArray  # where each of them stands there, or -1
-    sizes: IntArray  # how many there are
+    residuals: FloatArray  # exact sums minus noisy numbers
+    occupied: IntArray  # the first `sizes[0]` entries are the occupied cells
+    places: IntArray  # position of each cell in `occupied`, or -1
+    sizes: IntArray  # number of occupied cells, shape (1,)
 
 
 @njit(nogil=True, inline="always")
 def _log_noise(cell, by, residuals, starts, sums, entries, widths, absolute, halves):
-    """Return the change of the log density of the noise by some more records in a cell."""
+    """Return the change of the log density of the noise when a cell gains `by` records."""
     value = 0.0
     for k in range(starts[cell], starts[cell + 1]):
         m = sums[k]
@@ -91,7 +84,7 @@ def _log_noise(cell, by, residuals, starts, sums, entries, widths, absolute, hal
 
 @njit(nogil=True, inline="always")
 def _log_cell(count, by, shape):
-    """Return the change of the log prior of a cell, of Γ(α + n) / n!, by some more records."""
+    """Return the change of the log prior of a cell, log Γ(α + n) / n!, when it gains `by` records."""
     return (
         math.lgamma(shape + count + by)
         - math.lgamma(shape + count)
@@ -102,17 +95,17 @@ def _log_cell(count, by, shape):
 
 @njit(nogil=True, inline="always")
 def _size(scales, rng):
-    """Draw how many records change at once: uniform up to a random power of two."""
+    """Draw the size of a move: uniform up to a random power of two."""
     return 1 + int(rng.random() * (1 << int(rng.random() * scales)))
 
 
 @njit(nogil=True, **INNER)
-def _add(cell, by, state, tape):
-    """Add records to a cell, and keep the list of occupied cells."""
+def _add(cell, by, state, data):
+    """Add records to a cell, and update the list of occupied cells."""
     counts, occupied, places = state.counts, state.occupied, state.places
     counts[cell] += by
-    for k in range(tape.entry_starts[cell], tape.entry_starts[cell + 1]):
-        state.residuals[tape.entry_sums[k]] += by * tape.entries[k]
+    for k in range(data.entry_starts[cell], data.entry_starts[cell + 1]):
+        state.residuals[data.entry_sums[k]] += by * data.entries[k]
     if counts[cell] > 0 and places[cell] < 0:
         places[cell] = state.sizes[0]
         occupied[state.sizes[0]] = cell
@@ -126,132 +119,140 @@ def _add(cell, by, state, tape):
 
 
 @njit(nogil=True, **INNER)
-def _change_cells(least, most, total, whole, state, tape, rng):
-    """Add records to each cell or take some out, once one and once more of them, and return the number of records."""
-    counts, shapes, starts = state.counts, state.shapes, tape.entry_starts
+def _change_cells(least, most, total, whole, state, data, rng):
+    """Add records to each cell or remove some, once one record and once several, and return the number of records."""
+    counts, shapes, starts = state.counts, state.shapes, data.entry_starts
     for cell in range(counts.size):
         for turn in range(2):
-            by = 1 if turn == 0 else _size(tape.scales, rng)
+            by = 1 if turn == 0 else _size(data.scales, rng)
             if rng.random() < 0.5:
                 by = -by
             if counts[cell] + by < 0 or not least <= total + by <= most:
                 continue
+            # log ratio: prior of the cell, prior of N and normalization of the row, noise
             ratio = _log_cell(counts[cell], by, shapes[cell])
             ratio += math.lgamma(total + by) - math.lgamma(total)
             ratio -= math.lgamma(whole + total + by) - math.lgamma(whole + total)
             ratio += _log_noise(
-                cell, by, state.residuals, starts, tape.entry_sums, tape.entries, tape.widths, tape.absolute,
-                tape.halves,
+                cell, by, state.residuals, starts, data.entry_sums, data.entries, data.widths, data.absolute,
+                data.halves,
             )  # fmt: skip
             if math.log(rng.random()) < ratio:
-                _add(cell, by, state, tape)
+                _add(cell, by, state, data)
                 total += by
     return total
 
 
 @njit(nogil=True, **INNER)
-def _partner(i, way, state, tape, rng):
-    """Draw a cell to move records to from cell i; i itself where there is none."""
+def _partner(i, way, state, data, rng):
+    """Draw the cell to which records of cell i move; i itself if there is none."""
     if way == 0:
         return int(rng.random() * state.counts.size)
     if way == 1:
         return state.occupied[int(rng.random() * state.sizes[0])]
-    k, last = tape.entry_starts[i], tape.entry_starts[i + 1] - 1
-    if last < k or tape.weights[last] == 0.0:
+    # draw a measured number of cell i by its weight, then one of the number's cells
+    k, last = data.entry_starts[i], data.entry_starts[i + 1] - 1
+    if last < k or data.weights[last] == 0.0:
         return i
-    mark = rng.random() * tape.weights[last]
-    while tape.weights[k] <= mark:
+    mark = rng.random() * data.weights[last]
+    while data.weights[k] <= mark:
         k += 1
-    first, stop = tape.member_starts[tape.entry_sums[k]], tape.member_starts[tape.entry_sums[k] + 1]
-    return tape.members[first + int(rng.random() * (stop - first))]
+    first, stop = data.member_starts[data.entry_sums[k]], data.member_starts[data.entry_sums[k] + 1]
+    return data.members[first + int(rng.random() * (stop - first))]
 
 
 @njit(nogil=True, **INNER)
-def _part(i, j, state, tape, rng):
-    """Draw anew what of the records of two cells is in which of them."""
-    counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
-    widths, absolute = tape.widths, tape.absolute
+def _part(i, j, state, data, rng):
+    """Divide the records of two cells anew, from their conditional distribution given their sum."""
+    counts, shapes, starts, sums = state.counts, state.shapes, data.entry_starts, data.entry_sums
+    widths, absolute = data.widths, data.absolute
     old, both, occupied = counts[i], counts[i] + counts[j], state.sizes[0]
-    by_i, by_j = 1.0 / tape.weights[starts[i + 1] - 1], 1.0 / tape.weights[starts[j + 1] - 1]
+    by_i, by_j = 1.0 / data.weights[starts[i + 1] - 1], 1.0 / data.weights[starts[j + 1] - 1]
     before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
-    _add(i, -old, state, tape)
-    _add(j, old, state, tape)
+    # move all records to j, then one by one to i; the Gumbel trick draws a division from all log weights
+    _add(i, -old, state, data)
+    _add(j, old, state, data)
     chosen, log_weight, best = 0, 0.0, -math.log(rng.standard_exponential())
     for k in range(1, both + 1):
         log_weight += math.log((shapes[i] + k - 1.0) * (both - k + 1.0) / (k * (shapes[j] + both - k)))
         log_weight += _log_noise(
-            i, 1, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves
+            i, 1, state.residuals, starts, sums, data.entries, widths, absolute, data.halves
         )
-        _add(i, 1, state, tape)
+        _add(i, 1, state, data)
         log_weight += _log_noise(
-            j, -1, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves
+            j, -1, state.residuals, starts, sums, data.entries, widths, absolute, data.halves
         )
-        _add(j, -1, state, tape)
+        _add(j, -1, state, data)
         mark = log_weight - math.log(rng.standard_exponential())
         if mark > best:
             chosen, best = k, mark
-    _add(i, chosen - both, state, tape)
-    _add(j, both - chosen, state, tape)
+    _add(i, chosen - both, state, data)
+    _add(j, both - chosen, state, data)
+    # the pair is chosen with other probabilities after the move: accept or restore
     after = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / state.sizes[0]
     if rng.random() * before >= after:
-        _add(i, old - chosen, state, tape)
-        _add(j, chosen - old, state, tape)
+        _add(i, old - chosen, state, data)
+        _add(j, chosen - old, state, data)
 
 
 @njit(nogil=True, **INNER)
-def move_between(turn, state, tape, rng):
-    """Records go from an occupied cell to another, in the way that the turn says; four of eight share a number."""
-    counts, shapes, starts, sums = state.counts, state.shapes, tape.entry_starts, tape.entry_sums
-    widths, absolute = tape.widths, tape.absolute
+def move_between(turn, state, data, rng):
+    """Move records from an occupied cell to another; four of eight turns choose a cell with a shared number."""
+    counts, shapes, starts, sums = state.counts, state.shapes, data.entry_starts, data.entry_sums
+    widths, absolute = data.widths, data.absolute
     occupied, way = state.sizes[0], min(turn % 4, 2)
     if not occupied:
         return
     i = state.occupied[int(rng.random() * occupied)]
-    j = _partner(i, way, state, tape, rng)
-    if turn % 8 == 3 and i != j and counts[i] + counts[j] <= _PARTED:
-        _part(i, j, state, tape, rng)
+    j = _partner(i, way, state, data, rng)
+    if turn % 8 == 3 and i != j and counts[i] + counts[j] <= 32:
+        _part(i, j, state, data, rng)
         return
-    by = _size(tape.scales, rng)
+    by = _size(data.scales, rng)
     if i == j or by > counts[i] or (way == 1 and by == counts[i]):
         return
+    # log ratio: priors of both cells, noise, then the ratio of the proposals
     ratio = _log_cell(counts[i], -by, shapes[i]) + _log_cell(counts[j], by, shapes[j])
-    ratio += _log_noise(i, -by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves)
-    _add(i, -by, state, tape)
-    ratio += _log_noise(j, by, state.residuals, starts, sums, tape.entries, widths, absolute, tape.halves)
-    _add(j, by, state, tape)
+    ratio += _log_noise(i, -by, state.residuals, starts, sums, data.entries, widths, absolute, data.halves)
+    _add(i, -by, state, data)
+    ratio += _log_noise(j, by, state.residuals, starts, sums, data.entries, widths, absolute, data.halves)
+    _add(j, by, state, data)
     ratio += math.log(occupied / state.sizes[0])
     if way == 2:
-        ratio += math.log(tape.weights[starts[i + 1] - 1] / tape.weights[starts[j + 1] - 1])
+        ratio += math.log(data.weights[starts[i + 1] - 1] / data.weights[starts[j + 1] - 1])
     if not math.log(rng.random()) < ratio:
-        _add(j, -by, state, tape)
-        _add(i, by, state, tape)
+        _add(j, -by, state, data)
+        _add(i, by, state, data)
 
 
 @njit(nogil=True)
 def rounds_of(cells):
-    """Return the rounds over the cells in a sweep: several where cells are few, until draws hardly depend."""
-    return min(1 + _MOVES // max(cells, 1), _ROUNDS)
+    """Return the rounds over the cells in a sweep: about 1,000 moves of cells, at most 64 rounds.
+
+    The numbers are from `benchmarks/table_rounds.py`: consecutive draws of small tables are then nearly independent.
+    """
+    return min(1 + 1000 // max(cells, 1), 64)
 
 
 @kept()
-def advance_table(total, is_fixed, bounds, position, state, tape, prior, rng, thin, out):
-    """Sweep one table in place, keep every `thin`-th sweep, and return the number of records.
+def advance_table(total, is_fixed, bounds, position, state, data, prior, rng, thin, out):
+    """Sweep one table in place, store every `thin`-th sweep, and return the number of records.
 
-    `out` holds arrays of counts, log rows, totals and positions, one draw a row.
+    `out` has arrays of counts, log rows, totals and positions, one draw per row.
     """
-    state, tape, prior = by_reference(state), by_reference(tape), by_reference(prior)
+    state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
     counts, rows, totals, positions = out
     rounds = thin * rounds_of(counts.shape[1])
     for draw in range(totals.size):
         for sweep in range(rounds):
             if not is_fixed:
                 whole = state.shapes.sum()
-                total = _change_cells(bounds[0], bounds[1], total, whole, state, tape, rng)
+                total = _change_cells(bounds[0], bounds[1], total, whole, state, data, rng)
             for turn in range(2 * counts.shape[1]):
-                move_between(turn, state, tape, rng)
-            if position.size and (sweep + draw * rounds) % _SWEEPS_BETWEEN_SHAPES == 0:
-                move_shapes(position, state, tape, prior, rng)
-        draw_rows(rows[draw], state, tape, rng)
+                move_between(turn, state, data, rng)
+            if position.size and (sweep + draw * rounds) % 4 == 0:  # shapes in every fourth round; arbitrary
+                move_shapes(position, state, data, prior, rng)
+        draw_rows(rows[draw], state, data, rng)
         put(counts[draw], state.counts)
         put(positions[draw], position)
         totals[draw] = total

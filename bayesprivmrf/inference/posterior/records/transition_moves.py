@@ -1,18 +1,19 @@
-r"""Sweeps of whole records of a chain whose steps share one matrix of transitions, compiled.
+r"""Compiled sweeps of whole records of a Markov chain with shared transitions.
 
-Given the law π of the first states and the matrix P, records are independent but for what was measured, and their law
+Given the distribution π of the first states and the transition matrix P, records are independent except through the
+measurements. Their distribution
 
 .. math:: p(x) = π(x_1) \prod_t P(x_t, x_{t+1})
 
-factors along the windows of the chain: `moves` draws them with the weights of the cells given by π and P. A record
-goes through a row of P several times, so that with P integrated out its own steps would change each other's law. So
-P is not integrated out. Given the records it needs their sums alone, the first states' table F and the transitions
-added up over all steps, C,
+factors along the windows of the chain, so `moves` draws them with cell weights that follow from π and P. A record
+passes a row of P several times. If P were integrated out, each of its steps would change the distribution of the
+others; therefore P is not integrated out. Given the records, P depends only on their sums: the table F of the first
+states, and the transitions C added up over all steps,
 
-.. math:: π \sim \operatorname{Dirichlet}(α + F), \qquad P_i \sim \operatorname{Dirichlet}(α_i + C_i),
+.. math:: π \sim \operatorname{Dirichlet}(α + F), \qquad P_i \sim \operatorname{Dirichlet}(α_i + C_i).
 
-and the learned shapes α move before, with π and P integrated out (`shape_moves`): both are one draw from the law of
-shapes and rows given the records.
+The learned shapes α move first, with π and P integrated out (`shape_moves`). Together this is one draw from the
+distribution of shapes and rows given the records.
 """
 
 from __future__ import annotations
@@ -25,40 +26,36 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total, take
-from bayesprivmrf.inference.posterior.records.moves import change, log_noise, move_records, weigh_all
+from bayesprivmrf.inference.posterior.records.bounds import log_step_within
+from bayesprivmrf.inference.posterior.records.moves import move_records, weigh_all
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# Exchanges of tails in a sweep, beside four a step of the chain; arbitrary
-_EXCHANGES = 200
-# Passes of sums for the initial records, which are no draw yet
-_FIRST = 1000
 
+class SharedData(NamedTuple):
+    """Constant arrays that map cells to shared probabilities: the cells of π, then those of P, row after row."""
 
-class SharedTape(NamedTuple):
-    """Which cells share a probability; π's cells come first, then those of P, row after row."""
-
-    places: IntArray  # of each cell of the chain's windows, its transition
-    firsts: IntArray  # of each cell of the first window, its first states
+    places: IntArray  # transition of each cell of the chain's windows
+    firsts: IntArray  # first states of each cell of the first window
     clique_rows: IntArray
     row_starts: IntArray
-    steps: IntArray  # of each transition, its cell among those of P that can be, or -1
-    windows: IntArray  # the chain's cell of each step and transition
+    steps: IntArray  # cell of each transition among the possible ones of P, or -1
+    windows: IntArray  # cell of the chain for each step and transition
     states: int
-    scales: int  # powers of two up to which pairs of records exchange at once
+    scales: int  # number of powers of two for the pairs of records that exchange at once
 
 
 class SharedRows(NamedTuple):
-    """π, P and what they are drawn by, of one chain; the arrays change in place."""
+    """Rows π and P of one chain, with their shapes and sums; the arrays change in place."""
 
     shapes: FloatArray
     counts: IntArray  # F and C
-    log_rows: FloatArray
+    log_rows: FloatArray  # log π and log P
 
 
 @njit(nogil=True, **INNER)
 def _spread_out(log_rows, state, shared):
-    """Write π and P into the cells of the windows."""
+    """Write the probabilities of π and P to the cells of the windows."""
     for cell in range(shared.places.size):
         state.shapes[cell] = math.exp(log_rows[shared.places[cell]])
     for cell in range(shared.firsts.size):
@@ -67,7 +64,7 @@ def _spread_out(log_rows, state, shared):
 
 @njit(nogil=True, **INNER)
 def _add_up(state, rows, shared):
-    """Add up the records' tables to the sums F and C."""
+    """Add up the tables of the records to the sums F and C."""
     rows.counts[:] = 0
     for cell in range(shared.places.size):
         rows.counts[shared.places[cell]] += state.counts[cell]
@@ -76,16 +73,22 @@ def _add_up(state, rows, shared):
 
 
 @njit(nogil=True, **INNER)
-def _step(cell, by, state, tape):
-    """Add a record to a cell, or take it out, and return the change of the log density of the noise."""
-    gain = log_noise(cell, by, state.sums, tape)
-    change(cell, by, state, tape)
+def _step(cell, by, state, data):
+    """Add a record to a cell or remove it, and return the change of the log density of the noise."""
+    gain = 0.0
+    state.counts[cell] += by
+    state.wholes[data.cell_rows[cell]] += data.gain * by
+    for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
+        m, more = data.table_cells[t], by * data.table_weights[t]
+        gap = data.noisy[m] - state.sums[m]
+        gain += log_step_within(gap, more, data.halves[m], data.widths[m], data.absolute[m])
+        state.sums[m] += more
     return gain
 
 
 @njit(nogil=True, **INNER)
 def _pairs(a, b, windows, counts):
-    """Return how many pairs of records make two transitions at the same step."""
+    """Return the number of pairs of records that make two given transitions at the same step."""
     total = 0.0
     for t in range(windows.shape[0]):
         total += float(counts[windows[t, a]]) * counts[windows[t, b]]
@@ -93,14 +96,17 @@ def _pairs(a, b, windows, counts):
 
 
 @njit(nogil=True, **INNER)
-def _exchange(size, old, new, steps, state, tape, shared, rng):
-    """Let pairs of records exchange what follows a step; return how many did, and the log ratio without the prior."""
+def _exchange(size, old, new, steps, state, data, shared, rng):
+    """Let pairs of records exchange their states after a step.
+
+    Return the number of pairs that did, and the log acceptance ratio without the prior.
+    """
     windows, counts, ratio = shared.windows, state.counts, 0.0
     for k in range(size):
         ways = _pairs(old[0], old[1], windows, counts)
         if ways == 0.0:
             return k, -np.inf
-        # a step, in proportion to the pairs that can exchange there
+        # draw a step, with probability proportional to the number of pairs that can exchange there
         left, t = rng.random() * ways, -1
         while left >= 0.0 and t + 1 < windows.shape[0]:
             t += 1
@@ -108,22 +114,23 @@ def _exchange(size, old, new, steps, state, tape, shared, rng):
         while counts[windows[t, old[0]]] == 0 or counts[windows[t, old[1]]] == 0:  # rounding of the sum
             t -= 1
         steps[k] = t
+        # both records take the other's transition; the reverse move has other numbers of pairs
         for i in range(2):
-            ratio += _step(windows[t, old[i]], -1, state, tape)
-            ratio += _step(windows[t, new[i]], 1, state, tape)
+            ratio += _step(windows[t, old[i]], -1, state, data)
+            ratio += _step(windows[t, new[i]], 1, state, data)
         ratio += math.log(ways / _pairs(new[0], new[1], windows, counts))
     return size, ratio
 
 
 @njit(nogil=True, **INNER)
-def _exchange_tails(tries, rows, state, tape, shared, rng):
-    """Move sums of transitions, by many records at once, that leave every step's margins as they are."""
+def _exchange_tails(tries, rows, state, data, shared, rng):
+    """Move the sums C by exchanges between many records at once, which keep the margins of every step."""
     windows, states = shared.windows, shared.states
     pasts = windows.shape[1] // states
     old, new, steps = np.empty(2, np.int64), np.empty(2, np.int64), np.empty(1 << shared.scales, np.int64)
     alpha, cells = rows.shapes, shared.steps
     for _ in range(tries):
-        # two pasts that lead to the same one after them, two states that follow, and how many pairs exchange
+        # draw two pasts with the same last states, two states that follow them, and a number of pairs
         a = int(rng.random() * pasts)
         b = (a + pasts // states * (1 + int(rng.random() * (states - 1)))) % pasts
         j = int(rng.random() * states)
@@ -131,10 +138,10 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
         size = 1 + int(rng.random() * (1 << int(rng.random() * shared.scales)))
         old[0], old[1], new[0], new[1] = a * states + k, b * states + j, a * states + j, b * states + k
         if min(cells[old[0]], cells[old[1]], cells[new[0]], cells[new[1]]) < 0:
-            continue  # the end state is not left, and what can follow others can do so at every step
+            continue  # nobody leaves the end state; other transitions are possible at every step
         if min(rows.counts[cells[old[0]]], rows.counts[cells[old[1]]]) < size:
             continue
-        done, ratio = _exchange(size, old, new, steps, state, tape, shared, rng)
+        done, ratio = _exchange(size, old, new, steps, state, data, shared, rng)
         # the prior, with π and P integrated out
         if done == size:
             for i in range(2):
@@ -148,50 +155,52 @@ def _exchange_tails(tries, rows, state, tape, shared, rng):
                 rows.counts[cells[old[i]]] -= size
                 rows.counts[cells[new[i]]] += size
             continue
-        # refused: undo every exchange
+        # rejected: undo every exchange
         for n in range(done):
             for i in range(2):
-                _step(windows[steps[n], old[i]], 1, state, tape)
-                _step(windows[steps[n], new[i]], -1, state, tape)
+                _step(windows[steps[n], old[i]], 1, state, data)
+                _step(windows[steps[n], new[i]], -1, state, data)
 
 
 @kept()
 def advance_transitions(
-    total, moves, births, bounds, records, position, rows, state, tape, shared, prior, rng, thin, out
+    total, moves, births, bounds, records, position, rows, state, data, shared, prior, rng, thin, out
 ):
-    """Sweep records, their number, the shapes and the rows in place, and keep every `thin`-th sweep.
+    """Sweep records, their number, the shapes and the rows in place, and store every `thin`-th sweep.
 
-    `out` holds arrays of counts, log rows, totals and positions, one draw a row; `records` has space for `moves`
-    records. Returns the number of records.
+    `out` has arrays of counts, log rows, totals and positions, one draw per row. `records` has space for `moves`
+    records. Return the number of records.
     """
-    rows, state, tape, shared, prior = (
+    rows, state, data, shared, prior = (
         by_reference(rows),
         by_reference(state),
-        by_reference(tape),
+        by_reference(data),
         by_reference(shared),
         by_reference(prior),
     )
     counts, log_rows, totals, positions = out
     _spread_out(rows.log_rows, state, shared)
-    weigh_all(state, tape)
+    weigh_all(state, data)
     if not state.counts.any():
-        first_records(records[:1], total, 1 + total // _FIRST, state, tape, rng)
+        # about 1,000 passes of sums suffice for initial records, which are not a draw yet
+        first_records(records[:1], total, 1 + total // 1000, state, data, rng)
     nothing = np.zeros(0, np.int64)
     for draw in range(totals.size):
         for _ in range(thin):
-            # some records at random, given π and P
+            # random records given π and P
             visited = records[: min(moves, total)]
-            take(visited, state, tape, rng)
-            move_records(moves, visited, visited.shape[0], state, tape, rng)
-            total = move_total(births, bounds, records[:1], total, nothing, state, tape, None, rng)
-            # the sums, the shapes with the rows integrated out, and the rows
+            take(visited, state, data, rng)
+            move_records(moves, visited, visited.shape[0], state, data, rng)
+            total = move_total(births, bounds, records[:1], total, nothing, state, data, None, rng)
+            # the sums, then the shapes with the rows integrated out, then the rows; the number of exchanges is
+            # arbitrary
             _add_up(state, rows, shared)
-            _exchange_tails(_EXCHANGES + 4 * shared.windows.shape[1], rows, state, tape, shared, rng)
+            _exchange_tails(200 + 4 * shared.windows.shape[1], rows, state, data, shared, rng)
             if position.size:
                 move_shapes(position, rows, shared, prior, rng)
             draw_rows(rows.log_rows, rows, shared, rng)
             _spread_out(rows.log_rows, state, shared)
-            weigh_all(state, tape)
+            weigh_all(state, data)
         put(counts[draw], state.counts)
         put(log_rows[draw], rows.log_rows)
         put(positions[draw], position)

@@ -1,45 +1,49 @@
-r"""A posterior's compiled density, driven by data: nothing is compiled for a network.
+r"""Compiled log density of a posterior with relaxed counts, and the likelihood of its noisy numbers.
 
-A formulation has one C function, which numba compiles once an installation and keeps on disk,
+**One C function per formulation.** Numba compiles it once per installation and stores it on disk, and a network is
+only data for it:
 
-    ``visit(size, position, gradient, value, given) -> 0, or not where the density is not a number``.
+    ``visit(size, position, gradient, value, given) -> 0, or another number if the density is not finite``.
 
-`given` is an array of whole numbers: the task, the addresses of the latent numbers and of derivatives by them, and
-then three for each array of the data, its address and its lengths. For the task `POSTERIOR`, whose signature is
-that of nutpie's own densities, so that its threads call it without Python, `value` becomes the log density of the
-position under the prior plus that of the noisy counts, and `gradient` its gradient, with the likelihood's force in
-place of its derivative. For `FORWARD` the latent numbers at the position are written, and `value` is the log prior
-density. For `PULLBACK` `gradient` becomes the exact derivative by the position, given those by the latent numbers
-and, in `value`, by the log prior density. Latent numbers are flat: counts first, then whatever else follows from
-the position. It is one function, since each would be compiled with all that it calls.
+`given` is an array of integers: the task, the addresses of the latent numbers and of derivatives with respect to
+them, and then three integers for each array of the data, its address and two lengths. There are three tasks.
 
-Likelihood of noisy tables given latent counts: as compiled code, and as PyMC variables.
+- `POSTERIOR` writes the log posterior density to `value` (log prior density of the position plus log likelihood), and
+  its gradient to `gradient`, in which a force replaces the derivative of the likelihood (see below). The signature is
+  that of nutpie's own densities, so its threads call the function without Python.
+- `FORWARD` writes the latent numbers at the position, and the log prior density to `value`.
+- `PULLBACK` writes to `gradient` the exact derivative with respect to the position, given the derivatives with
+respect
+  to the latent numbers and, in `value`, the log prior density.
 
-Discrete Laplace and Laplace noise have one kernel in the count, :math:`e^{-|y - n| / b}`, and discrete Gaussian and
-Gaussian noise have one, :math:`e^{-(y - n)^2 / (2 s^2)}`; the constants do not depend on n. Relaxed counts therefore
-have the same posterior under a discrete distribution and under its continuous relative, whose density is computed.
+The vector of latent numbers begins with the counts. One function has all three tasks because each function would be
+compiled with everything that it calls.
 
-A smoothed likelihood is another likelihood: with ``smoothing`` δ > 0, :math:`|r|` becomes
-:math:`\sqrt{r^2 + (δb)^2}`, which has no kink at r = 0.
+**Noise.** As a function of the count n, discrete and continuous Laplace noise have the same kernel
+:math:`e^{-|y - n| / b}`, and discrete and continuous Gaussian noise the same :math:`e^{-(y - n)^2 / (2 s^2)}`. The
+constants do not depend on n. Relaxed counts therefore have the same posterior under discrete noise and under its
+continuous counterpart, whose density is computed. With ``smoothing`` δ > 0 the likelihood is a different one:
+:math:`|r|` is replaced by :math:`\sqrt{r^2 + (δb)^2}`, which has no kink at r = 0.
 
-**Kinks.** The log density :math:`-|y - n| / b` has a kink wherever a latent count n passes its noisy count y. A
-leapfrog trajectory that steps over hundreds of kinks makes an error at each, and the step shrinks until it
-resolves them. Hamiltonian Monte Carlo does not need the gradient, though: trajectories preserve volume and can be
-reversed whatever function of the position stands in for it, and the draws are right as long as their weights are
-from the exact density (Duane et al. 1987, section 2). So the value here is exact, and the derivative is that of
-Huber's function, :math:`\max(-1, \min(1, r / (δb))) / b` with r = y - n. The two potentials differ by
-:math:`(δ - |r| / b)^2 / (2δ)` within δ, of variance at most :math:`D δ^3 / 20` over D residuals. The only price is a
-lower acceptance probability that no step size can raise. `force_width` keeps it small.
+**Kinks.** The log density :math:`-|y - n| / b` has a kink where a latent count n passes its noisy count y. A leapfrog
+trajectory that steps over hundreds of kinks makes an error at each, and the step size would have to resolve them all.
+However, Hamiltonian Monte Carlo does not need the exact gradient. Trajectories preserve volume and are reversible
+with any function of the position in place of the gradient, and the draws are correct if the acceptance uses the exact
+density (Duane et al. 1987, section 2). Therefore the value is exact, and the force is the derivative of Huber's
+function, :math:`\max(-1, \min(1, r / (δb))) / b` with r = y - n. The two potentials differ by :math:`(δ - |r| / b)^2
+/ (2δ)` within δ, with a variance of at most :math:`D δ^3 / 20` over D residuals. The only price is a lower acceptance
+probability, which no step size can raise; `force_width` chooses δ so that it stays small.
 
-**Whole numbers.** True counts are integers, each k standing for the relaxed counts in
-:math:`[k - \frac12, k + \frac12]`. Over the cells that do not hold y the kernel integrates to
-:math:`2b \sinh(1/(2b))` times its value at k, and over the one that does, :math:`k_0 = k` with f = y - k, to less:
-a noise scale below a count would leave too little mass on the nearest integer. What is missing,
+**Whole numbers.** True counts are integers, and the integer k stands for the relaxed counts in
+:math:`[k - \frac12, k + \frac12]`. The integral of the kernel over such an interval that does not contain y is
+:math:`2b \sinh(1/(2b))` times its value at k. Over the interval around :math:`k_0` that contains y, with
+:math:`f = y - k_0`, the integral is smaller than that. With a noise scale below one record, the nearest integer would
+therefore have too little mass. The missing mass,
 
 .. math:: m = 2b \bigl(e^{-|f|/b} \sinh\tfrac{1}{2b} - 1 + e^{-1/(2b)} \cosh\tfrac{f}{b}\bigr) ≥ 0,
 
-is added as :math:`2 m \cos^2(π (n - k_0))` within that cell, after which all integers have their proper shares.
-`lattice_mass` gives m; from a scale of 1.5 on it changes nothing that can be seen and is left out.
+is added as :math:`2 m \cos^2(π (n - k_0))` within that interval. All integers then have their correct probabilities.
+`lattice_mass` computes m; it is negligible, and left out, for noise scales of 1.5 and more.
 """
 
 from __future__ import annotations
@@ -60,18 +64,16 @@ from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 FORWARD, POSTERIOR, PULLBACK = range(3)
-# arrays among those given that come before the data: the latent numbers, and the derivatives by them
+# number of arrays in `given` before the data: the latent numbers, and the derivatives with respect to them
 FIRST = 2
-# numbers that come before the data: the task, and three for each of those arrays
-_HEAD = 1 + 3 * FIRST
-# types of the C function: see the module's docstring
+# types of the C function; the module's docstring describes it
 _REAL = types.CPointer(types.double)
-# result, number of positions, position, gradient, value, and address of what is given
+# result; then number of positions, position, gradient, value, and the address of `given`
 _SIGNATURE = types.int64(types.uint64, _REAL, _REAL, _REAL, types.voidptr)
 
 
 def compiled_visit(function: Callable[..., Any]) -> Any:
-    """Return the C function of a formulation, loaded from disk or compiled."""
+    """Return the C function of a formulation, which is loaded from disk or compiled."""
     return kept_c_function(_SIGNATURE)(function)
 
 
@@ -90,18 +92,18 @@ def finished(found, task, given, gradient, value):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Density:
-    """The compiled density of one posterior.
+    """Compiled density of one posterior.
 
     Parameters
     ----------
     visit
-        Returns the C function, which is loaded or compiled at the first call.
+        Function that returns the C function, which is loaded or compiled at the first call.
     kinds
-        Type and number of axes of each array of the data, one letter and digit each: ``f1 i1 f2 ...``.
+        Type and number of axes of each array of the data, a letter and a digit each: ``f1 i1 f2 ...``.
     arrays
         The data: arrays, and tuples of arrays.
     size
-        Number of the sampler's positions.
+        Length of the sampler's position.
     shapes
         Shape of each group of latent numbers, by name, in the order of the flat vector.
     """
@@ -128,18 +130,18 @@ class Density:
 
     @cached_property
     def given(self) -> IntArray:
-        """Numbers for the C function with the task `POSTERIOR`; they must outlive every call."""
-        numbers, arrays, kinds = [POSTERIOR, *[0] * (_HEAD - 1)], _leaves(self.arrays), self.kinds.split()
+        """Argument `given` of the C function for the task `POSTERIOR`; the data must outlive every call."""
+        numbers, arrays, kinds = [POSTERIOR, *[0] * (3 * FIRST)], _leaves(self.arrays), self.kinds.split()
         for array, kind in zip(arrays, kinds, strict=True):
             if (_KINDS[array.dtype.str[1:]] + str(array.ndim), array.flags.c_contiguous) != (kind, True):
                 raise TypeError(
-                    f"the density takes a contiguous {kind}, got {array.dtype} of {array.ndim} axes."
+                    f"an array of the density must be a contiguous {kind}, got {array.dtype} with {array.ndim} axes."
                 )
             numbers += [array.ctypes.data, *array.shape, *[1] * (2 - array.ndim)]
         return np.array(numbers, np.int64)
 
     def posterior(self, position: FloatArray) -> tuple[float, FloatArray]:
-        """Return the log density at a position, and the vector that a sampler follows as its gradient."""
+        """Return the log density at a position, and the vector that the sampler uses as its gradient."""
         gradient, value = np.empty(self.size), np.zeros(1)
         self._call(self.given, position, gradient, value)
         return float(value[0]), gradient
@@ -152,7 +154,17 @@ class Density:
         return latent, float(value[0])
 
     def pullback(self, position: FloatArray, by_latent: FloatArray, by_prior: float) -> FloatArray:
-        """Return the derivative by the position, from those by the latent numbers and by the log prior density."""
+        """Return the derivative with respect to the position.
+
+        Parameters
+        ----------
+        position
+            Position of the sampler, shape (size,).
+        by_latent
+            Derivatives with respect to the latent numbers, shape (latent_size,).
+        by_prior
+            Derivative with respect to the log prior density.
+        """
         gradient, value, given = np.empty(self.size), np.array([float(by_prior)]), self.given.copy()
         by_latent = np.ascontiguousarray(by_latent, dtype=float)
         given[0], given[4] = PULLBACK, by_latent.ctypes.data
@@ -165,7 +177,7 @@ class Density:
         self.visit().ctypes(self.size, *addresses, given.ctypes.data)
 
     def expand(self, positions: FloatArray, names: Sequence[str]) -> dict[str, FloatArray]:
-        """Return groups of latent numbers, (chain, draw, ...), at positions of shape (chain, draw, size)."""
+        """Return groups of latent numbers, shape (chain, draw, ...), at positions of shape (chain, draw, size)."""
         lead, flat = positions.shape[:2], np.ascontiguousarray(positions.reshape(-1, self.size))
         expanded = {name: np.empty((len(flat), *self.shapes[name])) for name in names}
         for place, position in enumerate(flat):
@@ -175,7 +187,7 @@ class Density:
         return {name: values.reshape(*lead, *self.shapes[name]) for name, values in expanded.items()}
 
 
-# letter of each type of array, as `Density.kinds` has them
+# letter in `Density.kinds` of each type of array
 _KINDS = {"f8": "f", "i8": "i", "i4": "h", "u1": "b"}
 
 
@@ -188,46 +200,42 @@ def _leaves(arrays: Any) -> list[Any]:
     return [leaf for part in arrays for leaf in _leaves(part)] if isinstance(arrays, tuple) else [arrays]
 
 
-# Variance of the difference of the two potentials, by which acceptance falls to about eight in ten. It gave the
-# most effective draws a gradient, twice those at a tenth of it, with a step tuned for `ACCEPTANCE`.
-_VARIANCE = 0.25
-
-# Mean acceptance probability at which a step is best where that fall is part of it.
-#
-# With the fall alone, at steps of no length, it is .79; a step that is tuned for as much shrinks without end.
+# Mean acceptance probability for which the step size is tuned under Laplace noise. The smoothed force alone lowers
+# the acceptance to 0.79 at steps of length 0, so a step that is tuned for that value would shrink without end.
 ACCEPTANCE = 0.65
-
-# Noise scales at which integers are given their shares: below, the nearest has all in any case
-_LATTICE_SCALES = (0.05, 1.5)
 
 
 def force_width(cells: int) -> float:
-    """Width δ over which the force turns round, in noise scales.
+    """Return the width δ over which the force changes its sign, in noise scales.
+
+    The variance of the difference of the two potentials is then 0.25, and the acceptance about 0.8 of what it would
+    be. That gave the most effective draws per gradient, twice those at a tenth of it.
 
     Parameters
     ----------
     cells
         D, number of cells with Laplace noise.
     """
-    return float(min((20 * _VARIANCE / max(cells, 1)) ** (1 / 3), 0.3))
+    return float(min((20 * 0.25 / max(cells, 1)) ** (1 / 3), 0.3))
 
 
 def lattice_mass(noisy_counts: FloatArray, scales: FloatArray) -> FloatArray:
-    """Mass m that the kernel lacks at the integer nearest to each noisy count; 0 where the noise is not small."""
-    low, high = _LATTICE_SCALES
-    within = (scales >= low) & (scales <= high)
+    """Return the missing mass m at the integer nearest to each noisy count; 0 for noise scales above 1.5."""
+    # below a scale of 0.05 the nearest integer has all the mass in any case
+    within = (scales >= 0.05) & (scales <= 1.5)
     b = np.where(within, scales, 1.0)
     f = np.abs(noisy_counts - np.rint(noisy_counts))
     missing = np.exp(-f / b) * np.sinh(0.5 / b) - 1 + np.exp(-0.5 / b) * np.cosh(f / b)
     return np.where(within, np.maximum(2 * b * missing, 0.0), 0.0)
 
 
-# far out, a number that is none ends a trajectory; an exception would end the sampling
+# with error_model="numpy" a division by zero far out gives NaN, which ends a trajectory; an exception would end
+# sampling
 @njit(nogil=True, error_model="numpy")
 def laplace_kernel(count, noisy, scale, mass, width):
-    """Log kernel of a count given its noisy count, without its constant, and the force at it.
+    """Return the log kernel of a count given its noisy count, without its constant, and the force.
 
-    The mass is m of `lattice_mass`, zero for the kernel at real counts; the width is δ of `force_width`.
+    `mass` is m of `lattice_mass`, or 0 for the kernel at real counts. `width` is δ of `force_width`.
     """
     ratio = (noisy - count) / scale
     value, force = -abs(ratio), min(max(ratio / width, -1.0), 1.0) / scale
@@ -241,18 +249,18 @@ def laplace_kernel(count, noisy, scale, mass, width):
 
 
 class NoiseData(NamedTuple):
-    """What `log_likelihood` needs of a release, in the order in which it takes it.
+    """Arguments of `log_likelihood` from a release, in their order.
 
     Parameters
     ----------
     starts, columns, entries
-        The possible measured cells as sums of latent numbers, a sparse matrix by rows.
+        Possible measured cells as sums of latent numbers, a sparse matrix by rows.
     noisy, scales
         Noisy counts and noise scales, records.
     masses
-        m of `lattice_mass`; zero for latent counts that are means.
+        m of `lattice_mass`; 0 for latent counts that are means.
     absolute
-        1 where the kernel is in the absolute residual, 0 where it is in its square.
+        1 for Laplace kernels, 0 for Gaussian ones.
     settings
         Width δ of the force, the smoothing, and the sum of the log constants.
     """
@@ -270,21 +278,21 @@ class NoiseData(NamedTuple):
     def of(
         cls, evidence: Evidence, cells: MeasuredCells, *, smoothing: float, whole_numbers: bool
     ) -> NoiseData:
-        """The data of one evidence.
+        """Return the data of one evidence.
 
         Parameters
         ----------
         evidence
-            The releases; impossible cells are left out.
+            Evidence of the releases; impossible cells are left out.
         cells
-            Which latent cells the measured ones are sums of.
+            Latent cells that each measured number sums.
         smoothing
             δ, in noise scales; 0 for the exact likelihood.
         whole_numbers
-            Whether each latent count stands for the integer nearest to it, rather than for a mean.
+            Whether each latent count stands for the nearest integer, rather than for a mean.
         """
         noisy = evidence.noisy_counts[evidence.possible].astype(float)
-        scales = evidence.spread([law.scale for law in evidence.noise])[evidence.possible]
+        scales = evidence.spread([distribution.scale for distribution in evidence.noise])[evidence.possible]
         absolute = evidence.is_absolute[evidence.possible]
         masses = lattice_mass(noisy, scales) if whole_numbers and smoothing == 0 else np.zeros(noisy.size)
         constant = -np.log(scales) - np.where(absolute, math.log(2), 0.5 * math.log(2 * math.pi))
@@ -300,8 +308,9 @@ class NoiseData(NamedTuple):
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, absolute, settings):
-    """Log density of the noisy counts, and what stands for its derivative by the latent numbers."""
+    """Return the log density of the noisy counts, and the force: its smoothed derivative by the latent numbers."""
     value, by_latent = settings[2], np.zeros_like(latent)
+    # each measured number: its latent value, its kernel, and the force on its cells
     for i in range(noisy.size):
         count = 0.0
         for k in range(starts[i], starts[i + 1]):
@@ -321,7 +330,7 @@ def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, abso
 
 
 def target_acceptance(evidence: Evidence, smoothing: float) -> float:
-    """Mean acceptance probability for which a sampler's step is tuned: less where Laplace noise costs some of it."""
+    """Return the mean acceptance probability for which the step size is tuned; it is lower under Laplace noise."""
     return 0.8 if smoothing > 0 or not evidence.is_absolute[evidence.possible].any() else ACCEPTANCE
 
 
@@ -331,7 +340,7 @@ def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
     Parameters
     ----------
     noise
-        The release; noisy counts and noise scales become ``pm.Data``.
+        Data of the release; noisy counts and noise scales become ``pm.Data``.
     counts
         Symbolic latent counts of the possible cells, records.
     """
@@ -356,7 +365,9 @@ def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
         return kernel - cast(Any, pt.log(2 * scale))
 
     def dist(counts: Any, scale: Any, size: Any) -> Any:
-        laplace, normal = (law.dist(counts, scale, size=size) for law in (pm.Laplace, pm.Normal))
+        laplace, normal = (
+            distribution.dist(counts, scale, size=size) for distribution in (pm.Laplace, pm.Normal)
+        )
         return pt.where(absolute, laplace, normal)
 
     return pm.CustomDist("noisy_counts", sums, scale, logp=logp, dist=dist, observed=noisy, dims="noisy_cell")

@@ -1,7 +1,7 @@
-r"""Compiled density of the log-linear formulation: see `density`.
+r"""Compiled density of the log-linear formulation; the module `density` describes its interface.
 
-Positions: z, with that of a private N last, then v of log τ where it is learned. Latent numbers: counts of the
-model's possible cells, N, θ' and log τ.
+The sampler's position consists of z, whose last entry belongs to a private N, and of v, from which a learned log τ
+follows. Latent numbers are the counts of the model's possible cells, N, θ' and log τ.
 
 `stretch` maps whitened positions to latent coordinates, scales and total. Its formulas are those of `Whitening` and
 `latent_prior`:
@@ -9,16 +9,16 @@ model's possible cells, N, θ' and log τ.
 .. math:: \log τ = \log \hat τ + R v, \qquad r_k = \exp \sum_g s_{kg} \log\frac{\hat τ_g^2 + c_g}{τ_g^2 + c_g}, \qquad
           x = B \Bigl[\frac{(λ + 1) \hat u}{λ + r} + \frac{z}{\sqrt{λ + r}}\Bigr].
 
-θ' is x, less its last entry ξ where N is private: :math:`\log N = l + (h - l)\, \operatorname{logistic}(c + ξ)`. The
-log density is that of (z, v) under the prior of (θ', τ, N), up to a constant. `stretch_pullback` is the derivative,
-written by hand.
+θ' is x; if N is private, the last entry ξ of x is not part of θ', and
+:math:`\log N = l + (h - l)\, \operatorname{logistic}(c + ξ)`. The log density is that of (z, v) under the prior of
+(θ', τ, N), up to a constant. `stretch_pullback` is its derivative, written by hand.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit, types
@@ -35,9 +35,8 @@ from bayesprivmrf.inference.posterior.relaxed.density import (
     finished,
     log_likelihood,
 )
-from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# The arrays of the data, as `Density` checks them
+# Types and axes of the arrays of the data, which `Density` checks
 KINDS = (
     "f2 f1 f2 f1 f2 f1 f1 i1 f1 f1 f1 f2 f1 i1 f1 i1 h1 i1 i1 i1 i1 b1 f1 i1 i1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 )
@@ -46,50 +45,16 @@ _marginals, _pull_back = effects_engine._marginals, effects_engine._pull_back
 _REAL, _WHOLE, _SHORT, _BYTE = types.float64, types.int64, types.int32, types.uint8
 
 
-class StretchData(NamedTuple):
-    """Arguments of `stretch`, in its order.
-
-    Parameters
-    ----------
-    basis, information, shares, mode
-        Those of `Whitening`.
-    root, scale
-        R, and the preliminary log τ; R has no entries where τ is fixed.
-    total
-        The preliminary log N, which is N itself where it is public; of a private one the ends l and h and c as well.
-    levels, variance, means
-        Scale and sampling variance of each coordinate, and the mean of the latter over each scale.
-    expected, hyper
-        Prior mean and precision of log τ.
-    excess
-        κ, shape (1,).
-    """
-
-    basis: FloatArray
-    information: FloatArray
-    shares: FloatArray
-    mode: FloatArray
-    root: FloatArray
-    scale: FloatArray
-    total: FloatArray
-    levels: IntArray
-    variance: FloatArray
-    means: FloatArray
-    expected: FloatArray
-    hyper: FloatArray
-    excess: FloatArray
-
-
 @njit(nogil=True, error_model="numpy", **INNER)
 def stretch(
     position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess
 ):  # fmt: skip
-    """Return x, log τ, log N and the log density of the position; then the precisions λ + r, and r."""
+    """Return x, log τ, log N, the log density of the position, the precisions λ + r, and r."""
     place, own = position[: mode.size], position[mode.size :]
-    log_scale, changes = scale.copy(), np.zeros(shares.shape[1])  # of the total, 0
+    log_scale, changes = scale.copy(), np.zeros(shares.shape[1])  # the change for the total stays 0
     if own.size:
         log_scale += root @ own
-    # r, by which the prior precision of each direction differs from that at the preliminary scales
+    # r, the ratio of the prior precision of each direction to that at the preliminary scales
     for g in range(scale.size):
         scatter = means[g] * math.exp(-total[0])
         changes[g] = math.log(math.exp(2 * scale[g]) + scatter) - math.log(
@@ -97,6 +62,7 @@ def stretch(
         )
     relative = np.exp(shares @ changes)
     precision = information + relative
+    # x, by the map of `Whitening`, and log N
     moved = mode * (information + 1.0) / precision + place / np.sqrt(precision)
     moved = basis @ moved if basis.shape[1] == moved.size else basis[:, 0] * moved
     log_density, log_total = -0.5 * np.sum(np.log(precision)), total[0]
@@ -122,13 +88,17 @@ def stretch_pullback(
     by_coordinates, by_log_scale, by_log_total, by_density, moved, log_scale, log_total, precision, relative,
     position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess,
 ):  # fmt: skip
-    """Return the derivative by the position, from those by the first four results of `stretch`, and these results."""
+    """Return the derivative with respect to the position.
+
+    The first four arguments are the derivatives with respect to the first four results of `stretch`, in their order;
+    then come the results of `stretch`, and its arguments.
+    """
     place, own = position[: mode.size], position[mode.size :]
     size, inverse = levels.size, math.exp(-log_total)
     factor, squares = 1.0 + excess[0] * inverse, np.exp(2.0 * log_scale)
     by_moved, by_scale = np.zeros(mode.size), by_log_scale.copy()
     by_inverse, by_factor = 0.0, by_density * size / factor
-    # the normal prior of each coordinate, by the coordinate, its scale and N
+    # normal prior of each coordinate: derivatives with respect to the coordinate, its scale and N
     for i in range(size):
         square = squares[levels[i]]
         spread = square + inverse * variance[i]
@@ -142,7 +112,7 @@ def stretch_pullback(
         _, _, by_place, density_by_place = log_uniform(total[3] + moved[-1], total[1], total[2])
         slope = by_log_total - inverse * (by_inverse + excess[0] * by_factor)
         by_moved[-1] = slope * by_place + by_density * density_by_place
-    # the whitening, by the position and by r
+    # whitening: derivatives with respect to the position and to r
     by_own = basis.T @ by_moved if basis.shape[1] == mode.size else basis[:, 0] * by_moved
     by_precision = -by_own * (mode * (information + 1.0) / precision + 0.5 * place / np.sqrt(precision))
     by_relative = relative * (by_precision - 0.5 * by_density) / precision
@@ -158,12 +128,13 @@ def stretch_pullback(
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
-def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape, noise):
-    """Return the latent numbers, log prior, log likelihood and gradient for a task of `density`."""
+def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, data, noise):
+    """Return the latent numbers, log prior density, log likelihood and gradient for a task of `density`."""
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
-    mu, _, state = _marginals(coordinates, *tape)
+    mu, _, state = _marginals(coordinates, *data)
+    # latent numbers: counts, N, θ' and log τ
     size = cells.size
     latent = np.empty(size + 1 + coordinates.size + log_scale.size)
     for k in range(size):
@@ -176,12 +147,12 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape
     likelihood = 0.0
     if task == POSTERIOR:
         likelihood, by_latent = log_likelihood(latent, *noise)
-    # backward: by counts -> by μ and N -> by θ' (Σ times the derivative by μ) -> by position
+    # backward: derivatives by counts -> by μ and N -> by θ' (Σ times the derivative by μ) -> by position
     by_mu, by_total = np.zeros(mu.size), by_latent[size]
     for k in range(size):
         by_mu[cells[k]] = (total + excess) * by_latent[k]
         by_total += mu[cells[k]] * by_latent[k]
-    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(state, by_mu, *tape)
+    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(state, by_mu, *data)
     gradient = stretch_pullback(
         by_coordinates, by_latent[size + 1 + coordinates.size :], by_total * total, by_prior,
         moved, log_scale, log_total, precision, relative, position, *stretching,
@@ -190,7 +161,7 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, tape
 
 
 def _visit_from_c(size, position, gradient, value, where):
-    """Evaluate the density for the task at an address: see `density`."""
+    """Evaluate the density for the task at an address; the module `density` describes the arguments."""
     given = carray(where, (1 + 3 * (FIRST + 34),), _WHOLE)
     task, own = given[0], given[1:]
     point = carray(position, (size,), _REAL)
@@ -201,7 +172,7 @@ def _visit_from_c(size, position, gradient, value, where):
         vector_at(own, 14, _REAL),
     )  # fmt: skip
     cells, uniform = vector_at(own, 15, _WHOLE), vector_at(own, 16, _REAL)
-    tape = (
+    data = (
         vector_at(own, 17, _WHOLE), vector_at(own, 18, _SHORT), vector_at(own, 19, _WHOLE),
         vector_at(own, 20, _WHOLE), vector_at(own, 21, _WHOLE), vector_at(own, 22, _WHOLE),
         vector_at(own, 23, _BYTE), vector_at(own, 24, _REAL), vector_at(own, 25, _WHOLE),
@@ -215,11 +186,11 @@ def _visit_from_c(size, position, gradient, value, where):
     latent_size = cells.size + 1 + stretching[7].size + stretching[5].size
     by_latent = carray(pointer(own[3]), (latent_size,), _REAL)
     by_prior = out[0] if task == PULLBACK else 1.0
-    found = _visit(task, point, by_latent, by_prior, stretching, cells, uniform, tape, noise)
+    found = _visit(task, point, by_latent, by_prior, stretching, cells, uniform, data, noise)
     return finished(found, task, given, carray(gradient, (size,), _REAL), out)
 
 
 @cache
 def visit_effects() -> Any:
-    """Return the compiled density, loaded from disk or compiled."""
+    """Return the compiled density, which is loaded from disk or compiled."""
     return compiled_visit(_visit_from_c)

@@ -1,6 +1,6 @@
-"""Common part of the formulations with relaxed counts: noise, PyMC model, settings, and what they refuse.
+"""Base of the formulations with relaxed counts: noise, settings, refusals, and the PyMC model.
 
-Relaxed counts inside a PyMC model: the compiled density as one operation, and counts as labeled tables.
+In the PyMC model the compiled density is one operation of PyTensor, and the counts are labeled tables.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
     import pymc as pm
 
 
-# dimensions of the variables that have one, in the PyMC model
+# dimension of each variable of the PyMC model that has one
 _DIMS = {"counts": "cell", "inner": "inner_cell"}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RelaxedCounts:
-    """Base of the posteriors over real-valued counts, which NUTS samples.
+    """Base class of the posteriors over relaxed (real-valued) counts, which NUTS samples.
 
-    A subclass has `_of_whole_numbers` (whether a latent count stands for the nearest integer, or for a mean),
-    `_shown` (names of latent numbers that its PyMC model has besides ``counts``), `_prior_settings` and `density`.
+    A subclass defines `_of_whole_numbers` (whether a latent count stands for the nearest integer, or for a mean),
+    `_shown` (names of latent numbers in its PyMC model besides ``counts``), `_prior_settings` and `density`.
 
     Parameters
     ----------
     evidence
-        The releases.
+        Evidence of the releases.
     total
-        The public number of records N; None where it is private.
+        Public number of records N; None if it is private.
     total_range
         Lower and upper end of the log-uniform prior of a private N, records.
     smoothing
-        δ of a smoothed Laplace likelihood, in noise scales; 0 for the exact one.
+        δ of a smoothed Laplace likelihood, in noise scales; 0 for the exact likelihood.
     """
 
     evidence: Evidence
@@ -68,18 +68,17 @@ class RelaxedCounts:
 
     @staticmethod
     def refuses_counts(evidence: Evidence) -> BayesPrivMRFError | None:
-        """Return why relaxed counts cannot express what was measured, or None."""
+        """Return the reason why relaxed counts do not support the measurements, or None."""
         if not evidence.has_bounds and not evidence.is_exact.any():
             return None
         return ArgumentError(
-            "exact counts, and counts within bounds, are possible with whole records alone; leave out "
-            "`formulation`, or set formulation='exact'. NaiveMLE, CGM and NoiseAwareMAP read answers without "
-            "noise too."
+            "exact or bounded counts require `formulation='exact'`. Leave `formulation` out to let the library "
+            "choose; NaiveMLE, CGM and NoiseAwareMAP support exact answers too."
         )
 
     @property
     def _private(self) -> tuple[str, ...]:
-        """``total`` where N is private."""
+        """``total`` if N is private."""
         return ("total",) if self.total is None else ()
 
     @property
@@ -92,17 +91,17 @@ class RelaxedCounts:
 
     @property
     def _prior_of_positions(self) -> Callable[[np.random.Generator, int], FloatArray] | None:
-        """A function that draws positions from their prior; None where only the density is known."""
+        """Function that draws positions from their prior; None if only their density is known."""
         return None
 
     @property
     def density(self) -> Density:
-        """The compiled density of this release."""
+        """Compiled density of this release."""
         raise NotImplementedError
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """The prior's settings, by name."""
+        """Settings of the prior, by name."""
         settings = dict(self._prior_settings)
         if self.total is None:
             settings["total_range"] = tuple(float(end) for end in self.total_range)
@@ -112,7 +111,7 @@ class RelaxedCounts:
 
     @property
     def acceptance(self) -> float:
-        """Mean acceptance probability for which the sampler's step is tuned."""
+        """Mean acceptance probability for which the step size is tuned."""
         return target_acceptance(self.evidence, self.smoothing)
 
     @cached_property
@@ -128,9 +127,9 @@ class RelaxedCounts:
     def model(self) -> pm.Model:
         """Return a PyMC model of this release.
 
-        Its variables are ``position``, everything that is sampled, in the sampler's coordinates; ``counts`` (possible
-        cells of the model's cliques, clique after clique); the other latent numbers of the formulation; a
-        ``counts[a,b]`` for each clique with the variables as dims and the states as coords; and the observed
+        Its variables are ``position`` (all sampled numbers, in the sampler's coordinates), ``counts`` (the possible
+        cells of the model's cliques, clique after clique), the other latent numbers of the formulation, a table
+        ``counts[a,b]`` for each clique with variables as dims and states as coords, and the observed
         ``noisy_counts``.
         """
         import pymc as pm
@@ -141,7 +140,9 @@ class RelaxedCounts:
         density, names = self.density, ("counts", *self._shown)
         coords = {_DIMS[name]: np.arange(density.shapes[name][0]) for name in names if name in _DIMS}
         coords["noisy_cell"] = np.arange(self._measured.targets.size)
-        with pm.Model(coords=coords, model=None) as model:  # by itself, inside another's context too
+        with pm.Model(
+            coords=coords, model=None
+        ) as model:  # a model of its own, also inside the context of another
             latent = declare_latent(density, self._prior_of_positions)
             for name in names:
                 pm.Deterministic(name, latent[name], dims=_DIMS.get(name))
@@ -153,7 +154,7 @@ class RelaxedCounts:
         return model
 
     def _counts_and_total(self, draws: Mapping[str, np.ndarray]) -> tuple[FloatArray, FloatArray]:
-        """Return the counts of all cells of the model's cliques, and the number of records, of sampled draws."""
+        """Return the counts of all cells of the cliques, and the numbers of records, of sampled draws."""
         sampled = np.asarray(draws["counts"], dtype=float)
         counts = np.zeros((*sampled.shape[:-1], self.evidence.specification.size))
         counts[..., self._measured.cells] = sampled
@@ -162,17 +163,17 @@ class RelaxedCounts:
 
 
 def declare_latent(density: Density, draw: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """Declare the variable ``position`` inside a PyMC model, with its prior; the latent numbers that follow, by name.
+    """Declare the variable ``position`` with its prior inside a PyMC model, and return the latent numbers by name.
 
     Parameters
     ----------
     density
-        The compiled density.
+        Compiled density of the posterior.
     draw
-        Draws positions from their prior, given a generator and a number; None where only the density is known.
+        Function of a generator and a number that draws positions from their prior; None if only the density is known.
     """
 
-    def random(centre: Any, rng: np.random.Generator, size: Any = None) -> Any:
+    def random(center: Any, rng: np.random.Generator, size: Any = None) -> Any:
         lead = () if size is None else tuple(size)
         return draw(rng, math.prod(lead)).reshape(*lead, density.size) if draw else None
 
@@ -180,9 +181,9 @@ def declare_latent(density: Density, draw: Callable[..., Any] | None = None) -> 
     position = pm.CustomDist(
         "position",
         np.zeros(density.size),
-        logp=lambda value, centre: operation(value)[1],
+        logp=lambda value, center: operation(value)[1],
         random=random if draw else None,
-        support_point=lambda rv, size, centre: centre,
+        support_point=lambda rv, size, center: center,
         signature="(d)->(d)",
     )
     latent = operation(position)[0]
@@ -193,7 +194,7 @@ def declare_latent(density: Density, draw: Callable[..., Any] | None = None) -> 
 
 
 class _Latent(Op):
-    """Position → latent numbers and the log prior density of the position."""
+    """Operation that maps a position to the latent numbers and the log prior density."""
 
     __props__ = ("density",)
 
@@ -217,7 +218,7 @@ class _Latent(Op):
 
 
 class _LatentPullback(Op):
-    """Position, and derivatives by the outputs of `_Latent` → derivative by the position."""
+    """Operation that maps derivatives by the outputs of `_Latent` to the derivative by the position."""
 
     __props__ = ("density",)
 
@@ -236,22 +237,21 @@ class _LatentPullback(Op):
 @numba_funcify.register(_Latent)
 @numba_funcify.register(_LatentPullback)
 def _through_python(op: Op, node: Apply | None = None, **settings: Any) -> Any:
-    """The call is Python's, what it calls is compiled already; so nobody need be warned."""
+    """Register the operations with numba as Python calls, without its warning: the density is compiled already."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return generate_fallback_impl(op, node, **settings)
 
 
 def declare_tables(model: ModelSpecification, flat: Any) -> None:
-    """Add ``counts[a,b]`` for every clique to the model in whose context this is called.
+    """Add a table ``counts[a,b]`` for every clique to the PyMC model of the current context.
 
     Parameters
     ----------
     model
-        The declared model; its variables become dims, its states coords. A name that the PyMC model already has gets
-        an underscore.
+        Declared model; its variables become dims and its states coords. A name that is in use gets an underscore.
     flat
-        Symbolic counts of all cliques' cells, shape (size,).
+        Symbolic counts of the cells of all cliques, shape (size,).
     """
     context: Any = pm.modelcontext(None)
     names: Sequence[str] = _free_names(dimension_names(model.domain), set(context.named_vars))

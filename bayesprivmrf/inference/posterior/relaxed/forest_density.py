@@ -1,34 +1,34 @@
-r"""Compiled density of the hyper-Dirichlet formulation: see `density`.
+r"""Compiled density of the hyper-Dirichlet formulation; the module `density` describes its interface.
 
-Positions: the rows' v (`rows`), then ξ of a private N, then those of the shapes' prior (`shape_prior`), after
-`turned`. Latent numbers: counts of the model's possible cells and of the forest's inner ones, N, and α of the same
-cells.
+The sampler's position consists of v of the rows (`rows`), ξ of a private N, and the position of the shapes' prior
+(`shape_prior`) after the reflection `turned`. Latent numbers are the counts of the model's possible cells and of the
+forest's inner cells, N, and α of the same cells.
 
-**Counts from probabilities.** A row whose total is M and whose probabilities are Dirichlet(α_1, ..., α_R) has, once
-the probabilities are integrated out, Dirichlet-multinomial counts n. With the mass :math:`A = \sum_i α_i` and the
+**Counts from probabilities.** Take a row with the total M and with Dirichlet(α_1, ..., α_R) probabilities. With the
+probabilities integrated out, its counts n are Dirichlet-multinomial. With the mass :math:`A = \sum_i α_i` and the
 means :math:`a = α / A`,
 
 .. math:: E[n] = M a, \qquad
           \operatorname{cov}(n) = \frac{M (M + A)}{1 + A} \bigl(\operatorname{diag}(a) - a a'\bigr).
 
-A point r of the simplex with that Dirichlet distribution has mean a and covariance
-:math:`(\operatorname{diag}(a) - a a') / (1 + A)`, so that
+A point r of the simplex with that Dirichlet distribution has the mean a and the covariance
+:math:`(\operatorname{diag}(a) - a a') / (1 + A)`. Therefore
 
 .. math:: n = M a + \sqrt{M (M + A)}\,(r - a)
 
-has the exact sum, means, variances and covariances of the counts at every M ≥ 0 and every α.
-For α = 1 and large M it is the continuity correction that gives each whole number the half to either side. The
-probabilities come as weights, :math:`r = g / \sum_i g_i` (`rows`).
+has the exact sum, means, variances and covariances of the counts at every M ≥ 0 and every α. For α = 1 and large M it
+is the continuity correction that gives each whole number half a unit on either side. The probabilities are computed
+from weights, :math:`r = g / \sum_i g_i` (`rows`).
 
-The total of a row below another is a sum of relaxed counts and may be negative, at worst by half their α's sum.
-There the true total is zero, and the row goes to zero smoothly. With c = A/2 and δ = min(0.17, c/2) records,
+The total of a child row is a sum of relaxed counts, and may be negative by at most half of the sum of their α. The
+true total is then 0, and the counts of the row go to 0 smoothly. With c = A/2 and δ = min(0.17, c/2) records,
 
 .. math:: n = M^* a + \sqrt{V}\,(r - a), \qquad
           \begin{cases} M^* = M, & V = M (M + 2c) + c δ e^{-M/δ} & M ≥ 0 \\
           M^* = c\,(e^{M/c} - 1), & V = c δ e^{M/δ} & M < 0, \end{cases}
 
-which is continuous with its derivative, adds to the variance of a cell less than 0.05 records squared,
-close to M = 0 only, and has :math:`\sqrt{V} < M^* + c`, so that every :math:`n_i > -α_i/2`.
+which is continuous and has a continuous derivative. It adds less than 0.05 records squared to the variance of a cell,
+and only near M = 0. It also satisfies :math:`\sqrt{V} < M^* + c`, so every :math:`n_i > -α_i/2`.
 """
 
 from __future__ import annotations
@@ -57,59 +57,60 @@ from bayesprivmrf.inference.posterior.relaxed.rows import (
     row_weights,
 )
 from bayesprivmrf.inference.posterior.shape_prior import (
-    ShapeTape,
+    ShapeData,
     row_shapes,
     row_shapes_pullback,
     turned,
 )
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# The arrays of `RowData` and of the noise, as `Density` checks them
+# Types and axes of the arrays of `RowData` and of the noise, which `Density` checks
 KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
 
 
 class RowData(NamedTuple):
-    """The arguments of the density besides the noisy tables, in the order in which it takes it.
+    """Arguments of the density besides the noisy tables, in their order.
 
     Parameters
     ----------
     row_starts, source_starts, sources
-        Those of the junction forest.
+        Fields of the junction forest.
     order
-        Where each of the model's possible cells is in ``forest.cells``, then each inner one.
+        Position in ``forest.cells`` of each possible cell of the model, then of each inner cell.
     shapes
-        The tape of the shapes' prior.
-    shift, scale, log_scale, freedom, centre
-        Those of `row_weights_data`.
+        Data of the shapes' prior.
+    shift, scale, log_scale, freedom, center
+        Results of `row_weights_data`.
     total
-        N where it is public; else the low and high end of log N, and c and w of its logistic position c + w ξ.
+        N if it is public. Otherwise the lower and upper end of log N, and c and w of its logistic position c + w ξ.
     """
 
     row_starts: IntArray
     source_starts: IntArray
     sources: IntArray
     order: IntArray
-    shapes: ShapeTape
+    shapes: ShapeData
     shift: FloatArray
     scale: FloatArray
     log_scale: FloatArray
     freedom: FloatArray
-    centre: FloatArray
+    center: FloatArray
     total: FloatArray
 
 
 _REAL, _WHOLE = types.float64, types.int64
-# δ, records over which a row's spread goes to zero: it adds less than 0.05 records squared to a cell's variance
+# δ, records over which the spread of a row goes to 0; it adds less than 0.05 records squared to a cell's variance
 _SOFTNESS = 0.17
 
 
-# far out, a number that is none ends a trajectory; an exception would end the sampling
+# with error_model="numpy" a division by zero far out gives NaN, which ends a trajectory; an exception would end
+# sampling
 @njit(nogil=True, error_model="numpy", **INNER)
 def _spread(margin, mass):
-    """Return √V of a row, and its derivatives by the margin M and by the mass A."""
+    """Return √V of a row, and its derivatives with respect to the margin M and the mass A."""
     softness = min(_SOFTNESS, 0.25 * mass)
     tail = 0.5 * mass * softness * math.exp(-abs(margin) / softness)
-    # the softness itself moves with the mass where that is small
+    # for a small mass the softness depends on it too
     tail_by_mass = 0.5 * softness * math.exp(-abs(margin) / softness)
     if 0.25 * mass < _SOFTNESS:
         tail_by_mass += 0.25 * tail / softness * (1.0 + abs(margin) / softness)
@@ -126,7 +127,7 @@ def _spread(margin, mass):
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def _bent(margin, mass):
-    """Return M*, above -A/2 where the margin M is negative, and its derivatives by M and by the mass A."""
+    """Return M*, which is above -A/2 for negative M, and its derivatives by the margin M and by the mass A."""
     if margin >= 0.0:
         return margin, 1.0, 0.0
     bound = 0.5 * mass
@@ -136,7 +137,7 @@ def _bent(margin, mass):
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def _margin(row, total, counts, source_starts, sources):
-    """Return a row's total: N, or the sum of its parent's cells."""
+    """Return the total of a row: N for a root, otherwise the sum of the parent's cells."""
     if source_starts[row] == source_starts[row + 1]:
         return total
     margin = 0.0
@@ -147,7 +148,7 @@ def _margin(row, total, counts, source_starts, sources):
 
 @njit(nogil=True, error_model="numpy")
 def row_counts(weights, total, shapes, row_starts, source_starts, sources):
-    """Return the counts of the possible cells, in the order of ``forest.cells``, from weights, N and α."""
+    """Return the counts of the possible cells, in the order of ``forest.cells``, given weights, N and α."""
     counts = np.empty_like(weights)
     for row in range(row_starts.size - 1):
         start, stop = row_starts[row], row_starts[row + 1]
@@ -156,6 +157,7 @@ def row_counts(weights, total, shapes, row_starts, source_starts, sources):
             whole += weights[i]
             mass += shapes[i]
         margin = _margin(row, total, counts, source_starts, sources)
+        # n = M* a + √V (r - a)
         mean, spread = _bent(margin, mass)[0], _spread(margin, mass)[0]
         for i in range(start, stop):
             share = shapes[i] / mass
@@ -165,8 +167,8 @@ def row_counts(weights, total, shapes, row_starts, source_starts, sources):
 
 @njit(nogil=True, error_model="numpy")
 def row_counts_pullback(counts, by_counts, weights, total, shapes, row_starts, source_starts, sources):
-    """Return the derivatives by the weights, by N and by α, from those by the counts."""
-    # children come after their parents, so that their part of a parent's flow is complete when its row is reached
+    """Return the derivatives with respect to the weights, N and α, given those with respect to the counts."""
+    # children come after their parents, so the derivative of a parent's cell is complete when its row is reached
     flow = by_counts.copy()
     by_weights, by_shapes, by_total = np.empty_like(weights), np.empty_like(weights), 0.0
     for row in range(row_starts.size - 2, -1, -1):
@@ -181,11 +183,13 @@ def row_counts_pullback(counts, by_counts, weights, total, shapes, row_starts, s
         margin = _margin(row, total, counts, source_starts, sources)
         spread, spread_by_margin, spread_by_mass = _spread(margin, mass)
         mean, mean_by_margin, mean_by_mass = _bent(margin, mass)
+        # through M* and √V to the margin and the mass
         by_margin = even * mean_by_margin + (drawn - even) * spread_by_margin
         by_mass = even * mean_by_mass + (drawn - even) * spread_by_mass
         for i in range(start, stop):
             by_weights[i] = spread * (flow[i] - drawn) / whole
             by_shapes[i] = by_mass + (mean - spread) * (flow[i] - even) / mass
+        # the margin is N for a root, otherwise a sum of the parent's cells
         if source_starts[row] == source_starts[row + 1]:
             by_total += by_margin
         for k in range(source_starts[row], source_starts[row + 1]):
@@ -195,10 +199,10 @@ def row_counts_pullback(counts, by_counts, weights, total, shapes, row_starts, s
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def _visit(task, position, by_latent, by_prior, rows, noise):
-    """Return the latent numbers, log prior, log likelihood and gradient for a task of `density`."""
-    row_starts, source_starts, sources, order, prior_tape = rows[:5]
+    """Return the latent numbers, log prior density, log likelihood and gradient for a task of `density`."""
+    row_starts, source_starts, sources, order, prior_data = rows[:5]
     cells, given = order.size, rows[10]
-    first = cells + (given.size > 1)  # of the positions of the shapes
+    first = cells + (given.size > 1)  # where the position of the shapes begins
     total, prior, by_place, prior_by_place = given[0], 0.0, 0.0, 0.0
     if given.size > 1:
         log_total, prior, by_place, prior_by_place = log_uniform(
@@ -206,13 +210,13 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
         )
         total, prior = math.exp(log_total), prior + math.log(given[3])
     # forward: positions -> shapes α -> weights g of the rows -> counts
-    of_shapes = turned(position[first:], prior_tape)
-    shapes, shapes_density = row_shapes(of_shapes, prior_tape)
-    shift, scale, log_scale, freedom, centre = rows[5:10]
-    floor = prior_tape.fixed
-    origin, share, target, log_jacobian = row_coordinates(shapes, floor, row_starts, shift, scale, centre)
+    of_shapes = turned(position[first:], prior_data)
+    shapes, shapes_density = row_shapes(of_shapes, prior_data)
+    shift, scale, log_scale, freedom, center = rows[5:10]
+    floor = prior_data.fixed
+    origin, share, target, log_jacobian = row_coordinates(shapes, floor, row_starts, shift, scale, center)
     weights, log_density, slopes, prior_by_u, prior_by_shapes = row_weights(
-        origin + np.sqrt(share) * position[:cells], shapes, row_starts, scale, log_scale, freedom, centre
+        origin + np.sqrt(share) * position[:cells], shapes, row_starts, scale, log_scale, freedom, center
     )
     prior += log_density + log_jacobian + shapes_density
     counts = row_counts(weights, total, shapes, row_starts, source_starts, sources)
@@ -225,7 +229,7 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     likelihood = 0.0
     if task == POSTERIOR:
         likelihood, by_latent = log_likelihood(latent, *noise)
-    # backward: by counts -> by weights, N and α -> by positions
+    # backward: derivatives by counts -> by weights, N and α -> by positions
     by_counts, gradient = np.empty(cells), np.empty(position.size)
     for k in range(cells):
         by_counts[order[k]] = by_latent[k]
@@ -243,17 +247,17 @@ def _visit(task, position, by_latent, by_prior, rows, noise):
     if given.size > 1:
         by_log_total = (by_total + by_latent[cells]) * total
         gradient[cells] = given[3] * (by_log_total * by_place + by_prior * prior_by_place)
-    by_their_own = row_shapes_pullback(of_shapes, prior_tape, shapes, by_shapes, by_prior)
-    put(gradient[first:], turned(by_their_own, prior_tape))
+    by_their_own = row_shapes_pullback(of_shapes, prior_data, shapes, by_shapes, by_prior)
+    put(gradient[first:], turned(by_their_own, prior_data))
     return latent, prior, likelihood, gradient
 
 
 def _visit_from_c(size, position, gradient, value, where):
-    """Evaluate the density for the task at an address: see `density`."""
+    """Evaluate the density for the task at an address; the module `density` describes the arguments."""
     given = carray(where, (1 + 3 * (FIRST + 26),), _WHOLE)
     task, own = given[0], given[1:]
     point = carray(position, (size,), _REAL)
-    prior = ShapeTape(
+    prior = ShapeData(
         vector_at(own, 6, _REAL), vector_at(own, 7, _WHOLE), vector_at(own, 8, _WHOLE), vector_at(own, 9, _WHOLE),
         vector_at(own, 10, _WHOLE), vector_at(own, 11, _WHOLE), vector_at(own, 12, _REAL), vector_at(own, 13, _WHOLE),
     )  # fmt: skip
@@ -274,5 +278,5 @@ def _visit_from_c(size, position, gradient, value, where):
 
 @cache
 def visit_forest() -> Any:
-    """Return the compiled density, loaded from disk or compiled."""
+    """Return the compiled density, which is loaded from disk or compiled."""
     return compiled_visit(_visit_from_c)

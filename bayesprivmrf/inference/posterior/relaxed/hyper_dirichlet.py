@@ -1,22 +1,21 @@
-r"""Collapsed hyper-Dirichlet latent counts: the posterior of a decomposable model.
+r"""Hyper-Dirichlet posterior of a decomposable model, with the probabilities integrated out.
 
-The prior is of Dirichlet distributions along the model's own junction forest,
+The prior has Dirichlet distributions along the junction forest of the model,
 
 .. math:: p(x) = \prod_C p(x_{C \setminus S} \mid x_S), \qquad
           p(\cdot \mid x_S) \sim \operatorname{Dirichlet}(α, \dots, α),
 
-the root's whole table being one row (Dawid and Lauritzen 1993, section 4). Where all cliques have one size this
-is the same law whichever clique is the root; where they have not, it depends on the root, which a public rule
-chooses (`forest`). Cells that cannot occur have probability zero, and a row has fewer cells for them.
+where the whole table of the root is one row (Dawid and Lauritzen 1993, section 4). If all cliques have the same size,
+the distribution does not depend on which clique is the root. Otherwise it does, and a public rule chooses the root
+(`forest`). Structural zeros have the probability 0 and are not part of the rows.
 
-Given the clique tables n of N records the parameters are conjugate, so the sampler moves the tables alone, with
-the parameters integrated out: rows of Dirichlet-multinomial counts, relaxed to real numbers by `row_counts`,
-observed with the mechanism's noise. Afterwards the parameters follow, each row from Dirichlet(α + k): sampling noise
-is in the marginals in full. The k are the whole numbers that the relaxed counts stand for, the nearest, and zero
-below. They, and not the relaxed counts, are what the parameters depend on: of a cell that nobody is in the relaxed
-count lies near -α/2 where α is small, so that Dirichlet(α + n) would give it half of its shape, and the logarithm of
-its probability, whose deviation is about 1/α, twice the deviation. A private N is log-uniform on a range that does
-not look at the tables.
+Given the clique tables n of N records, the probabilities are conjugate. Therefore the sampler moves only the tables:
+rows of Dirichlet-multinomial counts, relaxed to real numbers by `row_counts`, and observed with the mechanism's
+noise. Each row is drawn afterwards from Dirichlet(α + k), which adds the sampling noise to the marginals. The k are
+the whole numbers that the relaxed counts stand for: the nearest ones, and 0 for negative counts. Relaxed counts
+themselves would be wrong here. The relaxed count of an empty cell is near -α/2 for small α, so Dirichlet(α + n) would
+have half of the correct shape, and the log probability, whose standard deviation is about 1/α, would have twice that
+deviation. The prior of a private N is log-uniform on a range that does not depend on the tables.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from bayesprivmrf.inference.posterior.forest import (
 )
 from bayesprivmrf.inference.posterior.formulation import Finished, Settings
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts, table_name
+from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, RowData, visit_forest
@@ -61,25 +60,26 @@ def _refusal(why: str, remedy: str = "formulation='log-linear', 'exact' or 'auto
     return ModelError(f"the hyper-dirichlet formulation {why}; use {remedy}.")
 
 
-# a reason that `_refusal` gives in two places
+# reason for two refusals
 _NOT_DECOMPOSABLE = "needs a decomposable model, whose cliques are the bags of a junction forest"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HyperDirichlet(RelaxedCounts):
-    """The posterior of a decomposable model over its latent clique tables.
+    """Posterior of a decomposable model over its latent clique tables.
 
-    Its PyMC model has ``total`` where N is private; and where shapes are learned, ``shapes`` of the rows, and
-    ``inner``, the counts between the steps in which some tables are drawn.
+    Its PyMC model has ``total`` if N is private. If shapes are learned it also has ``shapes`` of the rows, and
+    ``inner``, the counts between the two steps of tables that are divided (`forest`).
 
     Parameters
     ----------
     concentration
-        α > 0, prior counts per cell; 1 is uniform on each row's simplex. None learns them.
+        Prior counts per cell α > 0; 1 is uniform on the simplex of each row. None learns them.
     is_cut
-        Whether rows of learned shapes may be cut into steps (`forest`); moves that keep exact sums take whole rows.
+        Whether tables with learned shapes may be divided into two steps (`forest`). Moves that keep exact sums need
+        undivided tables.
     evidence, total, total_range, smoothing
-        Those of `RelaxedCounts`.
+        Parameters of `RelaxedCounts`.
 
     Raises
     ------
@@ -98,28 +98,28 @@ class HyperDirichlet(RelaxedCounts):
 
     @staticmethod
     def refuses_prior(evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
-        """Return why Dirichlet rows do not fit the model or the settings, or None."""
+        """Return the reason why Dirichlet rows do not support the model or the settings, or None."""
         model = evidence.specification
         if model.shares_transitions:
-            return _refusal("has no rows that all steps share", "formulation='exact' or 'auto'")
+            return _refusal("does not support shared transitions", "formulation='exact' or 'auto'")
         if model.is_restricted:
-            return _refusal("has a prior for each table by itself, and this model ties potentials")
+            return _refusal("has an independent prior for each table, and this model ties potentials")
         if model.levels or model.ordinal:
             own = "levels" if model.levels else "ordinal"
             remedy = f"formulation='log-linear', 'exact' or 'auto', or declare the network without `{own}`"
-            return _refusal("has no effects that levels of areas or scores of states could scale", remedy)
+            return _refusal("has no effects for levels of areas or scores of states", remedy)
         if not is_decomposable(evidence):
             return _refusal(_NOT_DECOMPOSABLE)
         if settings.scale is not None:
             return ArgumentError(
-                "`scale` is of the log-linear formulation, and this model would take the hyper-Dirichlet prior; set "
-                "formulation='log-linear', or leave `scale` out."
+                "`scale` belongs to the log-linear formulation, and the default for this model is the "
+                "hyper-Dirichlet prior; set formulation='log-linear', or leave `scale` out."
             )
         return None
 
     @classmethod
     def refuses(cls, evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
-        """Return why this engine cannot take a release or the settings, or None."""
+        """Return the reason why this engine does not support a release or the settings, or None."""
         return cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
 
     @property
@@ -129,12 +129,12 @@ class HyperDirichlet(RelaxedCounts):
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """``counts``: latent counts of the model's cliques, possible cells only; and ``total`` if private."""
+        """``counts``, the latent counts of the possible cells of the cliques, and ``total`` if it is private."""
         return ("counts", *self._private)
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """``shapes`` of the rows, and ``inner``, the counts between their steps, where shapes are learned."""
+        """``shapes`` of the rows, and ``inner``, the counts between two steps, if shapes are learned."""
         return self._of_shapes
 
     @property
@@ -152,7 +152,7 @@ class HyperDirichlet(RelaxedCounts):
 
     @property
     def sparsity(self) -> float:
-        """0: the relaxed counts have the moments of the true ones at any number of records."""
+        """Half-counts per record: 0, since relaxed counts have the moments of the true ones for every N."""
         return 0.0
 
     @property
@@ -163,12 +163,16 @@ class HyperDirichlet(RelaxedCounts):
     @property
     def work(self) -> float:
         """Operations per effective draw (`effort`)."""
-        laws = [law for law in self.evidence.noise if law.base_law.kernel == "absolute"]
-        return relaxed_work(self.density.size, min((law.scale for law in laws), default=math.inf))
+        distributions = [
+            distribution for distribution in self.evidence.noise if distribution.base_law.kernel == "absolute"
+        ]
+        return relaxed_work(
+            self.density.size, min((distribution.scale for distribution in distributions), default=math.inf)
+        )
 
     @property
     def density(self) -> Density:
-        """The compiled density of this release."""
+        """Compiled density of this release."""
         cells, own = self.forest.cells.size, self.forest.places.size
         return Density(
             visit=visit_forest,
@@ -180,11 +184,11 @@ class HyperDirichlet(RelaxedCounts):
 
     @cached_property
     def prior(self) -> ShapePrior:
-        """The prior of the rows' shapes."""
+        """Prior of the shapes of the rows."""
         return ShapePrior(forest=self.forest, concentration=self.concentration)
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
-        """Marginals, counts and effects of sampled draws; the parameters are drawn given whole counts."""
+        """Return marginals, counts and effects of sampled draws; the rows are drawn given whole counts."""
         sampled = np.asarray(draws["counts"], dtype=float)
         (counts, total), lead = self._counts_and_total(draws), sampled.shape[:-1]
         shapes = draws["shapes"] if self.prior.size else np.full(sampled.shape, self.concentration)
@@ -195,9 +199,9 @@ class HyperDirichlet(RelaxedCounts):
         return self.finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
 
     def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each.
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records.
 
-        `is_whole` draws a private N in proportion to 1/N on the whole numbers, as whole records have it.
+        With `is_whole`, the prior of a private N is proportional to 1/N on the whole numbers, as for whole records.
         """
         forest = self.forest
         total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
@@ -211,7 +215,7 @@ class HyperDirichlet(RelaxedCounts):
 
     @property
     def forest(self) -> JunctionForest:
-        """The model's junction forest."""
+        """Junction forest of the model."""
         assert self._forest is not None
         return self._forest
 
@@ -236,20 +240,19 @@ class HyperDirichlet(RelaxedCounts):
             forest.source_starts,
             forest.sources,
             np.argsort(forest.cells),
-            self.prior.tape,
+            self.prior.data,
             *row_weights_data(forest, shapes, *rough_counts(evidence, forest, total)),
             self._total_data(),
         )
 
     def _total_data(self) -> FloatArray:
-        """A public N; or the ends of log N, and centre and width of its position between them, logistic."""
+        """Return a public N, or the ends of log N and the center and width of its logistic position between them."""
         if self.total is not None:
             return np.array([float(self.total)])
         low, high = np.log(self.total_range)
         evidence = self.evidence
-        is_known = evidence.has_total and math.isfinite(
-            evidence.estimated_total
-        )  # no variables: nothing tells it
+        # a release without variables does not determine N
+        is_known = evidence.has_total and math.isfinite(evidence.estimated_total)
         error = max(evidence.total_standard_error, 1e-3) if is_known else evidence.total
         guess = math.log(max(evidence.estimated_total, error, 1.0)) if is_known else 0.5 * (low + high)
         # the center of the coordinate changes the speed of the sampler, not its distribution
@@ -262,17 +265,17 @@ class HyperDirichlet(RelaxedCounts):
         return self._draw_positions
 
     def _draw_positions(self, rng: np.random.Generator, size: int) -> FloatArray:
-        """Draws of the prior in the sampler's coordinates, shape (size, positions)."""
+        """Draw from the prior in the sampler's coordinates, shape (size, positions)."""
         forest, data = self.forest, self._rows
         shape_positions = rng.standard_normal((size, self.prior.size))
         shapes = self.prior.shapes(np.array([turned(own, data.shapes) for own in shape_positions]))
         log_rows = draw_log_rows(forest, shapes.T, rng).T
         kappa = data.freedom + np.add.reduceat(shapes, forest.row_starts[:-1], axis=1)
-        log_sums = np.log(rng.gamma(kappa, data.centre / kappa))
+        log_sums = np.log(rng.gamma(kappa, data.center / kappa))
         log_weights = log_rows + np.repeat(log_sums, forest.row_sizes, axis=1) - data.log_scale
         rows = inverse_softened(log_weights.ravel()).reshape(log_weights.shape)
         for row, own in zip(rows, shapes, strict=True):
-            given = own, data.shapes.fixed, forest.row_starts, data.shift, data.scale, data.centre
+            given = own, data.shapes.fixed, forest.row_starts, data.shift, data.scale, data.center
             origin, share, _, _ = row_coordinates(*given)
             row[:] = (row - origin) / np.sqrt(share)
         if self.total is not None:
@@ -283,27 +286,17 @@ class HyperDirichlet(RelaxedCounts):
     def finished(
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
-        """What follows from the rows' log-probabilities and shapes, (possible cells, draws) both."""
+        """Return all quantities that follow from log probabilities and shapes of the rows, both (cells, draws)."""
         forest, lead = self.forest, counts.shape[:-1]
         marginals = np.zeros(counts.shape)
         own = np.sort(forest.cells)[: forest.places.size]
         marginals[..., own] = marginals_of(forest, log_rows)[forest.places].T.reshape(*lead, own.size)
         effects = effects_of(forest, log_rows)
-        log_prior, fit = self.prior.judged(log_rows, shapes)
         names = dimension_names(self.evidence.specification.domain)
-        homes = np.array([table.clique for table in forest.tables])
-        kinds = [f"concentration_{table.step}" if table.step else "concentration" for table in forest.tables]
-        learned = zip(kinds, forest.tables, self.prior.standardised(shapes), strict=False)  # none if fixed
         return Finished(
             marginals=marginals,
             counts=counts,
             effects=effects.reshape(*lead, effects.shape[-1]),
             total=total,
-            # the sum over the steps in which a clique's table is drawn
-            log_prior={
-                table_name("rows", names, forest.scopes[k]): log_prior[homes == k].sum(axis=0).reshape(lead)
-                for k in forest.order
-            },
-            learned={table_name(kind, names, table.scope): row.reshape(lead) for kind, table, row in learned},
-            prior_fit=fit.reshape(lead),
+            **self.prior.described(log_rows, shapes, lead, names),
         )

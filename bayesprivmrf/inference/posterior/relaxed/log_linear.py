@@ -1,13 +1,13 @@
-r"""The posterior of any log-linear model: normal effects, latent tables, and the population behind them.
+r"""Posterior of any log-linear model: normal effects, latent tables, and the population that they are drawn from.
 
 .. math:: β \sim N(0, T(τ)), \qquad x_1, \dots, x_N \sim p_β, \qquad n = \text{tables of the records}, \qquad
           y_i \sim \text{noise around } n_i,
 
-with a scale τ for each effect, learned, or one fixed for all, and a private N log-uniform on a range that does not
-look at the tables. NUTS moves τ, N and the latent tables n, in coordinates θ' (`latent_prior`) that are whitened by a
-preliminary estimate (`whitening`). Each draw of the tables then gets a draw of the population from p(β | n), which
-the noisy tables do not enter (`superpopulation`). Without that last step an interval of n / N would pass for one of
-μ: where the noise is small beside sampling variation it covers a fraction of what it says.
+with a learned scale τ for each effect or one fixed scale for all. A private N is log-uniform on a range that does not
+depend on the tables. NUTS moves τ, N and the latent tables n, in coordinates θ' (`latent_prior`) that are whitened by
+a preliminary estimate. For each draw of the tables the population is then drawn from p(β | n), which does not depend
+on the noisy tables (`superpopulation`). Without this last step, intervals would be those of n / N and not of μ. If
+the noise is small relative to sampling variation, their coverage would be far too low.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effort import gradient_operations
 from bayesprivmrf.inference.posterior.formulation import Finished, Settings
-from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Preliminary, draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
-from bayesprivmrf.inference.posterior.preliminary import Preliminary
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.effects_density import KINDS, visit_effects
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
@@ -42,17 +41,17 @@ from bayesprivmrf.model.tables import FloatArray
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LogLinear(RelaxedCounts):
-    """The posterior of a log-linear model over its latent tables.
+    """Posterior of a log-linear model over its latent tables.
 
-    Its PyMC model has ``coordinates`` (θ'), ``log_scale`` (log τ of each effect) where it is learned, and ``total``
-    where N is private. Draws from the prior are those of `prior_draws`.
+    Its PyMC model has ``coordinates`` (θ'), ``log_scale`` (log τ of each effect) if it is learned, and ``total`` if N
+    is private.
 
     Parameters
     ----------
     scale
-        τ of all effects, nats; None learns one for each.
+        Prior standard deviation τ of all effects, nats; None learns one for each effect.
     evidence, total, total_range, smoothing
-        Those of `RelaxedCounts`.
+        Parameters of `RelaxedCounts`.
     """
 
     scale: float | None = None
@@ -61,15 +60,15 @@ class LogLinear(RelaxedCounts):
 
     @staticmethod
     def refuses_prior(evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
-        """Return why normal effects do not fit the model or the settings, or None."""
+        """Return the reason why normal effects do not support the model or the settings, or None."""
         if evidence.specification.shares_transitions:
             return ModelError(
-                "the log-linear formulation has no rows that all steps share; use formulation='exact' or 'auto'."
+                "the log-linear formulation does not support shared transitions; use formulation='exact' or 'auto'."
             )
         if settings.concentration is not None:
             return ArgumentError(
-                "`concentration` is of the hyper-Dirichlet prior, and this model takes the log-linear one; leave it "
-                "out."
+                "`concentration` belongs to the hyper-Dirichlet prior, and this model has the log-linear prior; "
+                "leave it out."
             )
         if not evidence.specification.is_restricted:
             return None
@@ -77,21 +76,20 @@ class LogLinear(RelaxedCounts):
         if parameters <= DENSE_LIMIT:
             return None
         return ModelTooLargeError(
-            f"the posterior of a model with ties takes up to {DENSE_LIMIT:,} parameters, got {parameters:,}; use "
-            "NoiseAwareMAP."
+            f"the posterior of a model with ties can have at most {DENSE_LIMIT:,} parameters, got {parameters:,}; "
+            "use NoiseAwareMAP."
         )
 
     @classmethod
     def refuses(cls, evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
-        """Return why this engine cannot take a release or the settings, or None."""
+        """Return the reason why this engine does not support a release or the settings, or None."""
         reason = cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
         if reason or not evidence.specification.is_restricted or MeanCounts(evidence=evidence).tells_all:
             return reason
         return ModelError(
-            "the relaxed counts of a model that shares parameters represent only the sums that they depend on, and "
-            "these measurements contain more, such as the table of each scope by itself; use the exact formulation, "
-            "with `formulation`, `smoothing` and the sampler's settings left out, or measure the sums "
-            "(queries.pooled, or queries.weighted by the products of scores)."
+            "with shared parameters, relaxed counts represent only the sums that these depend on, and the "
+            "measurements contain more, such as a table for each scope. Leave out `formulation`, `smoothing` and the "
+            "sampler's settings, or measure the sums (`queries.pooled`, or `queries.weighted` by products of scores)."
         )
 
     @property
@@ -101,7 +99,7 @@ class LogLinear(RelaxedCounts):
 
     @property
     def judged(self) -> tuple[str, ...]:
-        """``counts`` of the model's possible cells; ``log_scale`` where it is learned, ``total`` where private."""
+        """``counts`` of the possible cells, ``log_scale`` if it is learned, and ``total`` if it is private."""
         return ("counts", *self._scales_and_total)
 
     @property
@@ -114,7 +112,7 @@ class LogLinear(RelaxedCounts):
 
     @property
     def hidden(self) -> tuple[str, ...]:
-        """``coordinates``, the θ' of the latent tables."""
+        """``coordinates`` θ' of the latent tables."""
         return ("coordinates",)
 
     @property
@@ -131,17 +129,17 @@ class LogLinear(RelaxedCounts):
 
     @property
     def sparsity(self) -> float:
-        """κ/N: half a record a cell of the smallest table, over the number of records the release speaks of.
+        """Half-counts per record, κ/N: half a record per cell of the smallest table, over the number of records.
 
-        The relaxation's error grows with it: the population's probabilities keep their prior law within a few
-        per cent up to about 0.04 (`latent_prior`), and latent counts have slightly short intervals beyond.
+        The error of the relaxation grows with it. Up to about 0.04, the population's probabilities keep their prior
+        distribution within a few percent (`latent_prior`); above, intervals of latent counts are slightly too short.
         """
         total = self.evidence.total if self.total is None else self.total
         return self.latent.excess / max(total, 1.0)
 
     @property
     def operations_a_gradient(self) -> float:
-        """Operations of one evaluation of the density and its gradient: marginals, products with the basis, cells."""
+        """Operations of one density and gradient (`effort`): marginals, products with the basis, and cells."""
         model, size = self.evidence.specification, self.latent.effects.size
         products = 2.0 * size * size if self.preliminary.is_dense else 0.0
         marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
@@ -149,12 +147,12 @@ class LogLinear(RelaxedCounts):
 
     @cached_property
     def latent(self) -> LatentPrior:
-        """The prior of the latent tables."""
+        """Prior of the latent tables."""
         return LatentPrior(evidence=self.evidence)
 
     @cached_property
     def preliminary(self) -> Preliminary:
-        """What stretches the sampler's coordinates."""
+        """Preliminary estimate, which scales the sampler's coordinates."""
         return Preliminary(
             evidence=self.evidence,
             latent=self.latent,
@@ -169,12 +167,12 @@ class LogLinear(RelaxedCounts):
 
     @property
     def density(self) -> Density:
-        """The compiled density of this release; position zero is the preliminary estimate."""
+        """Compiled density of this release; position 0 is the preliminary estimate."""
         latent, cells, stretching = self.latent, self._measured.cells, self.preliminary.data()
         return Density(
             visit=visit_effects,
             kinds=KINDS,
-            arrays=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.tape), tuple(self._noise)),
+            arrays=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.data), tuple(self._noise)),
             size=stretching.mode.size + stretching.root.shape[0],
             shapes={
                 "counts": cells.shape,
@@ -185,7 +183,7 @@ class LogLinear(RelaxedCounts):
         )
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
-        """Marginals, counts and effects of sampled draws; the population's are drawn from p(β | n)."""
+        """Return marginals, counts and effects of sampled draws; the population is drawn from p(β | n)."""
         latent, prior = self.latent, self.latent.effects_prior
         counts, total = self._counts_and_total(draws)
         lead, draws_in_all = total.shape, total.size
@@ -210,7 +208,7 @@ class LogLinear(RelaxedCounts):
 
     @property
     def _information(self) -> FloatArray | None:
-        """Fisher's information of one record about each coordinate of a tied model, at the preliminary mode."""
+        """Fisher information of one record about each coordinate of a tied model, at the preliminary mode."""
         if isinstance(self.latent.effects, Effects):
             return None
         mode, prior = self.preliminary.mode, self.latent.effects_prior
@@ -226,10 +224,10 @@ class LogLinear(RelaxedCounts):
         log_scales: FloatArray,
         acceptance: float | None = None,
     ) -> Finished:
-        """Return all that follows from draws of potentials, tables, numbers of records and scales."""
+        """Return all quantities that follow from draws of potentials, tables, numbers of records and scales."""
         coordinates, names = self.latent.effects, dimension_names(self.evidence.specification.domain)
         own = log_scales[..., self.latent.effects_prior.levels]
-        # squares of the effects in units of their prior deviations: of mean 1 and variance 2 under the prior
+        # squared effects in prior standard deviations: mean 1 and variance 2 under the prior
         squares = (effects * np.exp(-own)) ** 2
         density = -0.5 * squares - own
         return Finished(
@@ -250,9 +248,9 @@ class LogLinear(RelaxedCounts):
         )
 
     def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the integer tables of N records each.
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records.
 
-        `is_whole` draws a private N in proportion to 1/N on the whole numbers, as whole records have it.
+        With `is_whole`, the prior of a private N is proportional to 1/N on the whole numbers, as for whole records.
         """
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
         total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
@@ -278,9 +276,9 @@ class LogLinear(RelaxedCounts):
         if not self._learns_scale:
             return {}
         prior = self.latent.effects_prior
-        standardised = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
+        standardized = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
         effects = scaled_effects(prior, dimension_names(self.evidence.specification.domain))
-        return {f"scale of {effect}": standardised[..., k] for k, effect in enumerate(effects)}
+        return {f"scale of {effect}": standardized[..., k] for k, effect in enumerate(effects)}
 
     def _potentials(self, effects: FloatArray) -> FloatArray:
         flat = self.latent.effects.potentials(effects)

@@ -1,1 +1,1 @@
-"""Results of a posterior: draws, quantities, checks, files and synthetic records."""
+"""Results of a posterior: draws, intervals, diagnostics, files and synthetic data."""

@@ -1,10 +1,11 @@
 r"""Draws of a posterior as distributions: joint marginals, a solution for each draw, and predictive probabilities.
 
-Potentials of a draw are written from its marginals where the model is decomposable, exactly,
+If the model is decomposable, the potentials of a draw follow exactly from its marginals,
 
 .. math:: θ_C = \log μ_C - \log μ_{S(C)}, \qquad A = 0,
 
-S(C) being what C shares with its parent in the junction forest; elsewhere from the zero-sum effects.
+where S(C) is the separator of C and its parent in the junction forest. Otherwise they follow from the zero-sum
+effects.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -30,10 +31,8 @@ from bayesprivmrf.model.tables import FloatArray, parent
 if TYPE_CHECKING:
     import pandas as pd
 
-# Probability below which a possible cell's logarithm is not taken: it would be minus infinity by underflow
+# Smallest probability of a possible cell whose logarithm is taken; smaller ones would underflow to minus infinity
 _SMALLEST = 1e-300
-# Largest number of log probabilities in memory at once: 32 MB; it changes no result
-_HELD = 4_000_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,13 +44,13 @@ class Draws:
     model
         The declared model.
     supported
-        Mask of the cells that may occur; None where all may.
+        Mask of the possible cells; None if all are possible.
     finished
         The draws.
     is_simulated
-        Whether the noise of a release behind them was seeded.
+        Whether the noise of some release was drawn from a seed.
     status
-        How their sampling ended; a solution of one draw can be no better.
+        Status of the fit; solutions of single draws have the same status.
     """
 
     model: ModelSpecification
@@ -62,7 +61,7 @@ class Draws:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of chains, and of draws of each."""
+        """Number of chains, and number of draws per chain."""
         chains, draws = self.finished.total.shape
         return chains, draws
 
@@ -71,13 +70,13 @@ class Draws:
         return junction_forest(self.model.cardinalities, self.model.scopes, self.supported)
 
     def synthetic(self, number: int, size: int, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
-        """Data sets of `size` records, each from its own draw, the draws as far apart as they can be."""
+        """Yield data sets of `size` records, each from its own draw, with draws as far apart as possible."""
         chains, draws = self.shape
         for place in np.linspace(0, chains * draws - 1, number).round().astype(int):
             yield self.solution(int(place // draws), int(place % draws)).sample(size, rng=rng)
 
     def mean_potentials(self) -> tuple[FloatArray, Status]:
-        """Potentials of the model that has the mean of the marginals: exact, or of maximum likelihood."""
+        """Return potentials of the model with the mean marginals, exact or by maximum likelihood, and the status."""
         from bayesprivmrf.inference.naive_mle import match_marginals
 
         mean = self.finished.marginals.mean(axis=(0, 1))
@@ -92,8 +91,24 @@ class Draws:
         )
         return potentials, status
 
+    def mean_solution(
+        self, *, stats: Mapping[str, Any], problems: tuple[str, ...], of_records: tuple[str, ...]
+    ) -> Solution:
+        """Return the solution with the mean marginals: see `Posterior.solution`."""
+        potentials, status = self.mean_potentials()
+        return Solution(
+            specification=self.model,
+            potentials=self.model.tables(potentials),
+            method="posterior mean",
+            status=status if self.status is Status.CONVERGED else self.status,
+            stats=stats,
+            is_simulated=self.is_simulated,
+            problems=problems,
+            of_records=of_records,
+        )
+
     def potentials(self, chain: int, draw: int) -> FloatArray:
-        """Potentials of one draw, shape (cells,), nats."""
+        """Return the potentials of one draw, shape (cells,), nats."""
         if self._forest is not None:
             return self._product_form(self.finished.marginals[chain, draw])
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
@@ -103,7 +118,7 @@ class Draws:
         return flat
 
     def solution(self, chain: int, draw: int) -> Solution:
-        """The distribution of one draw."""
+        """Return the distribution of one draw."""
         return Solution(
             specification=self.model,
             potentials=self.model.tables(self.potentials(chain, draw)),
@@ -113,25 +128,27 @@ class Draws:
         )
 
     def thinned(self, most: int) -> np.ndarray:
-        """Indices of at most about `most` draws of each chain together, evenly spaced; the same in every chain."""
+        """Return evenly spaced indices of draws, the same in every chain, about `most` in all chains together."""
         chains, draws = self.shape
         each = min(draws, max(1, most // chains))
         return np.linspace(0, draws - 1, each).round().astype(int)
 
     def log_prior(self, kept: int) -> dict[str, FloatArray]:
-        """Log density of each part of the prior, of all draws or of as many thinned ones of each chain."""
-        places = np.linspace(0, self.shape[1] - 1, kept).round().astype(int)  # as `thinned` keeps them
+        """Return the log density of each part of the prior at `kept` evenly spaced draws of each chain."""
+        places = (
+            np.linspace(0, self.shape[1] - 1, kept).round().astype(int)
+        )  # the draws that `thinned` selects
         return {name: values[:, places] for name, values in self.finished.log_prior.items()}
 
     def pairs(self, most: int) -> Iterator[tuple[int, int]]:
-        """Chain and draw of each thinned draw."""
+        """Yield the chain and the draw of each thinned draw."""
         kept = self.thinned(most)
         for chain in range(self.shape[0]):
             for draw in kept:
                 yield chain, int(draw)
 
     def table(self, query: Sequence[int], kind: Literal["marginals", "counts"]) -> FloatArray | None:
-        """Draws of the table of variables that one clique holds, axes as asked; None where none does.
+        """Return draws of the table of some variables, axes as asked; None if no clique contains all of them.
 
         Returns
         -------
@@ -142,14 +159,14 @@ class Draws:
         return None if parent(model.scopes, query) is None else model.project(flat, query)
 
     def joint(self, query: Sequence[int], most: int, given: Mapping[int, int] | None = None) -> FloatArray:
-        """Draws of the joint marginal of any variables; thinned where it takes inference in each draw.
+        """Return draws of the joint marginal of any variables, thinned if each draw needs inference.
 
         Parameters
         ----------
         query
             Positions of the variables.
         most
-            About how many draws there are at most where they are thinned.
+            Approximate number of thinned draws, in all chains together.
         given
             States of other variables, on which the marginal is conditional.
 
@@ -176,25 +193,25 @@ class Draws:
         return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))
 
     def records(self, query: Sequence[int], given: Mapping[int, int]) -> FloatArray:
-        """Draws of how many records were in each joint state, or of its share among those with the states given."""
+        """Return draws of the number of records in each joint state, or of its share given states of others."""
         model = self.model
         table = self.table([*query, *given], "counts")
         if table is None:
             names = [model.domain.variables[v] for v in (*query, *given)]
             raise ModelError(
-                f"the counts of {names!r} are in no table: no clique holds these variables together; "
-                'ask of="population".'
+                f"counts of the records exist only for variables that share a clique, got {names!r}; "
+                'ask for of="population".'
             )
         shares = share_given(np.maximum(np.rint(table), 0.0), len(query), given)
         if shares is None:
             raise ModelError(
-                "the share among the records with the states in `given` must exist, and in some draws no record "
-                'has them; ask of="population", or for their number without `given`.'
+                "some record must have the states in `given`, and in some draws no record has them; ask for "
+                'of="population", or for the number of records without `given`.'
             )
         return shares
 
     def _product_form(self, marginals: FloatArray) -> FloatArray:
-        """Potentials of a decomposable model from its clique marginals; A is 0."""
+        """Return potentials of a decomposable model from its clique marginals, with A = 0."""
         forest, model = self._forest, self.model
         assert forest is not None
         flat = np.log(np.maximum(marginals, _SMALLEST))
@@ -218,7 +235,7 @@ def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:
     Parameters
     ----------
     draws
-        The posterior.
+        Draws of the posterior.
     states
         Joint states, as codes, shape (number, variables).
     most
@@ -239,7 +256,7 @@ def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:
         for start, scope, shape in zip(model.offsets, model.scopes, model.shapes, strict=False)
     ]
     result = np.empty(len(states))
-    step = max(1, _HELD // len(table))
+    step = max(1, 4_000_000 // len(table))  # 32 MB of log probabilities at once
     for begin in range(0, len(states), step):
         part = slice(begin, begin + step)
         logs = np.zeros((len(table), len(result[part]))) - log_partition[:, np.newaxis]

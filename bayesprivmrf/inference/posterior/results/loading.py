@@ -1,4 +1,4 @@
-"""Posteriors read from files that `saving` wrote; the content is checked against the model of the releases."""
+"""Posteriors read from files that `tree.save_posterior` wrote; the content is checked against the releases' model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
 from bayesprivmrf.inference.evidence import Evidence, gather
-from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.formulation import Finished, Source
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
 from bayesprivmrf.inference.posterior.results.draws import Draws
@@ -26,7 +26,6 @@ from bayesprivmrf.inference.posterior.results.tree import (
     VERSION,
     checksum_of,
 )
-from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -38,19 +37,16 @@ from bayesprivmrf.release.file import checked_path
 if TYPE_CHECKING:
     import xarray as xr
 
-# Largest size of a file's variables in memory, bytes, unless the caller allows more
-LARGEST = 8 * 2**30
 
-
-def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Posterior:
-    """Read a posterior that `Posterior.save` wrote, with the same draws.
+def load_posterior(path: str | os.PathLike[str], *, largest: int = 8 * 2**30) -> Posterior:
+    """Read a posterior from a file that `Posterior.save` wrote, with the same draws.
 
     Parameters
     ----------
     path
-        The file.
+        Path of the file.
     largest
-        Largest size of its variables in memory, bytes; 8 GiB by default.
+        Largest size of the file's variables in memory, bytes; 8 GiB by default.
 
     Returns
     -------
@@ -60,8 +56,14 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> P
     Raises
     ------
     ReleaseFileError
-        The file is missing, damaged, altered or too large. A `ForeignFileError` if it is not a posterior, a
-        `NewerFormatError` if a newer version wrote it.
+        The file is missing, damaged, altered or too large. The error is a `ForeignFileError` if the file is not a
+        posterior, and a `NewerFormatError` if a newer version wrote it.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> posterior = bpm.load_posterior("survey.posterior")  # doctest: +SKIP
+    >>> posterior.interval(["smokes", "ill"])  # doctest: +SKIP
     """
     import xarray as xr
 
@@ -69,18 +71,18 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = LARGEST) -> P
     try:
         _refuse_links(target)
         with xr.open_datatree(target, engine="h5netcdf") as opened:
-            _require_readable(opened, target, largest)
+            _require_format(opened, target, largest)
             tree = opened.load()
         return _posterior(tree)
     except (ForeignFileError, NewerFormatError):
         raise
-    except Exception as error:  # libraries raise many types of errors on a damaged file
+    except Exception as error:  # libraries raise many types of errors for a damaged file
         reason = str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__
-        raise ReleaseFileError(f"{str(target)!r} holds no posterior that can be read: {reason}.") from error
+        raise ReleaseFileError(f"{str(target)!r} is not a posterior that can be read: {reason}.") from error
 
 
 def _refuse_links(target: Path) -> None:
-    """Raise an error if a file is not HDF5, or refers to other files, which the user did not choose to read."""
+    """Raise an error if a file is not HDF5, or if it refers to other files, which the user did not choose to read."""
     import h5py
 
     if target.is_file() and not h5py.is_hdf5(target):
@@ -101,7 +103,7 @@ def _refuse_links(target: Path) -> None:
         look(file, 0)
 
 
-def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
+def _require_format(tree: xr.DataTree, target: Path, largest: int) -> None:
     """Raise an error for another format, a newer version, or a size above the limit."""
     if tree.attrs.get("format") != FORMAT:
         raise ForeignFileError(
@@ -121,7 +123,7 @@ def _require_readable(tree: xr.DataTree, target: Path, largest: int) -> None:
 
 
 def _posterior(tree: xr.DataTree) -> Posterior:
-    """Return the posterior that a tree in memory holds."""
+    """Return the posterior in a tree that is in memory."""
     own = tree[GROUP]
     if own.attrs["sha256"] != checksum_of(tree):
         raise ReleaseFileError("its content was altered or damaged")

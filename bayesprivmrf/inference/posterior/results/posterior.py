@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.cards import SIMULATED, Card, marked, stated
+from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.inference.asked import asked_of, coverage
 from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions
 from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import Formulation
+from bayesprivmrf.inference.posterior.formulation import Formulation, Source
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import (
     THINNED,
@@ -28,7 +28,6 @@ from bayesprivmrf.inference.posterior.results.quantities import (
 from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, edge_presence, summary_of
 from bayesprivmrf.inference.posterior.results.synthetic import records_of
 from bayesprivmrf.inference.posterior.results.tree import save_posterior
-from bayesprivmrf.inference.posterior.source import Source
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -46,23 +45,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Posterior(Card):
-    r"""The posterior of a Markov random field given its releases.
+    r"""Posterior of a Markov random field given its releases, as `LatentCounts.fit` returns it.
 
-    Everything speaks of the *population* :math:`p(x; θ)` from which the records were drawn, unless ``of="records"``
-    is asked: intervals hold sampling noise as well as the mechanism's.
+    Answers are about the *population* :math:`p(x; θ)` from which the records were drawn, unless ``of="records"`` is
+    asked for. Their intervals account for sampling noise and for the mechanism's noise.
 
     Parameters
     ----------
     tree
-        ArviZ DataTree: groups `posterior` (``marginal[a,b]``, ``counts[a,b]``, ``potentials[a,b]`` in the zero-sum
-        gauge, `total` if private), `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`,
-        `log_likelihood`, `log_prior` (`arviz.psense` scales them by powers), and `prior` and `prior_predictive` if
-        asked for. Dims are variables and coords are states, as text.
+        ArviZ DataTree with the groups `posterior` (``marginal[a,b]``, ``counts[a,b]``, ``potentials[a,b]`` in the
+        zero-sum gauge, and `total` if it is private), `posterior_predictive`, `sample_stats`, `observed_data`,
+        `constant_data`, `log_likelihood` and `log_prior` (for `arviz.psense`), and, if asked for, `prior` and
+        `prior_predictive`. Dims are variables and coords are states, as text.
     status
-        How the sampling ended.
+        Status of the fit.
     stats
-        Diagnostics, ``"problems"`` (what the warning said, a text each), seconds, the seed (``"generator"`` where
-        one was given), the number of records, and the formulation's settings.
+        Diagnostics, ``"problems"``, seconds, the seed, the number of records, and the settings of the formulation.
+
+    Examples
+    --------
+    >>> posterior = bpm.LatentCounts().fit(release, rng=1)  # doctest: +SKIP
+    >>> posterior.interval(["smokes", "ill"], given={"age": "<30"})  # doctest: +SKIP
+    >>> posterior.summary()  # doctest: +SKIP
     """
 
     tree: xr.DataTree
@@ -79,83 +83,82 @@ class Posterior(Card):
 
     @property
     def specification(self) -> ModelSpecification:
-        """The declared model."""
+        """Declared model."""
         return self._evidence.specification
 
     @property
     def is_simulated(self) -> bool:
-        """Whether a release behind it had seeded noise, and so protects nobody."""
+        """True if the noise of some release was drawn from a seed, and so protects nobody."""
         return self._evidence.is_simulated
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Problems of the fit, one sentence each; empty where none is known."""
+        """Problems of the fit, one sentence each; empty if none is known."""
         return tuple(self.stats.get("problems", ()))
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """Assumptions that answers rest on whatever was measured, one sentence each, in a fixed order."""
+        """Assumptions on which all answers rest, one sentence each, in a fixed order."""
         return model_assumptions(self.specification, self._evidence.of_records)
 
     @cached_property
     def pymc_model(self) -> pm.Model:
-        """The PyMC model of this release, to read, to extend and to sample with other tools.
+        """PyMC model of this release, to read, to extend, and to sample with other tools.
 
-        The same object is returned each time, so that a potential added to it stays. Its log density is the one that
-        `fit` samples. Under Laplace noise its derivative jumps at every noisy count; nutpie follows a smoothed
-        gradient there and weights its draws by the exact density.
+        The same object is returned each time, so a potential that is added to it stays. Its log density is the one
+        that `fit` samples. Under Laplace noise the derivative of that density jumps at every noisy count; nutpie
+        follows a smoothed gradient and accepts draws by the exact density.
         """
         return self._formulation.model()
 
     @cached_property
     def solution(self) -> Solution:
-        """The model whose clique marginals are the posterior means of the marginals.
-
-        In a decomposable model that is exact; in any other the mean is matched by maximum likelihood.
-        """
-        potentials, status = self._draws.mean_potentials()
-        return Solution(
-            specification=self.specification,
-            potentials=self.specification.tables(potentials),
-            method="posterior mean",
-            status=status if self.status is Status.CONVERGED else self.status,
-            stats=self.stats,
-            is_simulated=self.is_simulated,
-            problems=self.problems,
-            of_records=self._evidence.of_records,
+        """Model with the posterior means as clique marginals; by maximum likelihood if it is not decomposable."""
+        return self._draws.mean_solution(
+            stats=self.stats, problems=self.problems, of_records=self._evidence.of_records
         )
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
-        """Pgmpy network of `solution`: the mean of the marginals."""
+        """Pgmpy network of `solution`, the posterior mean."""
         return self.solution.network
 
     def network_at(self, chain: int, draw: int) -> DiscreteMarkovNetwork:
-        """Pgmpy network of one draw."""
+        """Return the pgmpy network of one draw."""
         return self.solution_at(chain, draw).network
 
     def solution_at(self, chain: int, draw: int) -> Solution:
-        """One draw of the model."""
+        """Return one draw of the model."""
         for name, value, size in zip(("chain", "draw"), (chain, draw), self._draws.shape, strict=True):
             whole_number(name, value, 0, size - 1)
         return self._draws.solution(chain, draw)
 
     @cached_property
     def marginals(self) -> CliqueTables:
-        """Posterior means of the cliques' probability tables."""
+        """Posterior means of the probability tables of the cliques."""
         return self.specification.tables(self._draws.finished.marginals.mean(axis=(0, 1)))
 
     def marginal(
         self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
     ) -> xr.DataArray:
-        """Posterior mean of the joint marginal of any variables, or of the conditional given states of others.
+        """Return the posterior mean of the joint marginal of any variables, or of a conditional distribution.
 
-        Where no clique holds all of them it takes inference in each draw, and is the mean over about 1000 of them.
+        If no clique contains all variables, inference in each draw is needed, and the mean is over about 1,000 draws.
+
+        Parameters
+        ----------
+        variables, given
+            One or more declared variables, and states of others, ``{variable: state}``, to condition on.
+
+        Returns
+        -------
+        xarray.DataArray
+            Probabilities, with the variables as dims and the states as coords.
 
         Raises
         ------
         ModelError
-            A variable is unknown, or repeated; or what is given cannot occur.
+            A variable is unknown or repeated, or the given states are impossible.
         """
         names, query = self.specification.positions_of(variables)
         condition = conditions(self.specification.domain, given, query)
@@ -170,42 +173,40 @@ class Posterior(Card):
         of: Literal["population", "records"] = "population",
         given: Mapping[Variable, Label] | None = None,
     ) -> pd.DataFrame:
-        """Return credible intervals of a joint marginal, of a conditional, or of a query's answers.
+        """Return credible intervals of a joint marginal, of a conditional distribution, or of the answers to a query.
 
-        Tails are equal, except near 0 and 1, where limits move to the end (`bayesprivmrf.inference.limits`).
+        Tails are equal, except near 0 and 1, where the limit moves to the end (`bayesprivmrf.inference.limits`).
 
         Parameters
         ----------
         variables
-            One or more declared variables; or a query (`bayesprivmrf.queries`), measured or not, such as
+            One or more declared variables, or a query (`bayesprivmrf.queries`), measured or not, such as
             ``queries.pooled([("x1", "x2"), ("x2", "x3")])``.
         prob
-            Posterior probability of each interval.
+            Posterior probability of each interval, between 0 and 1.
         of
-            ``"population"``: the probability of each joint state. ``"records"``: how many of the records were in
-            it, in records; the bounds are whole numbers, the estimate is a mean and need not be; only for
-            variables that share a clique. For a query: its answers on the records, or what one record of the
-            population adds to them on average.
+            ``"population"`` for the probability of each joint state, or ``"records"`` for the number of records with
+            it, which requires variables that share a clique. Limits of numbers of records are whole; the estimate is
+            a mean. For a query: its average per record of the population, or its answers on the records.
         given
-            States of other variables, ``{variable: state}``. For the population, the probability of each joint
-            state is conditional on them. For the records, it is the share among the records that had those states.
-            A query takes none.
+            States of other variables, ``{variable: state}``. Probabilities are then conditional on them, and numbers
+            of records become shares of the records with these states. Queries do not support it.
 
         Returns
         -------
         pandas.DataFrame
-            `estimate` (posterior mean), `lower`, `upper`, `status` and `note`; a row for each joint state, in C order
-            of the variables as given, or for each answer of a query, by its label. The status is a `RowStatus`:
-            ``"model"`` in rows that no measurement determines, whose note names the assumption they rest on, and
-            ``"prior"`` in rows whose estimate a stronger prior would move by a standard deviation.
+            Columns `estimate` (posterior mean), `lower`, `upper`, `status` and `note`. There is a row for each joint
+            state, in C order of the variables as given, or for each answer of a query. The status is a `RowStatus`:
+            ``"model"`` if the row rests on an assumption that no measurement checks, which the note names, and
+            ``"prior"`` if a stronger prior would move the estimate by about a standard deviation.
 
         Raises
         ------
         ModelError
-            A variable is unknown, or repeated; what is given cannot occur; or, for records, no clique holds the
-            variables together, or a draw has no record with what is given.
+            A variable is unknown or repeated, the given states are impossible or (for records) no record has them in
+            some draw, or (for records) no clique contains all variables.
         ArgumentError
-            A query was asked for given some states.
+            `given` was combined with a query.
         """
         beside = ", and `quantity` any function of a draw"
         asked = asked_of(self._evidence, variables, prob, of, given, beside=beside)
@@ -213,7 +214,7 @@ class Posterior(Card):
         return self._intervals.of(asked)
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
-        """Return a function of a chain with its bounds, by quantiles of the draws."""
+        """Return a function of a Markov chain, with limits from the quantiles of the draws."""
         return self._intervals.of_chain(asked, prob)
 
     @property
@@ -227,51 +228,49 @@ class Posterior(Card):
         *,
         given: Mapping[Variable, Label] | None = None,
     ) -> Quantity:
-        """Draws and interval of the probability that some variables take the states named.
+        """Return draws and an interval of the probability that some variables have given states.
 
-        Where no clique holds all variables it takes inference in each of about 1000 draws.
+        If no clique contains all variables, the probability is computed in about 1,000 draws.
 
         Parameters
         ----------
         states
-            ``{variable: state}``, as many variables as one likes.
+            States of one or more variables, ``{variable: state}``.
         prob
-            Posterior probability of the interval.
+            Posterior probability of the interval, between 0 and 1.
         given
             States of other variables, on which the probability is conditional.
 
         Returns
         -------
         Quantity
-            Its `status` and `note` have the meaning of those of a row of `interval`.
+            Draws, interval, `status` and `note`.
 
         Raises
         ------
         ModelError
-            `states` names no variable, a variable or a state is not declared, or what is given cannot occur.
+            `states` is empty, a variable or a state is not declared, or the given states are impossible.
         """
         return self._intervals.of_event(states, coverage(prob), given)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
     ) -> Quantity:
-        """Draws and interval of any function of the model.
+        """Return draws and intervals of any function of the model.
 
         Parameters
         ----------
         function
-            Takes one draw as a `Solution`, with `marginal`, `marginals`, `potentials` and `network`; gives a number,
-            an array or a DataArray, of one shape in every draw.
-        prob
-            Probability of the interval.
-        draws
-            Number of draws, over all chains, at which the function is computed.
+            Function of one draw, which is a `Solution` with `marginal`, `marginals`, `potentials` and `network`. It
+            returns a number, an array or a DataArray, with the same shape in every draw.
+        prob, draws
+            Posterior probability of the interval, and number of draws, in all chains together, that are used.
 
         Returns
         -------
         Quantity
-            Its `frame` has the columns of `interval`, one row for each number. Rows are ``"model"`` unless all
-            variables were measured in one table, because the function may depend on any of them.
+            Draws and intervals; `frame` has the columns of `interval`, and one row for each number. Rows have the
+            status ``"model"`` unless one table measured all variables, because the function may depend on any.
 
         Examples
         --------
@@ -287,39 +286,41 @@ class Posterior(Card):
         return self._intervals.of_draws(draws_of(self._draws, function, draws), prob, marks)
 
     def summary(self, prob: float = 0.9) -> PosteriorSummary:
-        """Return a summary of the posterior in one screen.
+        """Return a summary of the posterior that fits on one screen.
 
         Parameters
         ----------
         prob
-            Probability of the intervals.
+            Posterior probability of the intervals, between 0 and 1.
 
         Returns
         -------
         dict
-            Shown as a card. `status`; `problems`, each with its remedy; `prob`; `records`, the number N, with
-            `estimate`, `lower` and `upper` where it is private; `formulation` and its settings; scalar parameters of
-            the prior; `draws` and `chains`; the worst `r_hat`, `ess_bulk` and `ess_tail`; `seconds`.
+            Status and problems, number of records N (with an interval if it is private), formulation and settings,
+            scalar parameters of the prior, and diagnostics. It is displayed as a card.
         """
-        told = {"status": self.status.value, "formulation": self._formulation.name, "stats": self.stats}
-        sampled = self.tree["posterior"].to_dataset()
-        return summary_of(
-            sampled, self._draws.finished, coverage(prob), is_simulated=self.is_simulated, **told
-        )
+        facts = {"status": self.status.value, "formulation": self._formulation.name, "stats": self.stats}
+        sampled, finished = self.tree["posterior"].to_dataset(), self._draws.finished
+        return summary_of(sampled, finished, coverage(prob), is_simulated=self.is_simulated, **facts)
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
-        r"""Edges by the probability that they are stronger than a threshold.
+        r"""Return the edges of the graph, ordered by the probability that they are stronger than a threshold.
 
         The strength of the edge {a, b} is :math:`\max_{S ⊇ \{a, b\}} \max_x |e_S(x)|`, the largest entry of all
-        zero-sum effects that hold both, nats. It is 0 exactly where a and b are independent given the others.
-        Between two-state variables that meet in no larger clique it is a quarter of the log odds ratio.
+        zero-sum effects that contain both variables, nats. It is 0 if and only if a and b are independent given the
+        others. For two-state variables that share no larger clique it is a quarter of the log odds ratio.
+
+        Parameters
+        ----------
+        threshold, prob
+            Smallest strength of interest, nats, at least 0; and posterior probability of the intervals.
 
         Returns
         -------
         pandas.DataFrame
-            Index: the two variables. `estimate`, `lower`, `upper` of the strength, and `probability` that it is
-            above the threshold, which orders the rows, the largest first. NaN beside structural zeros, where effects
-            are not defined.
+            Columns `estimate`, `lower` and `upper` of the strength, and `probability` that it is above the threshold.
+            The index has the two variables; the most probable edge comes first. Entries are NaN for variables with
+            structural zeros, whose effects are not defined.
         """
         return edge_presence(self._evidence, self._draws.finished, threshold, prob)
 
@@ -327,41 +328,38 @@ class Posterior(Card):
         r"""Compare each released table with its latent counts, and with the prediction of the model.
 
         A p-value near 0 means that noise does not explain the distance of a table from its latent counts, or that
-        sampling and noise do not explain its distance from the prediction (`bayesprivmrf.inference.criticism`).
-        Latent counts follow the release under any model where noise is small; the columns that begin with ``model_``
-        test the model, and ``stats["misfit_tail"]`` is the more powerful test of a restricted one.
+        sampling and noise do not explain its distance from the prediction (`bayesprivmrf.inference.criticism`). With
+        little noise, latent counts fit the release under any model. The columns that begin with ``model_`` test the
+        model, and ``stats["misfit_tail"]`` is a more powerful test of a restricted model.
 
         Returns
         -------
         pandas.DataFrame
-            A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for the
-            replicates (`replicated`), and how often a replicate is at least as far (`p_value`); for the prediction
-            `model_realised`, `model_replicated` and `model_p_value`. A row ``margin[a,b]`` is for a margin that
-            several tables contain; a p-value near 0 means that they do not describe the same records.
+            A row for each table with noise: `discrepancy`, its mean for the release (`realised`) and for replicates
+            (`replicated`), and the share of replicates at least as far away (`p_value`); the same three with
+            ``model_`` for the prediction. A row ``margin[a,b]`` is for a margin of several tables; a p-value near 0
+            means that these do not describe the same records.
         """
         return predictive_check(self._evidence, self._draws, generator(rng))
 
     def synthetic(
         self, number: int = 20, size: int | None = None, *, rng: int | np.random.Generator
     ) -> list[pd.DataFrame]:
-        """Synthetic data sets, each from its own draw of the posterior.
+        """Draw synthetic data sets, each from its own draw of the posterior.
 
-        Analyse each by itself and give the estimates to `combine_estimates`: one data set alone understates what the
-        release leaves uncertain.
+        Analyze each separately and pass the estimates to `combine_estimates`; one alone understates the uncertainty.
 
         Parameters
         ----------
-        number
-            Number of data sets; at most one a draw.
-        size
-            Records in each; by default the posterior median of N.
+        number, size
+            Number of data sets, at most one per draw, and of records in each (by default the posterior median of N).
         rng
             Seed or generator.
 
         Raises
         ------
         ArgumentError
-            `number` is outside its range; or `size` is needed, because the number of records may be zero.
+            `number` is outside its range, or `size` is needed because the number of records may be 0.
         """
         number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
         records = records_of(self._evidence, self._draws.finished.total) if size is None else size
@@ -374,32 +372,36 @@ class Posterior(Card):
         rng: int | np.random.Generator,
         method: Literal["independent", "balanced"] = "independent",
     ) -> pd.DataFrame:
-        """Draw records from `solution`, the mean; `synthetic` draws data sets from which intervals can be made."""
+        """Draw records from `solution`, the posterior mean; for intervals draw data sets with `synthetic` instead."""
         return self.solution.sample(size, rng=rng, method=method)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the posterior and its releases to one netCDF file, replacing an existing file.
 
-        `bayesprivmrf.load_posterior` reads the file back as a posterior, ``arviz.from_netcdf`` as a tree.
+        `bayesprivmrf.load_posterior` reads the file as a posterior, and ``arviz.from_netcdf`` as a tree.
 
         Raises
         ------
         ArgumentError
             The file cannot be written.
         ReleaseFileError
-            A release behind it cannot be saved.
+            A release cannot be saved.
         """
-        told = {
-            "formulation": self._formulation.name.lower(),
-            "status": self.status.value,
-            "stats": self.stats,
-        }
-        save_posterior(self.tree, self._draws.finished, self._source, path, **told)
+        facts = {"formulation": self._formulation.name.lower(), "status": self.status.value}
+        save_posterior(self.tree, self._draws.finished, self._source, path, **facts, stats=self.stats)
 
     def _facts(self) -> list[tuple[str, str]]:
-        told = {"problems": "; ".join(self.stats["problems"]) or "none"} if "problems" in self.stats else {}
+        problems = {"problems": "; ".join(self.problems) or "none"} if "problems" in self.stats else {}
         facts = [("status", self.status.value), ("model", repr(self.specification))]
-        return facts + stated({**self.stats, **told})
+        return facts + stated({**self.stats, **problems})
+
+    def _headline(self) -> list[tuple[str, str]]:
+        promises = dict.fromkeys(release.privacy_statement() for release in self._source.releases)
+        return [*fit_headline(self._facts(), self.stats), ("privacy", " ".join(promises))]
+
+    def _folded(self) -> dict[str, list[tuple[str, str]]]:
+        numbers = {name: value for name, value in self.stats.items() if name != "problems"}
+        return {"Numbers of the fit": stated(numbers)}
 
     @property
     def _mark(self) -> str:

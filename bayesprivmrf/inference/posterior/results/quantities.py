@@ -1,16 +1,16 @@
-r"""Intervals of a posterior: joint states, answers to queries and functions of the model, from draws.
+r"""Credible intervals from posterior draws: joint states, answers to queries, and functions of the model.
 
-**Rows that the prior decides.** The prior of one part of the model, a clique's rows or one effect, is raised to the
-power λ. To first order in log λ, at λ = 1, the posterior mean of a quantity q moves by cov(q, log prior); in its own
-standard deviations,
+**Rows that the prior decides.** Raise the prior of one part of the model, the rows of a clique or one effect, to the
+power λ. At λ = 1, to first order in log λ, the posterior mean of a quantity q moves by cov(q, log prior). In
+posterior standard deviations of q this is
 
 .. math:: s = \frac{|\operatorname{cov}(q, \log p)|}{\operatorname{sd}(q)},
 
-which the draws determine without another fit. The density of a Dirichlet row is taken by its log-ratios, as
-:math:`\prod_i r_i^{α_i}`, so that its power is one of λα prior counts: a uniform row, too, has something that can be
-made stronger. The prior decides a quantity where s is above 1 for some part: doubling the prior counts there, or the
-precision of the effect, would move it by 0.7 standard deviations or more. ``arviz.psense(posterior.tree)`` computes
-the same for finite steps of λ, all parts at once.
+which is computed from the draws without another fit. The density of a Dirichlet row is that of its log ratios,
+:math:`\prod_i r_i^{α_i}`, whose power λ has λα prior counts, so the prior of a uniform row can be made stronger too.
+The prior decides a quantity if s is above 1 for some part. Doubling the prior counts of that part, or the precision
+of the effect, would then move the quantity by about 0.7 standard deviations or more. ``arviz.psense(posterior.tree)``
+computes the same sensitivity for finite steps of λ and for all parts at once.
 
 References
 ----------
@@ -47,37 +47,31 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-# Draws, over all chains, at which a question that takes inference in each draw is answered
+# Number of draws, in all chains together, for answers that need inference in each draw
 THINNED = 1000
-# warning where counts of single steps have not mixed, but the sums over the steps have
-_SLOW_COUNTS = (
-    "these counts have not mixed, but no probability depends on them: convergence is judged on sums over the steps; "
-    "raise `draws`, `tune` and `time_limit`, or measure the tables of these counts."
-)
-# Standard deviations by log λ from which the prior decides a quantity; see the module
+# Largest sensitivity s of a quantity that the prior does not decide; the module's docstring defines it
 LARGEST_SENSITIVITY = 1.0
-# Standard errors of independent draws that are subtracted from a sensitivity: one in a thousand exceeds them
-_ERRORS = 3.0
 # range of a quantity without bounds
 _NO_ENDS: Ends = (-np.inf, np.inf)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Quantity:
-    """A function of the model over the posterior.
+    """Posterior draws of a function of the model, with its intervals.
 
     Parameters
     ----------
     draws
-        Its value in each draw, dims chain and draw, then the value's own.
+        Value of the function in each draw, with the dims chain and draw, then those of the value.
     estimate
         Mean over the draws.
     lower, upper
-        The interval; its tails are equal except for a probability near 0 or 1 (`bayesprivmrf.inference.limits`).
+        Limits of the interval; its tails are equal, except for a probability near 0 or 1
+        (`bayesprivmrf.inference.limits`).
     prob
-        Probability of the interval.
+        Posterior probability of the interval.
     frame
-        The same numbers with the columns of `Posterior.interval`: one row for each entry in C order, labeled by the
+        The same numbers with the columns of `Posterior.interval`, one row for each entry in C order, labeled by the
         coordinates of the draws.
     """
 
@@ -90,7 +84,7 @@ class Quantity:
 
     @property
     def status(self) -> str:
-        """Worst `RowStatus` of all rows of `frame`."""
+        """Worst `RowStatus` of the rows of `frame`."""
         return max(self.frame["status"], key=list(RowStatus).index, default=RowStatus.OK.value)
 
     @property
@@ -151,7 +145,7 @@ def _as_numbers(value: Any) -> FloatArray:
 def interval_of_draws(
     draws: FloatArray, prob: float, ends: Ends = _NO_ENDS, *, is_whole: bool = False
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the mean over the first two axes, and the limits that `limits_of_draws` gives."""
+    """Return the mean over the first two axes, and the limits of `limits_of_draws`."""
     return draws.mean(axis=(0, 1)), *limits_of_draws(draws, prob, ends, is_whole=is_whole)
 
 
@@ -171,7 +165,7 @@ class PosteriorIntervals:
     draws: Draws
 
     def of(self, asked: Asked) -> pd.DataFrame:
-        """Return intervals of joint states, or of a query's answers: see `Posterior.interval`."""
+        """Return intervals of joint states or of the answers to a query; see `Posterior.interval`."""
         draws, bound, is_of_records = self.draws, asked.bound, asked.of == "records"
         if bound is None and is_of_records:
             drawn = draws.records(asked.variables, asked.given)
@@ -191,7 +185,7 @@ class PosteriorIntervals:
     def of_event(
         self, states: Mapping[Variable, Label], prob: float, given: Mapping[Variable, Label] | None
     ) -> Quantity:
-        """Return the probability that some variables take the states named: see `Posterior.probability`."""
+        """Return the probability that some variables have given states; see `Posterior.probability`."""
         import xarray as xr
 
         draws, model = self.draws, self.draws.model
@@ -209,7 +203,7 @@ class PosteriorIntervals:
     def of_draws(
         self, drawn: xr.DataArray, prob: float, marks: Sequence[Mark], ends: Ends = _NO_ENDS
     ) -> Quantity:
-        """Return draws of numbers, dims chain and draw first, with their intervals; `ends` are natural limits."""
+        """Return draws of numbers (dims chain and draw first) with intervals; `ends` are their natural limits."""
         middle = drawn.mean(("chain", "draw"))
         frame = self._framed(drawn.values, _index_of(drawn), prob, marks, ends, is_whole=False)
         lower, upper = (frame[name].to_numpy().reshape(middle.shape) for name in ("lower", "upper"))
@@ -223,7 +217,7 @@ class PosteriorIntervals:
         )
 
     def of_chain(self, asked: ChainFunction, prob: float) -> Bounds:
-        """Return a function of a chain with quantiles of its draws."""
+        """Return a function of a Markov chain, with limits from the quantiles of its draws."""
         draws, flat = self.draws, self.draws.finished.marginals
         parts = asked.part(flat)
         drawn = asked.function(parts)
@@ -242,9 +236,9 @@ class PosteriorIntervals:
         *,
         is_whole: bool,
     ) -> pd.DataFrame:
-        """Return the interval frame of drawn numbers; `ends` are the limits of one record's answer."""
+        """Return the interval frame of drawn numbers; `ends` are the limits of the answer for one record."""
         draws, (least, most) = self.draws, ends
-        if is_whole and self.evidence.total_standard_error > 0:  # no end but 0 is known
+        if is_whole and self.evidence.total_standard_error > 0:  # with a private N no limit but 0 is known
             least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf
         elif is_whole:
             least, most = (np.multiply(end, self.evidence.total) for end in ends)
@@ -258,11 +252,11 @@ class PosteriorIntervals:
 
 
 def refuse_sums_alone(draws: Draws, of: Whose, formulation: str) -> None:
-    """Raise where records are asked for of a posterior that has sums of tables, but no table's own counts."""
+    """Raise an error for counts of records if the posterior has only sums of tables, as with tied potentials."""
     if of == "records" and draws.model.is_restricted and formulation == "log-linear":
         raise ModelError(
-            "`of='records'` needs each table's own counts, and with tied potentials this posterior has only sums of "
-            "tables; ask of='population', or fit LatentCounts(formulation='exact')."
+            "`of='records'` needs the counts of each table, and with tied potentials this posterior has only sums of "
+            "tables; ask for of='population', or fit LatentCounts(formulation='exact')."
         )
 
 
@@ -277,30 +271,35 @@ def _index_of(drawn: xr.DataArray) -> pd.Index:
 
 
 def prior_mark(draws: Draws, drawn: FloatArray) -> Mark:
-    """Return the mark of the numbers of a draw that the prior decides."""
+    """Return the mark of the quantities that the prior decides."""
     is_decided = is_decided_by_prior(drawn, draws.log_prior(drawn.shape[1]))
     return Mark(RowStatus.PRIOR, "the prior decides", np.ravel(is_decided))
 
 
 def _warn_of_slow_counts(draws: Draws, drawn: FloatArray) -> None:
+    """Warn if the counts of single steps have not mixed, although the sums over the steps have."""
     if draws.model.shares_transitions and not is_mixed(mixing_of([drawn]), len(drawn)):
-        warnings.warn(_SLOW_COUNTS, SamplingWarning, stacklevel=4)
+        message = (
+            "these counts have not mixed; no probability depends on them, since convergence is judged on sums over "
+            "the steps. Raise `draws`, `tune` and `time_limit`, or measure the tables of these counts."
+        )
+        warnings.warn(message, SamplingWarning, stacklevel=4)
 
 
 def prior_sensitivity(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) -> FloatArray:
-    """Return the largest s over the parts of the prior, less its Monte Carlo error.
+    """Return the largest sensitivity s over the parts of the prior, minus its Monte Carlo error.
 
     Parameters
     ----------
     drawn
         Draws of the quantities, shape (chain, draw, ...).
     log_prior
-        Log density of each part, nats, shape (chain, draw) each.
+        Log density of each part of the prior, nats, shape (chain, draw) each.
 
     Returns
     -------
     ndarray
-        Shape of one draw; 0 where a quantity does not vary.
+        Sensitivities, with the shape of one draw; 0 for a quantity that does not vary.
     """
     size = math.prod(drawn.shape[:2])
     values = drawn.reshape(size, math.prod(drawn.shape[2:]))
@@ -308,7 +307,8 @@ def prior_sensitivity(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) ->
     values, parts = values - values.mean(axis=0), parts - parts.mean(axis=1, keepdims=True)
     spread = values.std(axis=0)
     moves = np.abs(parts @ values) / size / np.where(spread > 0, spread, np.inf)
-    error = _ERRORS * parts.std(axis=1) / math.sqrt(size)
+    # three standard errors of independent draws, which one in a thousand exceeds
+    error = 3.0 * parts.std(axis=1) / math.sqrt(size)
     largest = np.maximum(moves - error[:, np.newaxis], 0.0).max(axis=0, initial=0.0)
     return largest.reshape(drawn.shape[2:])
 

@@ -1,4 +1,4 @@
-"""Summaries of a posterior: one screen of its state and scalar parameters, and edges by their probability."""
+"""Summaries of a posterior: status and scalar parameters on one screen, and edges by their probability."""
 
 from __future__ import annotations
 
@@ -22,14 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-# Largest number of entries of effect tables in memory at once: 80 MB; it changes no result
-_HELD = 10_000_000
-# Entries of `Posterior.stats` that the summary shows
-_IN_SUMMARY = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
-
 
 class PosteriorSummary(Card, dict[str, Any]):
-    """Values that JSON can hold, shown as a card: `Posterior.summary` names them."""
+    """Summary of a posterior, whose values are plain numbers and text; notebooks display it as a card."""
 
     def _facts(self) -> list[tuple[str, str]]:
         return [(name.replace("_", " "), _shown(value)) for name, value in self.items()]
@@ -45,9 +40,10 @@ def summary_of(
     formulation: str,
     stats: Mapping[str, Any],
 ) -> PosteriorSummary:
-    """Return what `Posterior.summary` does."""
+    """Return the summary that `Posterior.summary` describes."""
     chains, draws = finished.total.shape
     found = sampled_numbers(sampled, prob)
+    shown = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
     return PosteriorSummary(
         {
             **({"simulated": "the noise was seeded and protects nobody"} if is_simulated else {}),
@@ -59,13 +55,13 @@ def summary_of(
             **found,
             "chains": chains,
             "draws": draws,
-            **{name: stats[name] for name in _IN_SUMMARY if name in stats},
+            **{name: stats[name] for name in shown if name in stats},
         }
     )
 
 
 def sampled_numbers(posterior: xr.Dataset, prob: float) -> dict[str, dict[str, float]]:
-    """Mean and equal-tailed interval of every sampled number that is in no table: N, and what the prior learned."""
+    """Return mean and equal-tailed interval of every scalar parameter: N, and learned parameters of the prior."""
     found = {}
     for name, array in posterior.data_vars.items():
         if "[" in str(name):  # a table
@@ -90,7 +86,7 @@ def _shown(value: Any) -> str:
 
 
 def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob: float) -> pd.DataFrame:
-    """Return the edges of the model by the posterior probability that they are stronger than a threshold."""
+    """Return the edges of the model, ordered by the posterior probability that they exceed a threshold."""
     import pandas as pd
 
     threshold = at_least("threshold", threshold, 0)
@@ -100,8 +96,8 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
     largest = _largest_entries(effects, finished.effects)
     rows, index = [], []
     for pair in [subset for subset in effects.subsets if len(subset) == 2]:
-        held = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
-        strength: FloatArray = largest[..., held].max(axis=-1)
+        containing = [place for place, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
+        strength: FloatArray = largest[..., containing].max(axis=-1)
         is_known = not has_zeros(evidence, pair)
         estimate, lower, upper = interval_of_draws(strength, prob) if is_known else (np.nan,) * 3
         rows.append(
@@ -122,7 +118,7 @@ def edge_presence(evidence: Evidence, finished: Finished, threshold: float, prob
 
 
 def effect_cells(effects: Effects) -> list[int]:
-    """Return the number of cells of each effect's table; over a clique they add up to many times its own."""
+    """Return the number of cells of each effect's table; their sum over a clique can be many times its own cells."""
     return [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
 
 
@@ -130,7 +126,7 @@ def _largest_entries(effects: Effects, coordinates: FloatArray) -> FloatArray:
     """Return the largest absolute entry of each effect's table, shape (chain, draw, effects)."""
     flat = coordinates.reshape(-1, effects.size)
     result = np.empty((len(flat), len(effects.subsets)))
-    step = max(1, _HELD // max(1, sum(effect_cells(effects))))
+    step = max(1, 10_000_000 // max(1, sum(effect_cells(effects))))  # 80 MB of effect tables at once
     for start in range(0, len(flat), step):
         for place, table in enumerate(effects.tables(flat[start : start + step])):
             result[start : start + step, place] = np.abs(table).max(axis=tuple(range(1, table.ndim)))

@@ -1,9 +1,10 @@
-"""The ArviZ tree of a posterior, and its netCDF file. Variables are dimensions, states coordinates, both as text.
+"""ArviZ tree of a posterior, and its netCDF file.
 
-The file, which ArviZ reads as well, has the groups of `Posterior.tree`, and one group that is specific to this
-package. That group holds the releases, each as the bytes of its own file; the settings of the estimator; the draws
-that are not in the tree; and a SHA-256 of every variable in the file. The checksum has no key: it detects accidents,
-not forgery. Nothing is pickled, and `loading` checks the content against the model of the releases.
+In the tree, variables are dimensions and states are coordinates, both as text. The file, which ArviZ can read too,
+has the groups of `Posterior.tree` and one group that is specific to this package. That group has the releases (each
+as the bytes of its own file), the settings of the estimator, the draws that are not in the tree, and a SHA-256
+checksum of all variables in the file. The checksum has no key: it detects accidents, not forgery. Nothing is pickled,
+and `loading` checks the content against the model of the releases.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
-from bayesprivmrf.inference.posterior.formulation import Finished, Formulation
+from bayesprivmrf.inference.posterior.formulation import Finished, Formulation, Sampled
 from bayesprivmrf.inference.posterior.measured import (
     dimension_names,
     has_zeros,
@@ -34,7 +35,6 @@ from bayesprivmrf.inference.posterior.measured import (
     table_name,
 )
 from bayesprivmrf.inference.posterior.results.summary import effect_cells
-from bayesprivmrf.inference.posterior.sampled import Sampled
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
@@ -42,7 +42,7 @@ from bayesprivmrf.model.ties import coordinates_of
 if TYPE_CHECKING:
     import xarray as xr
 
-    from bayesprivmrf.inference.posterior.source import Source
+    from bayesprivmrf.inference.posterior.formulation import Source
 
 # Name and version of the format; any change of its meaning needs a new version
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
@@ -54,14 +54,12 @@ ARRAYS = ("effects", "total", "scales", "acceptance", "unmoved", "prior_fit", "l
 BY_NAME = ("log_prior", "learned")
 # Leading dimensions of every array of draws
 _DRAWN = ("chain", "draw")
-# Cells of the effects' tables, as a multiple of those of the cliques', up to which they are in the tree
-_EFFECTS = 6
-# note on the group of latent counts, where they are relaxed
+# note on relaxed latent counts, an attribute of their group
 _COUNTS_NOTE = (
     "counts are a continuous relaxation of whole numbers; where the noise is below one record they are spread "
     "over more than the exact posterior of the counts is, which the marginals are not"
 )
-# note on the group of predicted counts, where the noise is of whole numbers
+# note on predicted counts under integer noise, an attribute of their group
 _PREDICTIVE_NOTE = (
     "under integer noise the latent counts are rounded, and whole-number noise is added to them"
 )
@@ -77,20 +75,21 @@ def build_tree(
     rng: np.random.Generator,
     attributes: Mapping[str, Any],
 ) -> xr.DataTree:
-    """Tree of the groups `posterior`, `posterior_predictive`, `sample_stats`, `observed_data`, `constant_data`.
+    """Return the tree of a posterior, whose groups `Posterior` describes.
 
-    `log_likelihood` and `log_prior` hold one number a draw of each noisy table and of each part of the prior.
+    The groups `log_likelihood` and `log_prior` have one number per draw for each noisy table and each part of the
+    prior.
 
     Parameters
     ----------
     evidence, formulation, finished, sampled
-        The evidence, the model, and its draws.
+        Evidence, formulation and draws of the posterior.
     prior
         Draws of the prior, for the groups `prior` and `prior_predictive`; None leaves these out.
     rng
-        Source of the replicated noise.
+        Random generator of the replicated noise.
     attributes
-        Attributes of the root: text and numbers.
+        Attributes of the root, text and numbers.
     """
     import xarray as xr
 
@@ -118,7 +117,7 @@ def build_tree(
 
 
 def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
-    """Marginals and counts of each clique, potentials of each effect, and the sampled numbers."""
+    """Return the data set of marginals and counts of each clique, potentials of each effect, and scalars."""
     model = evidence.specification
     names = dimension_names(model.domain)
     tables: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
@@ -129,8 +128,9 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
             table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
             tables[table_name(kind, names, scope)] = (scope, table)
     effects = Effects.of(model.cardinalities, model.scopes)
-    room = np.cumsum(effect_cells(effects)) <= _EFFECTS * model.size
-    if room.all():
+    # potentials are left out if their tables have more than six times the cells of the cliques
+    is_small = sum(effect_cells(effects)) <= 6 * model.size
+    if is_small:
         for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
             if not has_zeros(evidence, subset):
                 tables[table_name("potentials", names, subset)] = (subset, table)
@@ -144,7 +144,7 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
         dataset = dataset.assign_coords(effect=("effect", labels), order=("effect", np.array(prior.orders)))
         dataset["scale"] = ((*_DRAWN, "effect"), finished.scales)
     dataset.attrs.update({"sample_dims": list(_DRAWN), "counts": _COUNTS_NOTE})
-    if not room.all():
+    if not is_small:
         dataset.attrs["potentials"] = (
             f"left out: {len(effects.subsets)} effects have many times the cells of the tables"
         )
@@ -152,7 +152,7 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
 
 
 def _log_densities(finished: Finished, densities: Mapping[str, FloatArray]) -> xr.Dataset:
-    """Log densities of one number a draw each, nats."""
+    """Return the data set of log densities, one number per draw each, nats."""
     import xarray as xr
 
     dataset = xr.Dataset(
@@ -175,7 +175,7 @@ def _tables(
     lead: tuple[str, ...],
     coordinates: Mapping[str, Any] | None = None,
 ) -> xr.Dataset:
-    """Dataset of the measured tables."""
+    """Return the data set of the measured tables."""
     labels, scopes = table_labels(evidence), evidence.measured_scopes
     named = {
         label: (scope, table)
@@ -214,20 +214,26 @@ def _drawn_coordinates(finished: Finished) -> dict[str, Any]:
 
 
 def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
-    """Noise of each table, a public total, and the prior's settings."""
+    """Return the data set of the noise of each table, a public total, and the settings of the prior."""
     import xarray as xr
 
     labels = np.array(table_labels(evidence, "table"), dtype=object)
     dataset = xr.Dataset(
         {
-            "noise_scale": ("table", np.array([law.scale for law in evidence.noise], dtype=float)),
-            "noise_law": ("table", np.array([law.name for law in evidence.noise], dtype=object)),
+            "noise_scale": (
+                "table",
+                np.array([distribution.scale for distribution in evidence.noise], dtype=float),
+            ),
+            "noise_law": (
+                "table",
+                np.array([distribution.name for distribution in evidence.noise], dtype=object),
+            ),
         },
         coords={"table": labels},
     )
     dataset["noise_scale"].attrs["units"] = "records"
     if evidence.total_standard_error == 0 and evidence.noise:
-        dataset["total"] = evidence.estimated_total  # 0 where it is public that there are none
+        dataset["total"] = evidence.estimated_total  # may be 0
     for name, value in formulation.settings.items():
         numbers = np.asarray(value) if not isinstance(value, str) else None
         if numbers is not None and numbers.dtype.kind in "iuf" and numbers.ndim == 0:
@@ -238,11 +244,11 @@ def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
 
 
 def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
-    """Write a tree as a netCDF file; an `ArgumentError` says that it cannot be written."""
+    """Write a tree to a netCDF file, or raise an `ArgumentError` if it cannot be written."""
     target = file_path("path", path)
     try:
         tree.to_netcdf(target, engine="h5netcdf")
-    except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+    except (OSError, ValueError) as error:  # a ValueError means that no file can have this name
         raise ArgumentError(
             f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
         ) from error
@@ -258,14 +264,14 @@ def save_posterior(
     status: str,
     stats: Mapping[str, Any],
 ) -> None:
-    """Write the groups of a posterior, its draws and what it was fitted to, to a file.
+    """Write the groups of a posterior, its draws, its estimator and its releases to a file.
 
     Raises
     ------
     ArgumentError
         The file cannot be written.
     ReleaseFileError
-        A release behind it cannot be saved.
+        A release cannot be saved.
     """
     import xarray as xr
 

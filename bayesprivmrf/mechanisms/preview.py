@@ -1,0 +1,50 @@
+"""Previews of releases: data frames that a notebook shows together with the promise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from bayesprivmrf.cards import card_html, printable
+from bayesprivmrf.privacy import PrivacyGuarantee
+
+
+class Preview(pd.DataFrame):
+    """Tables or steps of a release that has not been made, one a row; the HTML states the promise as well.
+
+    Whatever is computed from a preview is a plain data frame.
+    """
+
+    # pandas keeps the attributes named here when the frame is pickled
+    _metadata = ["_mechanism", "_promise"]  # noqa: RUF012
+
+    @classmethod
+    def of(cls, frame: pd.DataFrame, mechanism: object, guarantee: PrivacyGuarantee | None) -> Preview:
+        """Return the preview of a mechanism's release with this guarantee, with the attributes of the frame."""
+        made = cls(frame)
+        made.attrs |= frame.attrs
+        made._mechanism = type(mechanism).__name__
+        made._promise = "No privacy is promised." if guarantee is None else guarantee.sentence()
+        return made
+
+    @property
+    def _constructor(self) -> Any:
+        return pd.DataFrame
+
+    def _repr_html_(self) -> str:
+        facts = [("status", "nothing read, no budget spent"), ("promise", self._promise)]
+        facts += [(str(name).replace("_", " "), _text(value)) for name, value in self.attrs.items()]
+        rows = super()._repr_html_() or ""
+        unit = "steps" if "step" in self else "measurements"
+        table = f"<details open><summary>{len(self)} {unit}</summary>{rows}</details>"
+        return card_html(f"Preview of {self._mechanism}", "", facts, folded=table)
+
+
+def _text(value: Any) -> str:
+    """Return an attribute of a preview as text, with at most four digits of a number."""
+    if isinstance(value, dict):
+        return ", ".join(f"{_text(key)}: {_text(own)}" for key, own in value.items())
+    if isinstance(value, tuple | list):
+        return " × ".join(map(_text, value))
+    return f"{value:.4g}" if isinstance(value, float) else printable(str(value))
