@@ -143,7 +143,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     >>> import bayesprivmrf as bpm
     >>> variables = bpm.declare(states={"smokes": ["no", "yes"], "ill": ["no", "yes"], "age": ["<30", ">=30"]})
     >>> SelectMeasure(rho=0.1, degree=1).preview(variables)["step"].tolist()
-    ['number of records', 'each variable by itself', 'choice of 2 pairs from 3', 'these pairs']
+    ['number of records', 'each variable by itself', 'all pairs']
     """
 
     releases = (LearnedIsing, LearnedPairwise, LearnedPotentials)
