@@ -275,11 +275,21 @@ def even_answer(query: BoundQuery, total: float) -> float:
 
 
 def drowned_queries(
-    queries: Sequence[BoundQuery], noise: Sequence[NoiseLaw], total: float
+    queries: Sequence[BoundQuery], deviations: Sequence[float], total: float
 ) -> tuple[object, ...]:
-    """Return the queries whose noise has a standard deviation above their mean answer at this number of records."""
+    """Return the queries whose answers are less precise than their mean is large, at this number of records.
+
+    Parameters
+    ----------
+    queries
+        The queries, on the declared model.
+    deviations
+        Standard deviation of one answer to each query, records: of its noise, or as forecast from all answers.
+    total
+        Number of records.
+    """
     return tuple(
         query.query
-        for query, law in zip(queries, noise, strict=True)
-        if law.standard_deviation > even_answer(query, max(total, 0.0))
+        for query, deviation in zip(queries, deviations, strict=True)
+        if deviation > even_answer(query, max(total, 0.0))
     )

@@ -1385,7 +1385,7 @@ def test_fit_of_a_model_learned_in_rounds_says_which_tables_to_trust(tmp_path, c
 
 
 def test_fit_says_again_that_a_model_learned_in_rounds_is_not_trusted(tmp_path, capsys):
-    with pytest.warns(NoiseWarning, match="no number of the model is to be trusted"):
+    with pytest.warns(NoiseWarning, match="no number of the model can be trusted"):
         learned_in_rounds(1e-6).save(tmp_path / "rounds.release")
     code, out, err = run(capsys, "fit", str(tmp_path / "rounds.release"))
     assert code == 0

@@ -1,4 +1,4 @@
-"""Empirical lower bounds on the privacy loss: what a statistical test can prove against a mechanism."""
+"""Empirical lower bounds on the privacy loss, by statistical tests of mechanisms."""
 
 import lazy_loader
 

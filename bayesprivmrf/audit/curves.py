@@ -1,4 +1,4 @@
-"""Exact privacy curves of additive noise, to hold an audit against."""
+"""Exact privacy curves of additive noise, with which an audit compares its results."""
 
 from __future__ import annotations
 
@@ -13,41 +13,35 @@ from bayesprivmrf.checks import finite, positive_finite, probability, require, w
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.base import checked_law
+from bayesprivmrf.noise.base import checked_noise
 from bayesprivmrf.privacy import NoiseLaw
 
 # The number that stands for an infinite loss, nats.
 CERTAIN = 1e6
 
-_NEGLIGIBLE = 1e-18  # tail probability left out of each cell's law
-_ROUNDING = 1e-12  # of a sum of probabilities
-_VANISHING = 1e-30  # tail probability left out of a sum of even losses, far below any delta
-_DECIMALS = 11  # losses closer than this are one, so that equal laws do not multiply the support
-# Losses that differ by less are equal: the rounding to so many decimals.
-_CLOSE = 10.0**-_DECIMALS
-
-_EXACT_PRODUCTS = 2**22  # products of two supports up to which a convolution is made term by term
-_EVEN_PRODUCTS = 2**26  # where both supports are even, so that equal sums need not be looked for
-_GRID = 2**18  # points of the losses' whole range beyond that
-_FARTHEST = 10**12  # records: no data set has as many
-_LONGEST = 2**23  # whole numbers of one law's support
+# Decimals to which losses are rounded, so that equal losses of equal distributions do not multiply the support.
+_DECIMALS = 11
+# Largest product of two supports for which a convolution is computed term by term; beyond it a grid is used.
+_EXACT_PRODUCTS = 2**22
+# Number of grid points over the whole range of the losses.
+_GRID = 2**18
 
 type Atoms = tuple[FloatArray, FloatArray]
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class PrivacyLoss:
-    r"""Law of the privacy loss :math:`L = \log (P(y) / Q(y))`, y drawn from P, of two output laws.
+    r"""Distribution of the privacy loss :math:`L = \log (P(y) / Q(y))`, y drawn from P, of two output distributions.
 
     Parameters
     ----------
     losses
-        Support, nats.
+        Support, nats, shape (k,).
     probabilities
-        Probability of each.
+        Probability of each loss, shape (k,).
     excess
-        Upper bound on how much too large an epsilon read off this law is, nats: 0 where no loss was rounded up to a
-        grid.
+        Upper bound on how much too large an epsilon read off this distribution is, nats: 0 where no loss was rounded
+        up to a grid.
     """
 
     losses: FloatArray
@@ -61,20 +55,22 @@ class PrivacyLoss:
         return float(self.probabilities[above] @ -np.expm1(epsilon - self.losses[above]))
 
     def epsilon(self, delta: float) -> float:
-        r"""Return the smallest epsilon >= 0 at delta; infinite where no finite one has it.
+        r"""Return the smallest epsilon >= 0 at delta; infinite if no finite epsilon is enough.
 
-        The event that tells P from Q best is a loss of at least some l, so that
+        The event that distinguishes P from Q best is a loss of at least some l, so
 
         .. math:: \epsilon(\delta) = \max\Bigl(0, \max_l \log \frac{P(L \ge l) - \delta}{Q(L \ge l)}\Bigr)
         """
         delta = probability("delta", delta, zero=True)
         order = np.argsort(self.losses)[::-1]
-        order = order[(self.losses[order] > 0) & (self.probabilities[order] > 0)]  # the others tell of none
+        order = order[
+            (self.losses[order] > 0) & (self.probabilities[order] > 0)
+        ]  # others do not raise epsilon
         losses, weights = self.losses[order], self.probabilities[order]
-        within = np.cumsum(weights) > delta * (1 + _ROUNDING)
+        within = np.cumsum(weights) > delta * (1 + 1e-12)  # for the rounding of the sum
         if not within.any():
             return 0.0
-        # log P(L >= l) - delta and log Q(L >= l) at each loss l, largest first
+        # log(P(L >= l) - delta) and log Q(L >= l) at each loss l, largest first
         rest = np.log(np.cumsum(weights)[within] - delta)
         log_others = np.logaddexp.accumulate(np.log(weights) - losses)[within]
         return max(0.0, float(np.max(rest - log_others)))
@@ -83,44 +79,50 @@ class PrivacyLoss:
 def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss:
     r"""Return the privacy loss of independent integer noise on cells that differ by given shifts.
 
-    With cell i at 0 under P and at :math:`s_i` under Q,
-    :math:`L = \sum_i \log p_i(k_i) - \log p_i(k_i - s_i)` for :math:`k_i` drawn from the noise law
-    :math:`p_i`: the convolution of the cells' losses. The laws are symmetric, so exchanging P and Q gives the
-    same curve.
+    With cell i at 0 under P and at :math:`s_i` under Q, :math:`L = \sum_i \log p_i(k_i) - \log p_i(k_i - s_i)` for
+    :math:`k_i` drawn from the noise distribution :math:`p_i`: the convolution of the cells' losses. The distributions
+    are symmetric, so exchanging P and Q gives the same curve.
 
     Parameters
     ----------
     laws
-        Integer law of each cell in which the neighbours differ.
+        Discrete noise distribution of each cell in which the neighbors differ.
     shifts
-        Number of records by which the neighbours differ in each of these cells.
+        Number of records by which the neighbors differ in each of these cells.
 
     Returns
     -------
     PrivacyLoss
         Exact but for tails of probability 10^-18 a cell, counted as an infinite loss nowhere, and losses
-        rounded to 10^-11 nats. Where the losses of many cells of different laws have too many sums, they are
+        rounded to 10^-11 nats. Where the losses of many cells of different distributions have too many sums, they are
         rounded up to a grid of 2^18 steps over their whole range: an upper bound of the curve, too large in
         epsilon by at most one step for each of those cells.
 
     Raises
     ------
     ArgumentError
-        A law is not of whole numbers, or there is not one whole shift a law.
+        A distribution is not discrete, or the shifts are not one whole number for each distribution.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.noise import DiscreteLaplace
+    >>> round(privacy_loss([DiscreteLaplace(2.0)], [1]).epsilon(0.0), 6)
+    0.5
     """
-    laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
+    laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     shifts = [checked_shift("shifts", one) for one in listed("`shifts`", shifts, error=ArgumentError)]
-    require(len(laws) == len(shifts), "shifts", "hold one number a law", f"{len(shifts)} for {len(laws)}")
+    given = f"{len(shifts)} for {len(laws)}"
+    require(len(laws) == len(shifts), "shifts", "hold one number for each distribution", given)
     return convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
 
 
 def checked_shift(name: str, shift: Any) -> int:
-    """Return what is a whole number, of either sign, by which counts of records can differ."""
-    return whole_number(name, shift, -_FARTHEST, _FARTHEST)
+    """Return a difference of counts, after a check that it is a whole number of at most 10^12 records in size."""
+    return whole_number(name, shift, -(10**12), 10**12)  # no data set has as many records
 
 
 def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
-    """Return the law of the sum of independent losses, as `privacy_loss` does for those of noise."""
+    """Return the distribution of the sum of independent losses, as `privacy_loss` does for those of noise."""
     total: Atoms = (np.zeros(1), np.ones(1))
     cells = _even_together(_merged(np.round(losses, _DECIMALS), each) for losses, each in cells)
     for position, cell in enumerate(cells):
@@ -133,25 +135,25 @@ def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
 
 
 def losses_of(law: NoiseLaw, shift: int) -> Atoms:
-    """Return the losses of one cell, not rounded, and the probability of each.
+    """Return the privacy losses of one cell, not rounded, with their probabilities.
 
     Raises
     ------
     ArgumentError
-        The law is not of whole numbers, or is so wide that its support does not fit in memory.
+        The distribution is not discrete, or is so wide that its support does not fit in memory.
     """
     k = support_of(law)
     return log_ratio(law, k, k - shift), np.exp(law.log_density(k))
 
 
 def log_ratio(law: NoiseLaw, noise: IntArray, other: IntArray) -> FloatArray:
-    """Return the log likelihood ratio of some noise to other, within +-`CERTAIN`; NaN where neither can be."""
+    """Return the log-likelihood ratio of two values of noise, within +-`CERTAIN`; NaN if both are impossible."""
     with np.errstate(invalid="ignore"):
         return np.clip(law.log_density(noise) - law.log_density(other), -CERTAIN, CERTAIN)
 
 
 def support_of(law: NoiseLaw) -> IntArray:
-    """Return the whole numbers that noise of a law may be, but for a tail of probability 10^-18 or less.
+    """Return the whole numbers in the support of a distribution, without tails of probability 10^-18 or less.
 
     Raises
     ------
@@ -161,51 +163,54 @@ def support_of(law: NoiseLaw) -> IntArray:
     if not law.is_discrete or law.variance == 0:
         raise ArgumentError(f"`laws` must be noise of whole numbers, got {law.name!r}; use gaussian_epsilon.")
     reach = 1
-    while float(law.log_density(reach)) > math.log(_NEGLIGIBLE):
+    while float(law.log_density(reach)) > math.log(1e-18):
         reach *= 2
     deviation = f"{law.standard_deviation:.3g}"
-    require(reach <= _LONGEST, "laws", "have a standard deviation of at most about 10^5 records", deviation)
+    require(reach <= 2**23, "laws", "have a standard deviation of at most about 10^5 records", deviation)
     k = np.arange(-reach, reach + 1)
     return k[law.log_density(k) > -700.0]  # beyond it probabilities vanish, and their losses with them
 
 
 def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
-    """Return loss distributions, smallest first; those on even grids of one step, as of Gaussian noise, are summed.
+    """Return loss distributions, smallest first, after summing those on even grids with equal steps.
 
-    The tails of each sum are left out again, so that its support grows as the root of the number of cells.
+    Losses of Gaussian noise have such grids. The tails of each sum are cut again, so that its support grows as the
+    square root of the number of cells.
     """
+    close = 10.0**-_DECIMALS
     apart: list[Atoms] = []
     even: list[tuple[float, float, Any]] = []  # the least loss, the step, and probabilities
     for losses, weights in cells:
         step = float(losses[-1] - losses[0]) / max(losses.size - 1, 1)
         if (
             not 0 < step < math.inf
-            or not np.abs(losses - losses[0] - step * np.arange(losses.size)).max() <= _CLOSE
+            or not np.abs(losses - losses[0] - step * np.arange(losses.size)).max() <= close
         ):
             apart.append((losses, weights))
             continue
         # a sum of losses on grids of one step is a convolution of their weights
-        for place, (least, other, held) in enumerate(even):
-            rows = held.size + weights.size
-            if abs(step - other) * rows <= _CLOSE and held.size * weights.size <= _EVEN_PRODUCTS:
-                sums = np.convolve(held, weights)
+        for place, (least, other, known) in enumerate(even):
+            rows = known.size + weights.size
+            # larger products than elsewhere, because equal sums need not be searched for
+            if abs(step - other) * rows <= close and known.size * weights.size <= 2**26:
+                sums = np.convolve(known, weights)
                 first, last = _without_tails(sums)
                 even[place] = (least + float(losses[0]) + other * first, other, sums[first:last])
                 break
         else:
             even.append((float(losses[0]), step, weights))
-    apart += [(np.round(least + step * np.arange(held.size), _DECIMALS), held) for least, step, held in even]
+    apart += [(np.round(least + step * np.arange(each.size), _DECIMALS), each) for least, step, each in even]
     return sorted(apart, key=lambda cell: cell[0].size)
 
 
 def _without_tails(weights: FloatArray) -> tuple[int, int]:
-    """Return where weights begin and end but for a tail of vanishing probability on either side."""
-    first, last = (int(np.searchsorted(np.cumsum(one), _VANISHING)) for one in (weights, weights[::-1]))
+    """Return the first and last position of weights, without a tail of negligible probability on either side."""
+    first, last = (int(np.searchsorted(np.cumsum(one), 1e-30)) for one in (weights, weights[::-1]))
     return first, weights.size - last
 
 
 def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:
-    """Merge equal losses, and drop those of probability 0."""
+    """Return losses without duplicates and without probability 0."""
     support, place = np.unique(losses, return_inverse=True)
     weights = np.bincount(place, weights=probabilities, minlength=support.size)
     return support[weights > 0], weights[weights > 0]
@@ -221,18 +226,25 @@ def _on_a_grid(parts: Sequence[Atoms]) -> PrivacyLoss:
         transform *= np.fft.rfft(np.bincount(place, weights=probabilities, minlength=size))
         least, most = least + float(losses.min()), most + int(place.max())
     weights: FloatArray = np.asarray(np.fft.irfft(transform, size), dtype=np.float64)
-    # rounding of the transform leaves some 1e-17 on either side of 0; beyond the largest sum it is nothing else
+    # the transform has rounding errors of about 1e-17; beyond the largest sum there is nothing else
     kept = np.flatnonzero(weights[: most + 1] > 0)
     losses = np.asarray(least + step * kept, dtype=np.float64)
     return PrivacyLoss(losses=losses, probabilities=weights[kept], excess=step * len(parts))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    r"""Return the smallest epsilon at delta of Gaussian noise with distance over scale mu.
+    r"""Return the smallest epsilon at delta of Gaussian noise, where mu is the distance over the scale.
 
     .. math:: \delta(\epsilon) = \Phi(\mu/2 - \epsilon/\mu) - e^{\epsilon} \Phi(-\mu/2 - \epsilon/\mu)
 
     A Gaussian mechanism of zero-concentrated cost rho has :math:`\mu = \sqrt{2 \rho}`.
+
+    Parameters
+    ----------
+    mu
+        Distance between neighbors divided by the standard deviation of the noise, positive.
+    delta
+        Probability, in (0, 1).
 
     References
     ----------

@@ -1,6 +1,7 @@
-"""One audit: whether a test on many runs tells neighbouring data sets apart better than was promised.
+"""Audit of a mechanism by a statistical test on many runs, which tries to tell neighboring data sets apart.
 
-The worst case of tables with additive noise: the sharpest audit of a mechanism that measures them.
+`audit` takes any two functions that run a mechanism. `audit_noise` audits tables with additive noise at their worst
+case, which is the sharpest test.
 """
 
 from __future__ import annotations
@@ -18,26 +19,25 @@ from bayesprivmrf.checks import bare_array, probability, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.noise.base import checked_law
+from bayesprivmrf.noise.base import checked_noise
 from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
 
-# Deltas that are tested by default: 0 for a pure promise, and some at which events of moderate probability
-# count; arbitrary.
+# Deltas that are tested by default; arbitrary: 0 for a pure guarantee, and some for events of moderate probability.
 DELTAS = (0.0, 0.01, 0.03, 0.1, 0.2)
-# Most half-lines that are tried; arbitrary: more cost time alone, for the choice costs no confidence.
+# Largest number of thresholds that are tried; arbitrary: more thresholds cost time, but no confidence.
 THRESHOLDS = 400
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AuditResult:
-    """The finding of an audit.
+    """Result of an audit: lower confidence bounds on epsilon beside the promised values.
 
     Parameters
     ----------
     deltas
-        The deltas at which the curve was tested.
+        The deltas at which the guarantee was tested.
     epsilon_lower
-        Lower confidence bound on epsilon at each delta, nats; they hold jointly.
+        Lower confidence bound on epsilon at each delta, nats; the bounds hold jointly.
     epsilon_claimed
         The promised epsilon at each delta, nats.
     confidence
@@ -54,7 +54,7 @@ class AuditResult:
 
     @property
     def is_violated(self) -> bool:
-        """True where the promise is refuted at the stated confidence; False proves nothing."""
+        """True if the guarantee is refuted at the stated confidence; False proves nothing."""
         return any(map(operator.gt, self.epsilon_lower, self.epsilon_claimed))
 
     def __str__(self) -> str:
@@ -79,54 +79,62 @@ def audit(
     confidence: float = 0.9999,
     deltas: Sequence[float] = DELTAS,
 ) -> AuditResult:
-    r"""Return lower confidence bounds on epsilon from runs on two neighbouring data sets.
+    r"""Return lower confidence bounds on epsilon from runs on two neighboring data sets.
 
-    For any event S, (epsilon, delta)-privacy gives :math:`P_A(S) \le e^{\epsilon} P_B(S) + \delta`, so that
+    For any event S, (epsilon, delta)-privacy gives :math:`P_A(S) \le e^{\epsilon} P_B(S) + \delta`, so
 
     .. math:: \epsilon \ge \log \frac{P_A(S) - \delta}{P_B(S)}.
 
-    The events are half-lines of a statistic. On one half of the runs the threshold, the side and the order of
-    A and B are chosen that give the largest bound; on the other half that event's two probabilities get
-    Clopper-Pearson limits, so that the choice costs no confidence. The error is shared evenly between the deltas
-    and the two limits (Bonferroni).
+    The events are half-lines of a statistic. One half of the runs chooses the threshold, the side and the order of A
+    and B that give the largest bound. The other half gives Clopper-Pearson limits for the two probabilities of this
+    event, so that the choice costs no confidence. The error is shared evenly between the deltas and the two limits
+    (Bonferroni).
 
     Parameters
     ----------
     randomizer_a, randomizer_b
-        Called with a number of runs; each returns one attack statistic a run, shape (runs,): any function of
-        the mechanism's output, best the log-likelihood ratio. The data sets behind them are neighbours.
+        Functions of a number of runs. Each returns one attack statistic for each run, shape (runs,): any function of
+        the mechanism's output, ideally the log-likelihood ratio. Their data sets are neighbors.
     guarantee_curve
-        The promised epsilon at each delta, or a guarantee. The exact curve of the mechanism makes an audit
-        far sharper than the bound that a zero-concentrated guarantee implies.
+        Function from delta to the promised epsilon, or a guarantee. The exact curve of the mechanism makes an audit
+        much sharper than the bound that a zero-concentrated guarantee implies.
     runs
-        Number of runs on each data set; half of them choose the event.
+        Number of runs on each data set, at least 100; half of them choose the event.
     confidence
-        The joint confidence, in (0, 1): a true promise is refuted with probability at most one minus it.
+        Joint confidence, in (0, 1): a true guarantee is refuted with a probability of at most one minus this number.
     deltas
-        The deltas to test at. Delta 0 needs a pure promise and is left out for a zero-concentrated guarantee.
+        The deltas at which to test, each in [0, 1). Delta 0 needs a pure guarantee, and is left out for a
+        zero-concentrated one.
 
     Returns
     -------
     AuditResult
-        ``is_violated`` where some lower bound exceeds the promise.
+        ``is_violated`` is True if some lower bound exceeds the promised epsilon.
 
     Raises
     ------
     ArgumentError
-        ``runs`` is below 100, the confidence or a delta is no probability, a randomizer or the curve cannot be
-        called, a statistic is not finite, or no delta is left at which the guarantee promises something.
+        ``runs`` is below 100, the confidence or a delta is not a probability, a randomizer or the curve is not
+        callable, a statistic is not finite, or the guarantee says nothing at any of the deltas.
 
     Notes
     -----
-    Power, measured for the worst-case inputs of three tables against their exact curve at the default
-    confidence, under discrete Laplace (epsilon 1 and 2) and discrete Gaussian noise (rho 0.5 and 1): 10 % too
-    little noise is caught in all of 20 trials with 200,000 runs and in all of 10 with 100,000; with 20,000 runs
-    20 % too little is, with 5,000 about 30 %. An audit of a whole fit, or on data sets that are not the worst
-    case, has next to no power.
+    At the default confidence, 100,000 runs detect noise that is 10 % too small, 20,000 runs 20 %, and 5,000 runs
+    about 30 %, for worst-case inputs against the exact curve. An audit of a whole fit, or of data sets that are not
+    the worst case, has almost no power.
 
     References
     ----------
     Jagielski, Ullman, Oprea 2020, Algorithm 1. Clopper, Pearson 1934.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> one, other = (lambda runs, mean=mean: mean + rng.laplace(size=runs) for mean in (0, 1))
+    >>> audit(one, other, PrivacyGuarantee(epsilon=1.0, adjacency="replace-one"), runs=1000).is_violated
+    False
+    >>> audit(one, other, PrivacyGuarantee(epsilon=0.1, adjacency="replace-one"), runs=1000).is_violated
+    True
     """
     whole_number("runs", runs, 100)
     error = 1 - probability("confidence", confidence, zero=False)
@@ -146,8 +154,8 @@ def audit(
         curve = checked_function("guarantee_curve", guarantee_curve, kind)
     if not len(deltas):
         raise ArgumentError(
-            "`deltas` must hold a delta at which something is promised, got none; a zero-concentrated guarantee "
-            "promises nothing at 0, an approximate one nothing below its own delta."
+            "`deltas` must hold a delta at which the guarantee says something, got none; choose a delta above 0 for "
+            "a zero-concentrated guarantee, and at least the guarantee's delta for an approximate one."
         )
     level = error / (2 * len(deltas))
     samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
@@ -170,7 +178,7 @@ def audit(
 
 
 def checked_function(name: str, function: Any, kind: str) -> Any:
-    """Return what can be called."""
+    """Return a function, after a check that it is callable."""
     require(callable(function), name, f"be {kind}", f"a {type(function).__name__}")
     return function
 
@@ -189,7 +197,8 @@ def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
     if values.shape != (runs,) or not np.isfinite(values).all():
         raise ArgumentError(
             f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape} with "
-            f"{int((~np.isfinite(values)).sum())} that are not finite; noise must be what its stated law can give."
+            f"{int((~np.isfinite(values)).sum())} that are not finite; noise must be what its stated distribution "
+            "can give."
         )
     return values
 
@@ -202,7 +211,7 @@ def _thresholds(samples: Sequence[FloatArray]) -> FloatArray:
 
 
 def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
-    """Count the runs in each event: shape (4 kinds, thresholds, 2), the event's data set A first, then B."""
+    """Count the runs in each event: shape (4 kinds, thresholds, 2), the first data set of the event first."""
     a, b = (np.sort(sample) for sample in samples)
     above = [s.size - np.searchsorted(s, thresholds, side="left") for s in (a, b)]  # statistic >= threshold
     below = [np.searchsorted(s, thresholds, side="right") for s in (a, b)]  # statistic <= threshold
@@ -228,40 +237,46 @@ def audit_noise(
     moves: Sequence[Sequence[int]] | None = None,
     **settings: Any,
 ) -> AuditResult:
-    """Audit noisy tables on neighbours that differ as much as they can, against their noise's exact curve.
+    """Audit noisy tables on neighbors that differ as much as possible, against the exact curve of their noise.
 
-    The neighbours differ in every table: by one record in one cell under add-or-remove-one, in two
-    cells under replace-one. Answers to queries differ by the given moves. The attack statistic is the
-    log-likelihood ratio, the most powerful there is (Neyman and Pearson), and cells that agree carry no information,
-    so they are left out.
+    The neighbors differ in every table: by one record in one cell under add-or-remove-one, and in two cells under
+    replace-one. Answers to queries differ by the given moves. The attack statistic is the log-likelihood ratio, which
+    is the most powerful (Neyman and Pearson). Cells that agree carry no information and are left out.
 
     Parameters
     ----------
     add
-        The function that is audited: given true counts of shape (runs,) and the position of a table, returns them
-        with that table's noise.
+        The audited function: from true counts of shape (runs,) and the position of a table, it returns the counts
+        with the noise of that table.
     laws
-        The noise law that each table is said to have.
+        The noise distribution that each table is said to have.
     adjacency
-        The neighbouring relation.
+        The neighboring relation.
     moves
-        The move of each number of each table, or of each query, between the worst neighbours, as
-        `bayesprivmrf.queries.sensitivity.moves` gives it; by default by one record in each table.
+        Difference of each number of each table, or of each query, between the worst neighbors, as
+        `bayesprivmrf.queries.sensitivity.moves` gives it. By default one record moves in each table.
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`.
 
     Returns
     -------
     AuditResult
-        The audit against the exact curve of the stated laws.
+        Result of the audit against the exact curve of the stated distributions.
 
     Raises
     ------
     ArgumentError
-        An argument is of another type, or there are not as many moves as laws.
+        An argument has the wrong type, or the numbers of moves and distributions differ.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.noise import DiscreteLaplace, noise_source
+    >>> source, stated = noise_source(1), DiscreteLaplace(2.0)
+    >>> audit_noise(lambda n, table: source.add(n, stated), [stated], "add-or-remove-one", runs=500).is_violated
+    False
     """
     checked_function("add", add, "a function from counts and the position of a table to noisy counts")
-    laws = [checked_law("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
+    laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     if moves is None:
         moves = [(1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
     moves = [

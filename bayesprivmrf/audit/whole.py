@@ -1,9 +1,11 @@
-"""Audits of tables and answers: what their stated noise costs, and whole releases of made-up neighbouring data."""
+"""Audits of noisy tables and answers: the cost of their stated noise, and whole releases of simulated neighbors."""
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from bayesprivmrf.audit.curves import convolved, log_ratio, losses_of
 from bayesprivmrf.audit.empirical import AuditResult, audit
 from bayesprivmrf.audit.worst_case import Sums
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
@@ -23,31 +25,34 @@ from bayesprivmrf.release import NoisyStatistics
 if TYPE_CHECKING:
     import pandas as pd
 
-# Records that are tried until a possible one is found; arbitrary, a second's work
+# Number of records that are tried until a possible one is found; arbitrary, a second of work
 _LOOKED_AT = 100_000
 
 
-def neighbours(model: ModelSpecification, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
-    """Return two made-up neighbouring data sets that differ in as many tables as was found.
+def neighbors(model: ModelSpecification, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
+    """Return two simulated neighboring data sets that differ in as many tables as a short search could find.
 
     Returns
     -------
     tuple of ndarray
-        Codes of their records, shape (records, variables): none and one under add-or-remove-one, one and another
-        under replace-one.
+        Codes of their records, shape (records, variables): no record and one record under add-or-remove-one, two
+        different records under replace-one.
 
     Raises
     ------
     ModelError
-        No possible record was found.
+        The search found no possible record.
     """
     states = model.cardinalities
     first = _possible(model, product(*map(range, states)))
     if first is None:
-        raise ModelError(f"`network` must allow a record among the first {_LOOKED_AT:,}, got none.")
+        raise ModelError(
+            f"`network` must allow one of the first {_LOOKED_AT:,} joint states, got none; declare fewer impossible "
+            "cells."
+        )
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         return np.empty((0, len(states)), dtype=np.int64), first[None]
-    # every variable in another state than in the first record, where it has one and that is possible
+    # every variable in another state than in the first record, where another state exists and is possible
     others = (
         sorted(range(k), key=lambda state, at=at: state == at) for k, at in zip(states, first, strict=True)
     )
@@ -81,33 +86,33 @@ def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
 
 
 def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
-    """Return how far the worst neighbours move what was measured, with the noise that the release says it has."""
+    """Return how far the worst neighbors move the measured numbers, with the noise that the release states."""
     by = np.abs(_moved(release, Adjacency.checked(adjacency)))
-    moved = Counter(zip(_laws(release)[by > 0], by[by > 0].tolist(), strict=True))
+    moved = Counter(zip(_noise_of(release)[by > 0], by[by > 0].tolist(), strict=True))
     return [Sums(law=law, copies=count, shift=shift) for (law, shift), count in moved.items()]
 
 
 def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
-    """Return by how much each released number moves between the worst neighbours, possible or not."""
+    """Return the difference of each released number between the worst neighbors, which may be impossible."""
     most = _at_most(release) or 1
     if not release.has_tables:
         return most * np.concatenate(moves(release.bound, _worst(release, adjacency).neighbours))
     before, after = (
-        _tables(release.specification, records) for records in neighbours(release.specification, adjacency)
+        _tables(release.specification, records) for records in neighbors(release.specification, adjacency)
     )
     return most * (after - before)
 
 
 def _at_most(release: NoisyStatistics) -> int | None:
-    """Return how many records of one person move the numbers furthest, where the release is of persons.
+    """Return by how many records' worth one person can move the numbers; None where the unit is a record.
 
-    Where rows weigh what a grid gives them, a person with one row has it all.
+    With a grid, a person with one row has the weight of the whole grid.
     """
     return None if release.person_rows is None else release.person_rows.dependent
 
 
 def _worst(release: NoisyStatistics, adjacency: Adjacency) -> Sensitivity:
-    """Return how far neighbours move the answers, each over its own noise."""
+    """Return the joint sensitivity of the answers, each divided by the scale of its noise."""
     norm = 1 if all(law.kernel == "absolute" for law in release.noise) else 2
     scales = [max(law.scale if norm == 1 else law.standard_deviation, 1e-9) for law in release.noise]
     model = release.specification
@@ -117,76 +122,102 @@ def _worst(release: NoisyStatistics, adjacency: Adjacency) -> Sensitivity:
 
 
 def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, IntArray]:
-    """Return made-up neighbouring data sets: the worst for queries where these are possible, or those for tables."""
+    """Return simulated neighboring data sets: the worst for the queries if possible, else those for tables."""
     model = release.specification
     if release.has_tables:
-        return neighbours(model, adjacency)
+        return neighbors(model, adjacency)
     found = _worst(release, adjacency).neighbours
     records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]
     if model.possible is not None and not all(model.possible[_cells(model, one[0])].all() for one in records):
-        return neighbours(model, adjacency)
+        return neighbors(model, adjacency)
     if len(records) == 1:
         return records[0][:0], records[0]
     return records[0], records[1]
 
 
 def _answers(release: NoisyStatistics, records: IntArray) -> IntArray:
-    """Return what the release measures, of these records."""
+    """Return the exact numbers that the release would measure from these records."""
     counts = _tables(release.specification, records)
     return counts if release.matrix is None else np.rint(release.matrix @ counts).astype(np.int64)
 
 
 def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
-    """Return a release of made-up data.
+    """Return a release of simulated data.
 
     Raises
     ------
     ArgumentError
-        The release is not one of noisy tables, which state their noise.
+        The mechanism does not release noisy tables, which state their noise.
     """
-    frame = _frame(model, neighbours(model, mechanism.promise(model).adjacency)[1], mechanism)
-    release = mechanism.release(model, frame)
+    kinds = getattr(mechanism, "releases", ())
+    if kinds and not any(issubclass(kind, NoisyStatistics) for kind in kinds):
+        raise _not_auditable(mechanism, kinds[0].__name__)
+    frame = _frame(model, neighbors(model, mechanism.promise(model).adjacency)[1], mechanism)
+    with _without_noise_warnings():
+        release = mechanism.release(model, frame)
     if getattr(release, "statistics", None) is not release:
-        raise ArgumentError(
-            f"an audit of whole releases must be of noisy tables, got {type(release).__name__} from "
-            f"{type(mechanism).__name__}, which does not state the noise of what it holds."
-        )
+        raise _not_auditable(mechanism, type(release).__name__)
     return release
 
 
+def _not_auditable(mechanism: Any, kind: str) -> ArgumentError:
+    name = type(mechanism).__name__
+    accountant = getattr(mechanism, "_accountant", "")
+    remedy = accountant or "its proof is in its documentation"
+    return ArgumentError(
+        f"an audit of whole releases needs noisy tables, which state their noise, got {kind} from {name}; {remedy}."
+    )
+
+
+@contextmanager
+def _without_noise_warnings() -> Iterator[None]:
+    """Silence warnings that the noise hides the records: the records of an audit are simulated, and few."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        yield
+
+
 def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -> AuditResult:
-    """Audit whole releases of made-up neighbours against the exact curve of the noise that they state.
+    """Audit whole releases of simulated neighbors against the exact curve of the noise that they state.
 
     Parameters
     ----------
     mechanism
-        A mechanism whose release is a `NoisyStatistics`.
+        A mechanism whose release is a `NoisyStatistics`, such as `LaplaceStatistics`.
     model
         The declared model.
     settings
-        ``runs``, ``confidence`` and ``deltas`` of `audit`. A run is a release, some 20 milliseconds.
+        ``runs``, ``confidence`` and ``deltas`` of `audit`. A run is a release and takes about 20 milliseconds.
 
     Raises
     ------
     ArgumentError
-        An argument is of another type, or the release is not one of noisy tables.
+        An argument has the wrong type, or the mechanism does not release noisy tables.
     ModelError
-        The model is none, or allows no record.
+        The model is not a declared model, or allows no record.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.mechanisms import LaplaceStatistics
+    >>> model = bpm.declare({"ill": ["no", "yes"]}, [("ill",)])
+    >>> audit_releases(LaplaceStatistics(epsilon=1.0), model, runs=100).is_violated
+    False
     """
     model = ModelSpecification.from_pgmpy(model)
     if isinstance(mechanism, type) or not all(hasattr(mechanism, name) for name in ("promise", "release")):
         what = mechanism.__name__ if isinstance(mechanism, type) else f"a {type(mechanism).__name__}"
         raise ArgumentError(
-            f"`mechanism` must be one with its settings, got {what}; write LaplaceStatistics(epsilon=1.0)."
+            f"`mechanism` must be an object with its settings, got {what}; write LaplaceStatistics(epsilon=1.0)."
         )
     stated = rehearsed(mechanism, model)
     pair = _pair(stated, mechanism.promise(model).adjacency)
     pair = tuple(np.repeat(records, _at_most(stated) or 1, axis=0) for records in pair)
     before, after = (_answers(stated, records) for records in pair)
     moved = before != after
-    laws = _laws(stated)[moved]
+    laws = _noise_of(stated)[moved]
 
-    # numbers that neighbors share tell nothing, and are left out
+    # numbers that are equal for both neighbors carry no information
     def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
         frame = _frame(model, records, mechanism)
 
@@ -199,11 +230,12 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
 
     shifts = (after - before)[moved].tolist()
     exact = convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
-    return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
+    with _without_noise_warnings():
+        return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
 
 
 def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.DataFrame:
-    """Return the records as a frame, all of one person where the mechanism asks for one."""
+    """Return the records as a data frame, all of one person if the mechanism protects persons."""
     import pandas as pd
 
     states = zip(model.domain.variables, model.domain.states, records.T, strict=True)
@@ -214,8 +246,8 @@ def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.D
     return frame if person is None else frame.assign(**{str(person): "somebody"})
 
 
-def _laws(release: NoisyStatistics) -> np.ndarray:
-    """Return the law of each released number."""
+def _noise_of(release: NoisyStatistics) -> np.ndarray:
+    """Return the noise distribution of each released number."""
     found = np.empty(len(release.noise), dtype=object)
     found[:] = release.noise
     sizes = [len(each.values) for each in release.measurements]

@@ -1,4 +1,4 @@
-"""The draws of a release, each at its worst case: what they cost exactly, and an audit of how they are drawn."""
+"""Random draws of a release at their worst case: their exact privacy cost, and an audit of the source of noise."""
 
 from __future__ import annotations
 
@@ -23,36 +23,34 @@ from bayesprivmrf.checks import at_least, instance_of, positive_finite, whole_nu
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import checked_law
+from bayesprivmrf.noise.base import checked_noise
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 
-# Rényi orders of which the largest cost is taken; arbitrary: more orders could only bring the cost nearer
-# to its supremum.
-_ORDERS = (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
-# Share by which a cost may exceed a promise, for the rounding of calibrations and of losses.
-_TOLERANCE = 1e-6
-_ROUNDING = 1e-13  # nats a copy: of the difference of two log densities
-# Steps of whole scores in the larger lead of a choice; a power of two, so that dividing by it is exact.
-_WHOLE = 1 << 20
-# Most copies, whose number must fit into 64 bits.
+# Largest number of copies: it must fit into 64 bits.
 _MOST_COPIES = 1 << 62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sums:
-    """Whole numbers with noise of one law; the worst neighbour moves as many of them by the same shift.
+    """Draws of integer noise on several numbers, which the worst neighbor moves by the same shift.
 
-    Moves of other sizes have the same Gaussian cost where their squared lengths add up to the same.
+    Moves of different sizes have the same Gaussian cost if the sums of their squares are equal.
 
     Parameters
     ----------
     law
-        Law of the noise on each number.
+        Distribution of the noise on each number.
     copies
-        How many numbers move; with a shift of one, the squared L2 distance, records squared.
+        How many numbers move; with a shift of one this is the squared L2 distance, records squared.
     shift
-        The distance by which each moves.
+        Distance by which each number moves, records.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.noise import DiscreteLaplace
+    >>> Sums(law=DiscreteLaplace(2.0), copies=3).copies
+    3
     """
 
     most: ClassVar[int] = 8
@@ -61,12 +59,12 @@ class Sums:
     shift: int = 1
 
     def __post_init__(self) -> None:
-        checked_law("law", self.law)
+        checked_noise("law", self.law)
         whole_number("copies", self.copies, most=_MOST_COPIES)
         checked_shift("shift", self.shift)
 
     def losses(self) -> Atoms:
-        """Return the law of the privacy loss of one copy."""
+        """Return the distribution of one copy's privacy loss."""
         return losses_of(self.law, self.shift)
 
     def ratios(self, source: NoiseSource, present: bool, size: int) -> FloatArray:
@@ -77,7 +75,7 @@ class Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
-    """Choices by the exponential mechanism, between two candidates whose scores the worst neighbour exchanges.
+    """Choices by the exponential mechanism between two candidates, whose scores the worst neighbor exchanges.
 
     Parameters
     ----------
@@ -86,11 +84,16 @@ class Choices:
     score_range
         The largest minus the smallest change of a candidate's score.
     copies
-        How many choices are made.
+        Number of choices.
     behind
-        How far the first candidate is behind the other, in scales. At 0 neighbours exchange the scores, the worst
-        case of zero-concentrated privacy. With more, the rare choice of the first tells them apart by nearly the
-        whole range over the scale, the worst case of pure privacy.
+        How far the first candidate is behind the other, in scales. At 0 neighbors exchange the scores, which is the
+        worst case of zero-concentrated privacy. With larger values the rare choice of the first candidate has a loss
+        of nearly the whole range over the scale, which is the worst case of pure privacy.
+
+    Examples
+    --------
+    >>> Choices(scale=4.0, score_range=2.0, copies=1).behind
+    0.0
     """
 
     most: ClassVar[int] = 200
@@ -106,14 +109,14 @@ class Choices:
         at_least("behind", self.behind, 0)
 
     def _log_chances(self) -> tuple[FloatArray, FloatArray]:
-        """Return the log chances of the two candidates with the record and without it."""
+        """Return the log probabilities of the two candidates, with the record and without it."""
         half = self.score_range / (2 * self.scale)
         ahead = np.array([half, -half]) - self.behind
         first, second = -np.log1p(np.exp(-ahead)), -np.log1p(np.exp(ahead))
         return np.array([first[0], second[0]]), np.array([first[1], second[1]])
 
     def losses(self) -> Atoms:
-        """Return the law of the privacy loss of one copy: with nothing behind, that of randomised response."""
+        """Return the distribution of one copy's privacy loss; for ``behind=0`` that of randomized response."""
         present, absent = self._log_chances()
         order = np.argsort(present - absent)
         return (present - absent)[order], np.exp(present)[order]
@@ -122,8 +125,8 @@ class Choices:
         """Draw that many copies, and return the log-likelihood ratio of each, shape (size,)."""
         half = self.score_range / (2 * self.scale)
         ahead = (half if present else -half) - self.behind
-        steps = max(abs(half) + self.behind, 1e-300) / _WHOLE
-        # whole scores, as the mechanism has them
+        # whole scores, as in the mechanism; the number of steps is a power of two, so that the division is exact
+        steps = max(abs(half) + self.behind, 1e-300) / (1 << 20)
         lead = round(ahead / steps)
         chosen = source.choose(np.tile([lead, -lead], (size, 1)), 2 / steps)
         ratio = np.subtract(*self._log_chances())
@@ -132,19 +135,25 @@ class Choices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableAnswers:
-    """A noisy count beside an answer that is let out where it reaches a threshold (propose, test, release).
+    """Draws of a noisy count and an answer that is released if the count reaches a threshold.
 
-    The worst neighbours have two answers; the count is 0 of the one and -1 of the other. An answer that is let out
-    tells them apart.
+    This is the worst case of propose, test, release: the neighbors have different answers, and their counts are 0 and
+    -1. A released answer tells them apart.
 
     Parameters
     ----------
     law
-        Law of the noise on the count.
+        Distribution of the noise on the count.
     threshold
-        The noisy count from which on the answer is let out.
+        Noisy count from which on the answer is released.
     copies
-        How many answers there are.
+        Number of answers.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.noise import DiscreteLaplace
+    >>> StableAnswers(law=DiscreteLaplace(1.0), threshold=14).copies
+    1
     """
 
     most: ClassVar[int] = 8
@@ -153,12 +162,12 @@ class StableAnswers:
     copies: int = 1
 
     def __post_init__(self) -> None:
-        checked_law("law", self.law)
+        checked_noise("law", self.law)
         checked_shift("threshold", self.threshold)
         whole_number("copies", self.copies, most=_MOST_COPIES)
 
     def losses(self) -> Atoms:
-        """Return the law of the privacy loss of one copy, infinite where the answer is let out."""
+        """Return the distribution of one copy's privacy loss, infinite where the answer is released."""
         noise = support_of(self.law)
         losses = np.where(noise >= self.threshold, np.inf, log_ratio(self.law, noise, noise + 1))
         return losses, np.exp(self.law.log_density(noise))
@@ -174,22 +183,37 @@ type Draw = Sums | Choices | StableAnswers
 
 
 def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
-    """Return the cost of independent draws at their worst case, in the number that the guarantee promises.
+    """Return the cost of independent draws at their worst case, in the parameter of the guarantee, nats.
 
-    It is epsilon for a pure guarantee, epsilon at its delta for an approximate one, and for a zero-concentrated one
-    the largest Rényi divergence over its order, of a few orders.
+    The cost is epsilon for a pure guarantee, and epsilon at the guarantee's delta for an approximate one. For a
+    zero-concentrated guarantee it is the largest Rényi divergence over its order, of eight orders from 1.5 to 64.
+
+    Parameters
+    ----------
+    draws
+        `Sums`, `Choices` and `StableAnswers`.
+    guarantee
+        The guarantee, which decides the parameter.
 
     Raises
     ------
     ArgumentError
-        An argument is of another type.
+        An argument has the wrong type.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.noise import DiscreteLaplace
+    >>> promised = PrivacyGuarantee(epsilon=1.5, adjacency="add-or-remove-one")
+    >>> round(exact_cost([Sums(law=DiscreteLaplace(2.0), copies=3)], promised), 6)
+    1.5
     """
     instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee")
     parts = [(draw.copies, *draw.losses()) for draw in _checked(draws)]
     if guarantee.rho is not None:
+        # arbitrary orders: more of them could only bring the cost nearer to its supremum
         return max(
             sum(copies * _divergence(losses, weights, order) for copies, losses, weights in parts) / order
-            for order in _ORDERS
+            for order in (1.5, 2.0, 3.0, 4.0, 8.0, 16.0, 32.0, 64.0)
         )
     if guarantee.delta == 0:
         return sum(copies * float(losses.max()) for copies, losses, _ in parts)
@@ -198,29 +222,36 @@ def exact_cost(draws: Sequence[Draw], guarantee: PrivacyGuarantee) -> float:
 
 
 def exceeds(draws: Sequence[Draw], cost: float, promised: float) -> bool:
-    """Tell whether a cost is above a promise by more than its rounding."""
-    return cost > promised * (1 + _TOLERANCE) + _ROUNDING * sum(draw.copies for draw in draws)
+    """Return True if a cost is above a promised one by more than rounding."""
+    # a millionth for the rounding of calibrations; 1e-13 nats a copy for the difference of two log densities
+    return cost > promised * (1 + 1e-6) + 1e-13 * sum(draw.copies for draw in draws)
 
 
 def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> AuditResult:
-    """Audit draws from a source against the exact privacy curve of their stated laws.
+    """Audit draws from a source of noise against the exact privacy curve of their stated distributions.
 
-    The attack statistic is the log-likelihood ratio, the most powerful there is. A few of many copies are drawn, and
-    held against the curve of these.
+    The attack statistic is the log-likelihood ratio, which is the most powerful. Of many copies only a few are drawn,
+    and they are compared with the curve of the same few.
 
     Parameters
     ----------
     draws
-        The draws as they are stated.
+        The stated draws: `Sums`, `Choices` and `StableAnswers`.
     source
-        The source that draws them.
+        The audited source.
     settings
         ``runs``, ``confidence`` and ``deltas`` of `audit`.
 
     Raises
     ------
     ArgumentError
-        An argument is of another type.
+        An argument has the wrong type.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.noise import DiscreteLaplace, noise_source
+    >>> audit_draws([Sums(law=DiscreteLaplace(2.0), copies=3)], noise_source(1), runs=500).is_violated
+    False
     """
     draws = _checked(draws)
     instance_of("source", source, NoiseSource, "be a source of noise", "write noise_source(None)")
@@ -251,7 +282,7 @@ def _checked(draws: Any) -> list[Draw]:
 
 
 def _divergence(losses: FloatArray, probabilities: FloatArray, order: float) -> float:
-    """Return the Rényi divergence of two output laws from the law of their loss, nats."""
+    """Return the Rényi divergence, nats, from the distribution of the privacy loss."""
     exponents = (order - 1) * losses + np.log(probabilities)
     largest = float(exponents.max())
     return (largest + math.log(float(np.exp(exponents - largest).sum()))) / (order - 1)

@@ -1,4 +1,4 @@
-"""The contract of every mechanism: check all that is public, read the data once, charge, randomise, stamp."""
+"""The contract of every mechanism: check the public inputs, read the data once, charge, add noise, stamp."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from bayesprivmrf.errors import (
     ConsistencyWarning,
     DataError,
     DeclarationWarning,
-    InterruptionWarning,
     PrivacyError,
 )
-from bayesprivmrf.interruption import heard
-from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
+from bayesprivmrf.mechanisms.after_charge import drawn
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.noise.source import whole_counts
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
@@ -38,63 +36,58 @@ if TYPE_CHECKING:
 
 
 class Ledger(Protocol):
-    """Keeps account of what was spent on a data set."""
+    """Account of the budget that was spent on a data set; a protocol that any object with `spend` fulfills."""
 
     def spend(self, guarantee: PrivacyGuarantee, provenance: Provenance) -> object:
-        """Record the cost of a release about to be made, or raise if the budget does not allow it.
+        """Record the cost of the next release, or raise an error if the budget does not allow it.
 
-        If this raises, no noise is drawn and nothing is released.
+        After an error no noise is drawn and nothing is released.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """The mark that the base writes on a release: the guarantee, and how it was made."""
+    """The guarantee and the provenance that a mechanism writes on its release."""
 
     guarantee: PrivacyGuarantee | None
     provenance: Provenance
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Both, as arguments of a release."""
+        """Guarantee and provenance as keyword arguments of a release."""
         return {"guarantee": self.guarantee, "provenance": self.provenance}
-
-
-# failures from outside, which a second call of `_randomise` may survive
-_INTERRUPTIONS = (KeyboardInterrupt, MemoryError, TimeoutError)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
-    """Abstract base of the only code that sees data.
+    """Abstract mechanism: the base class of the only code that sees data.
 
-    Its four types are the public model that `release` takes (a declared `DiscreteMarkovNetwork`, an `IsingNetwork`),
-    the plan, what the noise is added to, and the release.
+    The four type parameters are the public model that `release` takes (a declared `DiscreteMarkovNetwork`, an
+    `IsingNetwork`), the plan, the exact values to which noise is added, and the release.
 
-    A subclass is a frozen keyword-only dataclass whose fields are its public settings, checked in
-    ``__post_init__``. It supplies four hooks; `release` is final and calls them in this order:
+    A subclass is a frozen keyword-only dataclass. Its fields are its public settings, which ``__post_init__`` checks.
+    It supplies four hooks; `release` is final and calls them in this order:
 
-    1. ``_prepare(network)``: check everything public and return a plan, without data. A declared model comes as a
-       pgmpy network from Python and as a `ModelSpecification` from the command line;
-       `ModelSpecification.from_pgmpy` takes either.
-    2. ``_guarantee(plan)``: return what will be promised, without data.
-    3. ``_read(plan, data)``: the one hook that reads records. It checks them and returns what the noise is
-       added to: an array, refused here unless it is of whole numbers, or an object such as `CodedRecords` that the
-       next hook counts, whose sums `source` refuses unless they are whole. Its errors name columns, never values and
-       never how many records there are. An error of another library may quote the data, so that only its type and
-       place are shown. A class that sets ``takes_count`` is given the column of a frequency table as a third
-       argument, where `release` is given one.
-    4. the ledger, if any, is charged;
-    5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release
-       that holds nothing exact and carries the stamp; one without it is withheld. It must not fail, nor issue a
-       warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
+    1. ``_prepare(network)``: check everything public and return a plan, without data. A declared model is a pgmpy
+       network from Python and a `ModelSpecification` from the command line; `ModelSpecification.from_pgmpy` takes
+       either.
+    2. ``_guarantee(plan)``: return the guarantee, without data.
+    3. ``_read(plan, data)``: the only hook that reads records. It checks them and returns the exact values: an array,
+       refused here unless it is of whole numbers, or an object such as `CodedRecords` that the last hook counts; the
+       source of noise refuses its sums unless they are whole. Error messages name columns, but no values and no
+       number of records. An error of another library may quote the data, so only its type and place are shown. A
+       class that sets ``takes_count`` gets the column of a frequency table as a third argument where `release` is
+       given one.
+    4. The ledger, if any, is charged.
+    5. ``_randomise(plan, exact, source, stamp)``: draw noise from `source` alone, and return a release that contains
+       nothing exact and carries the stamp; a release without the stamp is withheld. The hook must not fail, nor issue
+       a warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
 
-    So every refusal comes before anything is spent. A charge cannot be taken back: if ``_randomise`` fails all the
-    same, the noise may have been drawn, so the charge stands. `promise` is final
-    as well and ends after the second hook.
+    So every refusal comes before anything is spent. A charge cannot be undone: if ``_randomise`` fails nevertheless,
+    the noise may have been drawn, and the charge stands. `promise` is final as well, and ends after the second hook.
 
-    A class that sets ``runs_from_file`` to True takes a declared model and reads records, and names in ``releases``
-    the classes of what it releases. If each is a kind of `Released` that can be saved, the command line can run it.
+    A class that sets ``runs_from_file`` to True takes a declared model and reads records. It lists the classes of its
+    releases in ``releases``. If all of them are kinds of `Released` that can be saved, the command line can run it.
 
     Raises
     ------
@@ -106,22 +99,24 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     runs_from_file: ClassVar[bool] = False
     takes_count: ClassVar[bool] = False
-    """True if `_read` takes the column of a frequency table that says how many records a row stands for."""
+    """True if `_read` takes the column of a frequency table with the number of records for each row."""
     releases: ClassVar[tuple[type[Released], ...]] = ()
     removed_settings: ClassVar[Mapping[str, str]] = {}
-    """Settings that no longer exist, each with the words of an error about its replacement."""
+    """Settings that no longer exist, each with the text of an error about its replacement."""
+    _accountant: ClassVar[str] = ""
+    """Remedy in the error of an audit, for mechanisms whose guarantee an accountant computes."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         for name in ("release", "promise"):
             if getattr(cls, name) is not getattr(Mechanism, name):
                 raise TypeError(
-                    f"{cls.__name__} must not override `{name}`, which holds the order of check, charge and noise; "
+                    f"{cls.__name__} must not override `{name}`, which fixes the order of check, charge and noise; "
                     "implement `_prepare`, `_guarantee`, `_read` and `_randomise` instead."
                 )
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
-        """Refuse a setting that the mechanism does not have, with the names of those that it has."""
+        """Return a new mechanism, after a check that it has all given settings."""
         made = super().__new__(cls)
         known = inspect.signature(cls).parameters.values()
         if any(one.kind is one.VAR_KEYWORD for one in known):
@@ -129,7 +124,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         for name in settings.keys() - {one.name for one in known}:
             if name in cls.removed_settings:
                 raise ArgumentError(
-                    f"{cls.__name__} has no setting `{name}` any more: {cls.removed_settings[name]}."
+                    f"{cls.__name__} has no setting `{name}` anymore: {cls.removed_settings[name]}."
                 )
             needed = [f"`{one.name}`" for one in known if one.default is one.empty]
             optional = [f"`{one.name}`" for one in known if one.default is not one.empty]
@@ -154,42 +149,46 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         Parameters
         ----------
         network
-            The declared model, of the mechanism's own kind: public.
+            The declared model that the mechanism needs: public.
         data
             The records, or the nodes' outcomes: sensitive.
         rng
-            ``None`` draws the noise from a cryptographic source. A seed or a generator makes a simulated
-            release, which protects nobody and says so.
+            ``None`` draws the noise from a cryptographic source. A seed or a generator makes a simulated release,
+            which protects nobody and is marked as simulated.
         ledger
-            Charged after every check has passed and before noise is drawn; not together with `rng`. Whoever knows
-            the seed of a simulated release can remove its noise, so the release costs more than it promises, and a
-            ledger that held the promise would be wrong.
+            Object whose `spend` is called after all checks and before the noise is drawn; not together with `rng`.
+            Anybody who knows the seed of a simulated release can remove its noise, so that its cost is larger than
+            its guarantee.
         count
-            Name of the column of a frequency table that says how many records each row stands for. The release is the
-            same as if each row were repeated that often, and neighbors differ in one record: one count changes by 1.
+            Name of the column of a frequency table with the number of records for each row. The release is the same
+            as if each row were repeated that often, and neighbors differ in one record: one count changes by 1.
 
         Returns
         -------
         release
-            Frozen; carries ``guarantee`` and ``provenance``. Nothing in it is exact unless the mechanism
-            says that it promises nothing.
+            Frozen, with ``guarantee`` and ``provenance``. It contains nothing exact, except under a mechanism that
+            states that it promises nothing.
 
         Raises
         ------
         ArgumentError, ModelError
-            Something public is wrong. Nothing was read, nothing was spent.
+            A public input is wrong. Nothing was read, and nothing was spent.
         DataError
-            The data does not fit the declaration, or another library raised an error where it was read, of
-            which only type and place are shown. Nothing was spent, unless the place is `_randomise`. The message
-            holds no value of the data, yet the fact that it was raised is not private: guarantees are for data inside
-            the domain.
+            The data does not fit the declaration, or another library raised an error while reading it, of which only
+            type and place are shown. Nothing was spent, unless the place is `_randomise`. The message contains no
+            value of the data, but the fact that it was raised is not private: guarantees are for data inside the
+            declared domain.
         PrivacyError
             The data gave numbers that are not whole. Or, after the charge, the release lacks its stamp and is
             withheld.
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)
-        counted = () if count is None else (self._checked_count(count),)
+        if count is not None and not self.takes_count:
+            raise ArgumentError(
+                f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
+            )
+        counted = () if count is None else (count,)
         plan = self._prepare(network)
         guarantee = self._promised(plan)
         if ledger is not None and guarantee is None:
@@ -208,76 +207,48 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)
-        made = self._paid(plan, exact, source, stamp)
+        made = drawn(type(self).__name__, lambda: self._called("_randomise", plan, exact, source, stamp))
         self._check_stamp(made, stamp)
         return made
 
-    def _paid(self, *given: Any) -> Any:
-        """Call `_randomise` after its cost was charged: a first interruption loses nothing, a second one is obeyed.
-
-        A learner keeps its results up to the interruption. For other mechanisms the method is called once more, with
-        fresh noise, unless a warning has said something about the noise of the first call: two draws would cost more
-        than was charged.
-        """
-        with heard() as names:
-            try:
-                made = self._called("_randomise", *given)
-            except _INTERRUPTIONS:
-                if names or names.has_told:
-                    raise
-                made = self._called("_randomise", *given)
-        if names:
-            is_outside = names[0] in {each.__name__ for each in _INTERRUPTIONS}
-            what = f"{'was interrupted by' if is_outside else 'failed with'} a {names[0]}"
-            warn_without_raising(
-                f"{type(self).__name__} {what} after its budget was spent: the release "
-                "holds what was computed until then, costs the whole promise, and has the status `stopped early`. "
-                "Fit its `statistics` with another estimator, which spends no budget.",
-                InterruptionWarning,
-            )
-        return made
-
-    def _checked_count(self, count: Any) -> Hashable:
-        if not self.takes_count:
-            raise ArgumentError(
-                f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
-            )
-        return count
-
     def _called(self, hook: str, *given: Any) -> Any:
-        """Call a hook that sees data: another library's error may quote it, in its message or its context."""
+        """Call a hook that sees data, and withhold the message and context of another library's error."""
         try:
             return getattr(self, hook)(*given)
         except (BayesPrivMRFError, ImportError, *OWN_WARNINGS, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            # a panic of Polars, Arrow or OpenDP is no Exception; nor a warning that raises
-            failure, line = type(error), traceback.extract_tb(error.__traceback__)[:2][-1]  # the hook's own
-        # raised here, outside the handler, whose error would be kept as context
+            # a panic of Polars, Arrow or OpenDP is no Exception; nor is a warning that raises
+            failure, line = (
+                type(error),
+                traceback.extract_tb(error.__traceback__)[:2][-1],
+            )  # in the hook itself
+        # raised outside the handler, whose error would be kept as context
         where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"
         if issubclass(failure, MemoryError):
             raise MemoryError(f"memory ran out in {where}")
         if issubclass(failure, TimeoutError):
             raise TimeoutError(f"time ran out in {where}")
         raise DataError(
-            f"unexpected {failure.__name__} in {where}; its message is withheld, for it may quote the data."
+            f"unexpected {failure.__name__} in {where}; its message is withheld, because it may quote the data."
         )
 
     def _check_exact(self, exact: Any) -> None:
-        """Refuse, while nothing is spent, what no source adds noise to: nothing, or numbers that are not whole."""
+        """Refuse exact values that cannot get noise, None or numbers that are not whole, before the charge."""
         if exact is None:
             raise PrivacyError(
-                f"`_read` of {type(self).__name__} must return what noise is added to, got None; correct it."
+                f"`_read` of {type(self).__name__} must return the values that get noise, got None; correct it."
             )
         if isinstance(exact, np.ndarray):
             whole_counts(exact)
 
     def _check_stamp(self, made: Any, stamp: Stamp) -> None:
-        """Refuse a release that states another promise than was charged, or hides that its noise was seeded."""
+        """Refuse a release whose guarantee differs from the charge, or that hides that its noise was seeded."""
         tables = inspect.getattr_static(type(made), "statistics", None)
-        held = None if isinstance(tables, property) else getattr(made, "statistics", None)  # one is stamped
-        seeded = getattr(getattr(held, "provenance", None), "simulated", stamp.provenance.simulated)
-        promised = getattr(held, "guarantee", stamp.guarantee)
+        # a property is the release itself, or made from it; stored statistics have a stamp of their own
+        stored = None if isinstance(tables, property) else getattr(made, "statistics", None)
+        seeded = getattr(getattr(stored, "provenance", None), "simulated", stamp.provenance.simulated)
+        promised = getattr(stored, "guarantee", stamp.guarantee)
         right = (
             made is not None
             and getattr(made, "guarantee", self) == stamp.guarantee
@@ -294,9 +265,9 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     @final
     def promise(self, network: NetworkT) -> PrivacyGuarantee | None:
-        """Tell what a release would promise: check all that is public, read no data, spend nothing.
+        """Return the guarantee of a release: check the public inputs, read no data, and spend nothing.
 
-        Warnings about the declaration are left to `preview` and `release`.
+        Warnings about the declaration appear in `preview` and `release` only.
 
         Parameters
         ----------
@@ -323,26 +294,26 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         if guarantee is not None and not isinstance(guarantee, PrivacyGuarantee):
             raise PrivacyError(
                 f"{type(self).__name__} must promise a PrivacyGuarantee or None, got {type(guarantee).__name__}; "
-                "correct its hook."
+                "correct `_guarantee`."
             )
         return guarantee
 
     def preview(self, network: NetworkT, total: float | None = None) -> pd.DataFrame:
-        """Tell what a release will do, one row a table or a step, before any data is read or budget spent.
+        """Return the steps of a release, one row for each, before any data is read or budget spent.
 
-        A mechanism without a preview of its own has one row: the cost of a release.
+        A mechanism that does not list its steps has one row: the cost of a release.
 
         Parameters
         ----------
         network
             The declared model, as for `release`.
         total
-            A public guess of the number of records, to compare the noise with.
+            A public guess of the number of records, with which the noise is compared.
 
         Raises
         ------
         ArgumentError, ModelError
-            `release` would raise the same before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same error before it reads anything, or ``total`` is not a number of records.
         """
         from bayesprivmrf.mechanisms.preview import Preview
 
@@ -351,45 +322,45 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         return Preview.of(frame, self, self.promise(network))
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
-        """Return the steps of a release as values: what each costs, its noise, and what is drawn.
+        """Return the steps of a release as objects, each with its cost, its noise and its random draws.
 
         Parameters
         ----------
         network, total
-            The declared model and the number of records, as for `preview`, which makes a table of the steps.
+            The declared model and the number of records, as for `preview`, which shows the steps as a table.
         """
         return self._outlays(self._prepare(network), total)
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
-        """Return the steps of a release; by default one, with the cost of all."""
+        """Return the steps of a release; by default one step with the whole cost."""
         promised = self._promised(plan)
         cost: dict[str, Any] = {} if promised is None else {"rho": promised.rho, "epsilon": promised.epsilon}
         return [Outlay(step="release", **cost)]
 
     @abstractmethod
     def _prepare(self, network: NetworkT) -> PlanT:
-        """Check everything public and return the plan."""
+        """Return the plan, after a check of everything public."""
 
     @abstractmethod
     def _guarantee(self, plan: PlanT) -> PrivacyGuarantee | None:
-        """Return what a release under this plan promises, ``None`` for nothing."""
+        """Return the guarantee of a release under this plan, ``None`` if nothing is promised."""
 
     @abstractmethod
     def _read(self, plan: PlanT, data: Any) -> ExactT:
-        """Check the records and return what the noise is added to. The only hook that sees them."""
+        """Return the exact values, after a check of the records; the only hook that sees these."""
 
     @abstractmethod
     def _randomise(self, plan: PlanT, exact: ExactT, source: NoiseSource, stamp: Stamp) -> ReleaseT:
-        """Return the release: noise from `source` on the exact values, with the stamp's fields."""
+        """Return the release: exact values with noise from `source`, and the fields of the stamp."""
 
     @final
     def _keep(self, **checked: Any) -> None:
-        """Replace settings by their checked values, in ``__post_init__``: the fields of the class are frozen."""
+        """Set checked values of settings in ``__post_init__``, where the fields are already frozen."""
         for name, value in checked.items():
             object.__setattr__(self, name, value)
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings as numbers and text, for the provenance."""
+        """Return the settings as numbers and text for the provenance."""
         return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
 
 
@@ -397,12 +368,12 @@ def _check_ledger(ledger: Any, rng: Any) -> None:
     if ledger is None:
         return
     if isinstance(ledger, type) or not callable(getattr(ledger, "spend", None)):
-        what = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
-        raise ArgumentError(f"`ledger` must be an object with a method `spend`, got {what}; make one.")
+        given = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
+        raise ArgumentError(f"`ledger` must be an object with a method `spend`, got {given}; make an object.")
     if rng is not None:
         raise ArgumentError(
-            "`ledger` must be None where `rng` is given: a simulated release protects nobody, so that its promise is "
-            "not what it costs; leave out one of the two."
+            "`ledger` must be None where `rng` is given, because a simulated release protects nobody and costs more "
+            "than it promises; leave out one of the two."
         )
 
 
@@ -416,7 +387,7 @@ def _plain(value: Any) -> Any:
 
 @functools.cache
 def _versions() -> Mapping[str, str]:
-    """Versions of the libraries that a release's numbers depend on."""
+    """Return the versions of the libraries on which the numbers of a release depend."""
     found = {}
     for name in ("bayesprivmrf", "opendp", "numpy"):
         try:

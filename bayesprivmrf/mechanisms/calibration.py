@@ -1,4 +1,4 @@
-"""Noise scales for a budget, rounded up until OpenDP's own maps promise no more than was asked."""
+"""Noise scales for a budget, rounded up until OpenDP's own privacy maps give no more than this budget."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
 
-# Records. Above it a noisy count could leave the 64-bit integers, and the noise would not have its law
+# Largest scale, records: with larger ones a noisy count could leave the 64-bit integers, which changes the noise
 LARGEST_SCALE = 1e12
-
-_PASSES = 64  # a few are enough: each widens every scale by one more unit in its last place
 
 
 def discrete_laplace_laws(
     shares: Sequence[float], epsilon: float, sensitivity: int
 ) -> tuple[DiscreteLaplace, ...]:
-    r"""Return the discrete Laplace law of each table, for a joint pure guarantee.
+    r"""Return the discrete Laplace noise of each table, for a joint pure guarantee.
 
-    Table C has L1 sensitivity :math:`\Delta` and scale :math:`b_C`. For neighbours whose tables are n and n',
-    each cell's likelihood ratio is :math:`e^{(|y - n'| - |y - n|)/b_C} \le e^{|n - n'|/b_C}`, so that the joint
+    Table C has L1 sensitivity :math:`\Delta` and scale :math:`b_C`. For neighbors whose tables are n and n',
+    the likelihood ratio of each cell is :math:`e^{(|y - n'| - |y - n|)/b_C} \le e^{|n - n'|/b_C}`. So the joint
     loss is at most :math:`\sum_C \Delta / b_C`. With :math:`b_C = \Delta / (w_C \epsilon)` and shares
-    :math:`w_C` that add to one it is :math:`\epsilon`.
+    :math:`w_C` that add up to one, this is :math:`\epsilon`.
 
     Parameters
     ----------
     shares
-        :math:`w_C`, positive, one a table.
+        :math:`w_C`, positive, one for each table.
     epsilon
         Joint budget, nats.
     sensitivity
-        :math:`\Delta`, records: how far one neighbour moves one table in L1.
+        :math:`\Delta`, records: the L1 sensitivity of one table, a whole number.
 
     Returns
     -------
@@ -58,22 +56,22 @@ def discrete_laplace_laws(
 def discrete_gaussian_laws(
     shares: Sequence[float], rho: float, sensitivity: float
 ) -> tuple[DiscreteGaussian, ...]:
-    r"""Return the discrete Gaussian law of each table, for a joint zero-concentrated guarantee.
+    r"""Return the discrete Gaussian noise of each table, for a joint zero-concentrated guarantee.
 
     Discrete Gaussian noise of scale :math:`\sigma_C` on whole numbers moved by :math:`\Delta` in L2 costs
     :math:`\rho_C = \Delta^2 / (2 \sigma_C^2)` (Canonne, Kamath, Steinke 2020, Theorem 4 and Corollary 16), and
-    costs add up over tables. With :math:`\sigma_C^2 = \Delta^2 / (2 w_C \rho)` and shares :math:`w_C` that add to
-    one the joint cost is :math:`\rho`. For even shares over m tables this is the usual
+    costs add up over tables. With :math:`\sigma_C^2 = \Delta^2 / (2 w_C \rho)` and shares :math:`w_C` that add up to
+    one, the joint cost is :math:`\rho`. For even shares over m tables this is the usual
     :math:`\sigma^2 = m \Delta^2 / (2 \rho)` for the joint sensitivity :math:`\sqrt{m} \Delta`.
 
     Parameters
     ----------
     shares
-        :math:`w_C`, positive, one a table.
+        :math:`w_C`, positive, one for each table.
     rho
         Joint budget, nats.
     sensitivity
-        :math:`\Delta`, records: how far one neighbour moves one table in L2; rounded up.
+        :math:`\Delta`, records: the L2 sensitivity of one table, rounded up.
 
     Returns
     -------
@@ -94,20 +92,24 @@ def discrete_gaussian_laws(
 
 
 def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivity: float) -> Fraction:
-    """Return the exact sum, over tables, of what OpenDP's maps promise for this noise (epsilon or rho).
+    """Return the exact sum, over tables, of the privacy loss by OpenDP's maps: epsilon or rho, nats.
 
     Parameters
     ----------
     laws
         The noise of each table.
     sensitivity
-        Records: how far one neighbor moves one table, in L1 (a whole number) for Laplace noise and in L2 for
-        Gaussian noise.
+        Sensitivity of one table, records: in L1 (a whole number) for Laplace noise, in L2 for Gaussian noise.
 
     Raises
     ------
     ArgumentError
         A distribution is not discrete Laplace or Gaussian noise, or the sensitivity is out of range.
+
+    Examples
+    --------
+    >>> float(promised_loss(discrete_laplace_laws([0.5, 0.5], 1.0, 1), 1))
+    1.0
     """
     laws = listed("`laws`", laws, error=ArgumentError)
     try:
@@ -117,7 +119,7 @@ def promised_loss(laws: Sequence[DiscreteLaplace | DiscreteGaussian], sensitivit
             "`laws` must be discrete Laplace or Gaussian noise, got another kind; see noise_laws."
         ) from None
     if "absolute" in kernels:
-        sensitivity = whole_number("sensitivity", sensitivity, most=2**53)  # steps of a fine lattice
+        sensitivity = whole_number("sensitivity", sensitivity, most=2**53)
     else:
         sensitivity = at_least("sensitivity", sensitivity, 0.0)
     return sum((_promised(law, sensitivity) for law in laws), Fraction(0))
@@ -132,7 +134,8 @@ def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
     law: Callable[[float], LawT], scales: Sequence[float], budget: float, sensitivity: float
 ) -> tuple[LawT, ...]:
     laws = tuple(law(scale) for scale in scales)
-    for widening in range(1, _PASSES + len(scales)):
+    # a few passes are enough: each widens every scale by one more unit in its last place
+    for widening in range(1, 64 + len(scales)):
         if promised_loss(laws, sensitivity) <= Fraction(budget):
             return laws
         laws = tuple(law(math.nextafter(scale * (1 + widening * 2.0**-52), math.inf)) for scale in scales)
@@ -143,7 +146,7 @@ def _rounded_up[LawT: (DiscreteLaplace, DiscreteGaussian)](
 
 
 def _checked(shares: Sequence[float]) -> list[float]:
-    """Return the shares, each positive; together at most one, but for the rounding of their division."""
+    """Return checked shares: each positive, together at most one up to the rounding of a division."""
     given = listed("`shares`", shares, error=ArgumentError)
     checked = [positive_finite(f"shares[{position}]", share) for position, share in enumerate(given)]
     if not sum(map(Fraction, checked)) <= 1 + len(checked) * Fraction(2) ** -52:
@@ -156,15 +159,15 @@ def _checked(shares: Sequence[float]) -> list[float]:
 def refuse_excess(
     name: str, budget: float, scales: Sequence[float], what: str = "table", least: float = 0.0
 ) -> None:
-    """Raise an ArgumentError where a budget leaves a noise scale too small or too large."""
+    """Raise an ArgumentError if a budget makes a noise scale too small or too large."""
     if scales and not min(scales) > least:
         above = f"{least:.0e} records" if least else "zero"
         raise ArgumentError(
-            f"`{name}` must leave every {what} a noise scale above {above}, got {budget!r}; choose a smaller budget."
+            f"`{name}` must give every {what} a noise scale above {above}, got {budget!r}; choose a smaller budget."
         )
     if scales and not max(scales) <= LARGEST_SCALE:
         several = {"table": "tables", "query": "queries"}[what]
         raise ArgumentError(
-            f"`{name}` must leave every {what} a noise scale of at most {LARGEST_SCALE:.0e} records, got {budget!r} "
+            f"`{name}` must give every {what} a noise scale of at most {LARGEST_SCALE:.0e} records, got {budget!r} "
             f"for {len(scales)} {several}; choose a larger budget or fewer {several}."
         )

@@ -1,4 +1,4 @@
-"""Differentially private stochastic gradient ascent on the likelihood of a declared model."""
+"""`DPSGD`: differentially private stochastic gradient ascent on the likelihood of a declared model."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from bayesprivmrf.learning.gradient_ascent import (
 from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.mechanisms.after_charge import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
 from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan
@@ -45,29 +45,23 @@ from bayesprivmrf.privacy import (
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# far beyond any use: a thousand steps are the default, and a gradient of a record is at most sqrt(2m) long
-LARGEST_STEPS, LARGEST_LEARNING_RATE = 10**5, 1e6
+# Largest number of steps; arbitrary, far more than any use: the default is a thousand
+LARGEST_STEPS = 10**5
 
-# Nats: where noise hides a difference of potentials as large as this, it hides nearly all there is
-LARGEST_RESOLUTION = 1.0
-
-# The number of records is held to this before noise is added: `_COUNT_STEPS` times it fits in 64 bits
-LARGEST_COUNT = 2**34
-
-_COUNT_STEPS = 1 << 28  # lattice steps a record of the noisy number of records
-_CHUNK = 1 << 15  # records whose cells are counted at a time, a few MiB
+# Lattice steps for one record, in the noisy number of records
+_COUNT_STEPS = 1 << 28
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class AscentPlan(RecordPlan):
-    """The public part of a release: the ascent, and the noise on the number of records in steps of 2^-28."""
+    """The public part of a release: the ascent, and the noise on the number of records, in steps of 2^-28."""
 
     ascent: Ascent
     count_noise: DiscreteGaussian
 
     @property
     def smallest_scale(self) -> float:
-        """Smallest scale of all noise, in steps of its lattice."""
+        """Smallest scale of any noise, in steps of its lattice."""
         return min(self.count_noise.scale, self.ascent.noise.scale)
 
     @property
@@ -78,9 +72,10 @@ class AscentPlan(RecordPlan):
     def total(self, exact: CodedRecords, source: NoiseSource) -> float:
         """Return a noisy number of records, at least 1.
 
-        The exact one is held to 2^34, which moves no two numbers apart: whatever it is, nothing overflows.
+        The exact number is first limited to 2^34, so that 64 bits hold it in steps. This never increases the
+        difference of two numbers, and so not the sensitivity.
         """
-        counted = min(exact.records, LARGEST_COUNT) * _COUNT_STEPS
+        counted = min(exact.records, 2**34) * _COUNT_STEPS
         noisy = source.add(np.array([counted], dtype=np.int64), self.count_noise)
         return max(float(noisy[0]) / _COUNT_STEPS, 1.0)
 
@@ -103,7 +98,7 @@ class AscentPlan(RecordPlan):
         ]
 
     def released(self, path: AscentPath, total: float, stamp: Stamp) -> LearnedPotentials:
-        """Return the release; only what is public or already noisy is in it."""
+        """Return the release, from public or already noisy values only."""
         model, ascent = self.specification, self.ascent
         signal = Signal.of(total, self.total_deviation, (), ())
         return LearnedPotentials(
@@ -115,7 +110,9 @@ class AscentPlan(RecordPlan):
                 "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
                 "clip": ascent.lattice.clip,
                 "noise_multiplier": ascent.noise.scale / ascent.lattice.sensitivity,
-                **({"learning_rate": path.learning_rate} if path.steps else {}),  # none was used
+                **(
+                    {"learning_rate": path.learning_rate} if path.steps else {}
+                ),  # without steps none was used
                 "averaging": ascent.averaging,
                 "total_deviation": self.total_deviation,
                 **({} if path.is_bounded else stopped_details() | signal.details),
@@ -131,31 +128,33 @@ class AscentPlan(RecordPlan):
 class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     r"""Fit a declared model by noisy clipped gradients: (epsilon, delta)-privacy, and no statistics released.
 
-    A step draws each record with probability q, clips each drawn record's gradient of the log-likelihood, indicators
-    minus the model's exact marginals, to length c, and adds Gaussian noise of scale z c to the sum. A noisy number of
-    records, 2 % of the budget, scales it. z is the smallest at which the accountant of dp-accounting finds T such
-    steps and the number within the budget; see docs/dpsgd.md for the proof, discretisation included. Neighbours
-    differ by one record more or less.
+    Each step draws each record with probability q. The gradient of a drawn record's log-likelihood is its indicators
+    minus the model's exact marginals, clipped to length c. The sum of these gradients gets Gaussian noise of scale z
+    c, and is divided by q times a noisy number of records, which takes 2 % of the budget. z is the smallest
+    multiplier at which T such steps and the number of records keep to the budget, by the accountant of dp-accounting.
+    docs/explanation/dpsgd.md has the proof, including the discretization of the noise. Neighbors differ by one record
+    more or less.
 
-    This is the baseline of Bernstein et al. (2017): it gives one estimate, without its uncertainty.
+    This is the baseline of Bernstein et al. (2017). It gives one estimate without its uncertainty.
 
     Parameters
     ----------
     epsilon
         Budget, nats, positive.
     delta
-        Second parameter of the guarantee, in (0, 1); well below one over the number of records.
+        Second parameter of the guarantee, in (0, 1); it should be well below one over the number of records.
     steps
         T, the number of steps.
     sampling_rate
         q in (0, 1], rounded up to a multiple of 2^-53.
     clip
-        c; :math:`\sqrt m` for m cliques by default, at most :math:`\sqrt{2m}`, which clips nothing.
+        c, the largest length of a record's gradient; :math:`\sqrt m` for m cliques by default, and at most
+        :math:`\sqrt{2m}`, which clips nothing.
     learning_rate
-        η, for the mean gradient; by default from the noise, the noisy number of records and the model's largest
-        curvature: see `bayesprivmrf.learning.gradient_ascent.clipped_gradients.Ascent`.
+        η, for the mean gradient; by default chosen from the noise, the noisy number of records and the model's
+        largest curvature: see `bayesprivmrf.learning.gradient_ascent.clipped_gradients.Ascent`.
     averaging
-        Share of the iterates, the last ones, that are averaged; 0 for the last one alone.
+        Share of the iterates at the end that are averaged, in [0, 1]; 0 takes the last iterate only.
     missing, other
         See `bayesprivmrf.mechanisms.StatisticsMechanism`.
 
@@ -178,6 +177,10 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     """
 
     releases = (LearnedPotentials,)
+    _accountant: ClassVar[str] = (
+        "its promise is computed by the accountant of dp-accounting, from public settings alone: see `spent_epsilon` "
+        "of bayesprivmrf.privacy"
+    )
 
     adjacency: ClassVar[Adjacency] = Adjacency.ADD_OR_REMOVE_ONE  # type: ignore[misc] # the accountant knows no other
     epsilon: float
@@ -212,12 +215,12 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             "clip",
             f"be at least {SMALLEST_CLIP:g}",
             self.clip,
-            "below it all gradients are clipped, and a smaller clip only acts as a smaller learning rate",
+            "below it all gradients are clipped, and a smaller clip has the effect of a smaller learning rate",
         )
         require(
-            self.learning_rate is None or self.learning_rate <= LARGEST_LEARNING_RATE,
+            self.learning_rate is None or self.learning_rate <= 1e6,  # arbitrary, far more than any use
             "learning_rate",
-            f"be at most {LARGEST_LEARNING_RATE:g}",
+            "be at most 1e+06",
             self.learning_rate,
             "leave it out for a default",
         )
@@ -225,7 +228,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
 
     @property
     def noise_multiplier(self) -> float:
-        """z, the noise's scale over the clip."""
+        """Noise multiplier z: the scale of the noise divided by the clip."""
         return calibrated_noise((self.schedule,), self.epsilon, self.delta).steps[0]
 
     @property
@@ -234,11 +237,11 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
 
     @property
     def schedule(self) -> Schedule:
-        """The steps as the accountant knows them."""
+        """Steps of the ascent, for the accountant."""
         return Schedule(sampling_rate=self._numerator / 2.0**RATE_BITS, steps=self.steps)
 
     def ascent(self, specification: ModelSpecification, multiplier: float) -> Ascent:
-        """Return the public settings of the ascent, with noise of that multiple of its sensitivity."""
+        """Return the public settings of the ascent, with noise of a given multiple of its sensitivity."""
         lattice = GradientLattice.of(len(specification.cliques), self.clip)
         return Ascent(
             specification=specification,
@@ -251,11 +254,11 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         )
 
     def _outlays(self, plan: AscentPlan, total: float | None) -> list[Outlay]:
-        """Return the noisy number of records, the ascent, and all together, which alone has a cost.
+        """Return the noisy number of records, the ascent, and a row for both together, which alone has a cost.
 
-        Costs of steps over samples do not add up. ``noise_sd`` is that of each entry of a step's sum of clipped
-        gradients, records; ``smallest_coupling`` is here the smallest difference of potentials that the noise does
-        not hide along the clearest direction.
+        Costs of steps over samples do not add up. ``noise_sd`` is the noise of each entry of a step's sum of clipped
+        gradients, records. ``smallest_coupling`` is the smallest difference of potentials that the noise does not
+        hide along the clearest direction.
         """
         return [*plan.outlays(total), Outlay(step="all of this together", epsilon=self.epsilon)]
 
@@ -266,7 +269,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     def _planned(
         self, network: DiscreteMarkovNetwork | ModelSpecification, noise: CalibratedNoise, epsilon: float
     ) -> AscentPlan:
-        """Return the plan with given noise, after a check of all that is public.
+        """Return the plan with given noise, after a check of the public inputs.
 
         Parameters
         ----------
@@ -280,8 +283,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         specification = self._with_cliques(network)
         if any(specification.sharing):
             raise ModelError(
-                f"{type(self).__name__} fits each clique's potentials separately, and the network relates some of "
-                "them; declare it without ties, scores and levels (`tied`, `ordinal`, `levels`), or "
+                f"{type(self).__name__} must be given no ties, scores or levels (`tied`, `ordinal`, `levels`), "
+                "because it fits the potentials of each clique separately; declare the network without them, or "
                 "release sums over the tied cliques and fit those."
             )
         marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit
@@ -304,23 +307,22 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
     ) -> LearnedPotentials:
         total = plan.total(exact, source)
         release = plan.released(plan.ascent.run(exact.codes, exact.counts, total, source), total, stamp)
-        # from here on, only what was let out is looked at
-        if plan.ascent.resolution(total) > LARGEST_RESOLUTION:
+        # from here on, only released numbers are used
+        if plan.ascent.resolution(total) > 1.0:  # a difference of 1 nat is larger than most of a model's
             warn_without_raising(
-                f"at {about(total)} the noise hides differences of {LARGEST_RESOLUTION:g} nat between "
-                "potentials, even along the clearest direction; spend more, take more records, or declare fewer "
-                "cliques."
+                f"at {about(total)} the noise hides differences of 1 nat between potentials, even along the clearest "
+                "direction; spend more, take more records, or declare fewer cliques."
             )
         return release
 
 
 def read_possible(plan: RecordPlan, records: CodedRecords) -> CodedRecords:
     """Return the records unchanged, after a check that none lies in a cell declared impossible."""
-    model = plan.specification
+    model, chunk = plan.specification, 1 << 15  # records at a time, a few MiB
     if model.possible is not None:
-        held = np.zeros(model.size, dtype=np.int64)
-        for start in range(0, len(records.codes), _CHUNK):
-            cells = cells_of(model, records.codes[start : start + _CHUNK])
-            held += np.bincount(cells.ravel(), minlength=model.size)
-        refuse_impossible(model, held)
+        counts = np.zeros(model.size, dtype=np.int64)
+        for start in range(0, len(records.codes), chunk):
+            cells = cells_of(model, records.codes[start : start + chunk])
+            counts += np.bincount(cells.ravel(), minlength=model.size)
+        refuse_impossible(model, counts)
     return records

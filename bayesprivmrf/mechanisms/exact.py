@@ -1,4 +1,4 @@
-"""Exact tables, and the exact solution: the references without privacy."""
+"""Exact tables and the exact solution, without privacy: references for private results."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ExactStatistics(StatisticsMechanism):
-    """Return the declared tables as they are: no noise, no privacy, no guarantee.
+    """Return the exact tables: no noise, no privacy, no guarantee.
 
-    They are the reference for private results. The result says that nothing is promised, is saved only where that is
-    allowed by name, and must not leave the place where the data may be.
+    The tables are a reference for private results. The release states that nothing is promised. It is saved only
+    under an explicit option, and must be stored and shared only where the data themselves may be.
 
     Parameters
     ----------
     adjacency
-        The neighbouring relation; nothing here depends on it but `total`, which replace-one states.
+        The neighboring relation; under replace-one the release states its `total`, and nothing else depends on it.
     missing, other, queries, person, at_most, grid
         See `StatisticsMechanism`.
 
@@ -62,7 +62,7 @@ class ExactStatistics(StatisticsMechanism):
 class Reference(Solution):
     """Maximum likelihood estimate from unprotected data, as `reference` returns it.
 
-    Its printed form, its marginals and its samples are marked as unprotected.
+    The printed form, the marginals and the samples are marked as unprotected.
     """
 
     guarantee: ClassVar[None] = None
@@ -78,17 +78,17 @@ class Reference(Solution):
     def marginal(
         self, variables: Variable | Sequence[Variable], *, given: Mapping[Variable, Label] | None = None
     ) -> xr.DataArray:
-        """Return probabilities of joint states, as `Solution.marginal` does; ``attrs["privacy"]`` holds the mark."""
+        """Return probabilities of joint states, as `Solution.marginal` does; ``attrs["privacy"]`` is the mark."""
         return super().marginal(variables, given=given).assign_attrs(privacy=EXACT)
 
     def sample(self, size: int, **settings: Any) -> pd.DataFrame:
-        """Draw records from the distribution, as `Solution.sample` does; ``attrs["privacy"]`` holds the mark."""
+        """Draw records from the distribution, as `Solution.sample` does; ``attrs["privacy"]`` is the mark."""
         records = super().sample(size, **settings)
         records.attrs["privacy"] = EXACT
         return records
 
 
-# Mark of everything made from the data without noise
+# Mark of all results from the data without noise
 EXACT = "exact, unprotected"
 
 
@@ -102,9 +102,9 @@ def reference(
     at_most: int | None = None,
     count: Hashable | None = None,
 ) -> Reference:
-    """Fit the model to the data without noise, for comparison with private results only.
+    """Fit the model to the data without noise, only for comparison with private results.
 
-    The tables of the declared cliques are those of the data to the last digit, empty cells included; a model with
+    The tables of the declared cliques equal those of the data to the last digit, empty cells included. A model with
     ties, scores or shared transitions is fitted to them by maximum likelihood. The result is not protected: it must
     be stored and shared only where the data themselves may be.
 
@@ -113,15 +113,15 @@ def reference(
     network, data
         The declared model and the records, as for `Mechanism.release`.
     missing, other, person, at_most
-        As `StatisticsMechanism` has them.
+        Settings of `StatisticsMechanism`.
     count
-        Column of a frequency table that says how many records each row stands for, as for `Mechanism.release`.
+        Name of the column of a frequency table with the number of records for each row, as for `Mechanism.release`.
 
     Notes
     -----
-    A cell that is empty in the data has the probability 0, so that the log-likelihood of held-out records may be
-    minus infinity. To score such records, fit a release of `ExactStatistics` with ``NaiveMLE(ridge=1 / N)``, which
-    leaves every cell possible.
+    A cell that is empty in the data has probability 0, so the log-likelihood of held-out records may be minus
+    infinity. To score such records, fit a release of `ExactStatistics` with ``NaiveMLE(ridge=1 / N)``, which gives
+    every cell a positive probability.
 
     Examples
     --------

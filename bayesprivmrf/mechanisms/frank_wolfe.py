@@ -1,4 +1,4 @@
-"""Couplings of a Markov random field by private Frank-Wolfe, without a declared graph."""
+"""`PrivateFrankWolfe`: couplings of a Markov random field by private Frank-Wolfe, without a declared graph."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import DiscreteGaussian, squared_l2_sensitivity
 
-_MOST_STATES = 12  # logistic regressions of pairs of states grow as its square; SelectMeasure takes more
-_SINGLE_SHARE = 0.05  # of the budget, for single variables
-_MOST_BYTES = 1 << 33  # of coefficients, sums and noise, which no number of records enters
+# Largest number of states of a variable: logistic regressions of pairs of states grow as its square
+_MOST_STATES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +49,21 @@ class FrankWolfePlan(LearningPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | LearnedPairwise | LearnedMonomials]):
-    r"""Learn couplings and fields by one private sparse regression a node: rho-zero-concentrated privacy.
+    r"""Learn couplings and fields by one private sparse regression for each node: rho-zero-concentrated privacy.
 
-    You need not declare a graph: every pair may be coupled, or every pair within a clique where cliques are declared.
-    Each step of each regression makes one choice by the exponential mechanism; docs/frank_wolfe.md has the proofs.
+    No graph needs to be declared: every pair may be coupled, or every pair within a clique if cliques are declared.
+    Each step of each regression makes one choice by the exponential mechanism; docs/explanation/frank-wolfe.md has
+    the proofs.
 
     Parameters
     ----------
     rho
         Budget, nats, positive.
     width
-        :math:`\lambda`, public and positive: bounds, for every node, its couplings and its field added up in size,
-        :math:`\sum_j |A_{ij}| + |h_i|` for two states, :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`
-        for more. Larger sums are shrunk to the width, so take a larger one in doubt: docs/learning.md shows what half
-        and twice the width cost.
+        :math:`\lambda`, public and positive: for every node, a bound on the sum of the sizes of its couplings and its
+        field, :math:`\sum_j |A_{ij}| + |h_i|` for two states, and
+        :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|` for more. Larger sums are shrunk to the width, so
+        choose a larger width if in doubt.
     order
         Size t of the largest interactions: 2 for couplings of pairs; 3 or more for products of up to t variables of
         two states, a `LearnedMonomials`. `width` then bounds :math:`\sum_{I \ni i} |h_I|` for every variable.
@@ -71,17 +71,18 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         Number of Frank-Wolfe steps, public; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
     single_share
-        Share of `rho` that measures each variable by itself, in [0, 1): 0.05 by default. The fields are refitted to
-        these measurements, given the couplings, so that the model's margins are the measured ones, and `statistics`
-        holds them. With 0 nothing is measured, and the fields are those of the regressions, which is right only
-        where no state is rare. A share above 0 needs the number of records as well.
+        Share of `rho` that measures each single variable, in [0, 1): 0.05 by default. The fields are then refitted to
+        these measurements, given the couplings, so that the model has the measured margins; `statistics` contains the
+        measurements. With 0 nothing is measured, and the fields are those of the regressions, which are accurate only
+        if no state is rare. A share above 0 needs the number of records as well.
     method
-        Form for variables of more than two states: ``"softmax"``, one softmax regression a node, or ``"pairs"``, one
-        logistic regression a pair of states, the paper's form. Two-state variables alone have one logistic
-        regression a node.
+        Form for variables of more than two states: ``"softmax"``, one softmax regression for each node, or
+        ``"pairs"``, one logistic regression for each pair of states, as in the paper. If all variables have two
+        states, there is one logistic regression for each node.
     target
-        Goal for an order of 3 or more: ``"l1"``, Algorithm 4, estimates all coefficients; ``"linf"``, Algorithm 5,
-        those of maximal monomials, with noisy parities and half of the budget on each part. See docs/parities.md.
+        Goal for an order of 3 or more: ``"l1"`` (Algorithm 4) estimates all coefficients; ``"linf"`` (Algorithm 5)
+        estimates those of maximal monomials, with half of the budget for noisy parities. See
+        docs/explanation/parities.md.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -128,7 +129,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         whole_number("order", self.order, 2, remedy="2 is for couplings of pairs")
         one_of("target", self.target, ("l1", "linf"), remedy="'l1' is for all monomials")
         one_of("method", self.method, ("softmax", "pairs"))
-        share = _SINGLE_SHARE if self.single_share is None else self.single_share
+        share = 0.05 if self.single_share is None else self.single_share
         remedy = "0.05 is a twentieth of the budget"
         self._keep(single_share=probability("single_share", share, zero=True, remedy=remedy))
         if self.target == "linf" and self.order == 2:
@@ -165,14 +166,14 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         return plan.extended(FrankWolfePlan, map=fitted)
 
     def _split(self, plan: LearningPlan) -> tuple[DiscreteGaussian | None, float]:
-        """Return the noise on single variables, and what is left of the budget for the regressions."""
+        """Return the noise on single variables, and the remaining budget for the regressions."""
         if self._share == 0:
             return None, plan.budget.learning
         cards = plan.specification.cardinalities
         moved = singles_sensitivity(cards, _form(cards), self.adjacency)
         (law,) = discrete_gaussian_laws([1.0], self._share * self.rho, moved)
         remedy = "choose a smaller budget, or `single_share=0`"
-        require(law.variance > 0, "rho", "leave noise that a float can represent", self.rho, remedy)
+        require(law.variance > 0, "rho", "give noise that a float can represent", self.rho, remedy)
         rest = Fraction(plan.budget.learning) - Fraction(self._share * self.rho)
         if not rest > 0:
             raise ArgumentError(
@@ -201,15 +202,15 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         states = specification.cardinalities
         if sum(k > 1 for k in states) < 2:
             raise ModelError(
-                f"`network` must have two variables with several states, got {sum(k > 1 for k in states)}; "
-                "there is nothing to couple."
+                f"`network` must have two variables with several states, got {sum(k > 1 for k in states)}; declare "
+                "more."
             )
         if max(states) > _MOST_STATES:
             raise ModelError(
                 f"`network` must have at most {_MOST_STATES} states a variable, got {max(states)}; merge states, or "
                 "use SelectMeasure."
             )
-        # variables of two states alone have one pair of states each, and one logistic regression
+        # if all variables have two states, each has one pair of states and one logistic regression
         method = "logistic" if set(states) == {2} else self.method
         _require_memory(states, method)
         return PairwiseBySoftmax if method == "softmax" else PairwiseByPairs
@@ -250,7 +251,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
         total = self._total(plan, exact, source)
         steps, domain = plan.map.steps_for(total), plan.specification.domain
         fitted = plan.map.fit(exact.codes, exact.counts, total, source)
-        # from here on, only what was let out is looked at
+        # from here on, only released numbers are used
         signal = _signal(fitted, plan, total)
         common: dict[str, Any] = {
             "domain": domain,
@@ -285,12 +286,12 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
 
 
 def _form(cardinalities: tuple[int, ...]) -> Literal["moments", "tables"]:
-    """Return how single variables are measured: as `singles_plan` has it."""
+    """Return the form in which single variables are measured, as in `singles_plan`."""
     return "moments" if set(cardinalities) == {2} else "tables"
 
 
 def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, Any]:
-    """Return what is public of the fields; a model whose margins are not the measured ones is not trusted."""
+    """Return public details of the fields; a model whose margins differ from the measured ones is not trusted."""
     if fitted.fields is None or law is None:
         return {}
     status = Status.APPROXIMATE if fitted.fields.agrees else Status.NOT_TRUSTED
@@ -298,7 +299,7 @@ def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, A
 
 
 def _signal(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> Signal | None:
-    """Return the evidence on which states have records, from single variables or the total; None without either."""
+    """Return evidence of which states have records, from single variables or the total; None without either."""
     if total is None:
         return None
     law, cards = plan.map.singles, plan.specification.cardinalities
@@ -309,7 +310,7 @@ def _signal(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) ->
 
 
 def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
-    """Return the pairs to learn: those inside a declared clique, or all; bool of shape (p, p)."""
+    """Return the pairs to learn, those inside a declared clique or all: a boolean mask of shape (p, p)."""
     p = len(specification.domain.variables)
     eligible = np.zeros((p, p), dtype=bool)
     for scope in specification.scopes if specification.cliques_declared else [range(p)]:
@@ -322,4 +323,5 @@ def _require_memory(states: tuple[int, ...], method: str) -> None:
     rows = sum(k * (k - 1) if method == "pairs" else k for k in states)
     needed = 8 * 10 * rows * sum(states)
     remedy = "declare cliques on fewer variables, merge states, or use SelectMeasure"
-    require_memory("all couplings and their noise, beside the records,", needed, remedy, _MOST_BYTES)
+    # 8 GiB of coefficients, sums and noise; the records need memory as well
+    require_memory("all couplings and their noise, beside the records,", needed, remedy, 1 << 33)

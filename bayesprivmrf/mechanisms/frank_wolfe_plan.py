@@ -1,4 +1,4 @@
-"""Public part of releases by private Frank-Wolfe: checks of settings, the cost of steps, maps of monomials."""
+"""The public part of releases by private Frank-Wolfe: checks of settings, cost of steps, maps of monomials."""
 
 from __future__ import annotations
 
@@ -22,21 +22,17 @@ from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
-_LARGEST_SIZE = 1000.0  # nats; log-odds of ten are nearly certain already
-_PARITY_SHARE = 0.5  # of the budget, for the parities of Algorithm 5
-_BYTES = 80  # of sums, noise and iterates, for each coefficient of each regression
-
 
 def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: float | None) -> Outlay:
     r"""Return the cost of the steps and the noise of their choices.
 
-    At 0 the score of a coupling w that stands alone is about :math:`N w B / a` records, B being the largest residual
-    there and a the map's `reference`; scores of what is not coupled are near 0. An atom is picked with a weight of
-    :math:`e^{u / \kappa B}`, so that the coupling's atom is picked from among K in half of all cases where
+    At 0 the score of a single coupling w is about :math:`N w B / a` records, where B is the largest residual and a is
+    the map's `reference`. Scores of pairs without a coupling are near 0. An atom is chosen with a weight of
+    :math:`e^{u / \kappa B}`, so the atom of the coupling is chosen among K atoms in half of all cases if
     :math:`w = a \kappa \log K / N`. For much smaller couplings the steps are nearly uniform draws.
     """
     if total is None and fitted.steps is None:
-        return Outlay(step="choices, in as many steps as the number of records asks for", rho=rho)
+        return Outlay(step="choices, in a number of steps that depends on the number of records", rho=rho)
     steps = fitted.steps_for(total)
     multiple = fitted.multiple(steps)
     moved = 4.0 if fitted.adjacency is Adjacency.REPLACE_ONE else 2.0  # bounds of residuals, see `Exposure`
@@ -52,15 +48,14 @@ def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: fl
 
 
 def checked_size(name: str, value: Any) -> float:
-    """Return a bound of coefficients, positive and no larger than any log-odds could be."""
+    """Return a checked bound of coefficients: positive, and at most 1000 nats."""
     size = positive_finite(name, value)
-    remedy = "log-odds of ten are nearly certain already"
-    require(size <= _LARGEST_SIZE, name, f"be at most {_LARGEST_SIZE:g}", size, remedy)
+    require(size <= 1000, name, "be at most 1000", size, "log-odds of ten are nearly certain already")
     return size
 
 
 def checked_steps(steps: Any) -> int | None:
-    """Return the number of steps, or ``None`` for the default."""
+    """Return a checked number of steps, or ``None`` for the default."""
     if steps is None:
         return None
     return whole_number("steps", steps, 1, LARGEST_STEPS, remedy="leave it out for a default")
@@ -77,12 +72,12 @@ def monomial_map(
     target: Target,
     singles: DiscreteGaussian | None,
 ) -> MonomialsByRegressions:
-    """Return the map of a t-wise model, its budget `rho` shared between regressions and parities.
+    """Return the map of a t-wise model, with its budget `rho` divided between regressions and parities.
 
     Raises
     ------
     ArgumentError
-        The order is above p, or the budget leaves no noise scale.
+        The order is above p, or the budget gives no noise scale.
     ModelError
         A variable does not have two states.
     ModelTooLargeError
@@ -92,12 +87,14 @@ def monomial_map(
     features = Monomials(variables=sets.variables, levels=sets.levels[:-1])
     what = f"{sets.variables} regressions on {len(features):,} monomials"
     remedy = "take a smaller order, or declare the cliques that matter"
-    require_memory(what, _BYTES * len(features) * sets.variables, remedy, DEFAULT_MEMORY_LIMIT)
+    # 80 bytes of sums, noise and iterates for each coefficient of each regression
+    require_memory(what, 80 * len(features) * sets.variables, remedy, DEFAULT_MEMORY_LIMIT)
     law = None
     if target == "linf":
         sensitivity = parity_l2_sensitivity(features, adjacency, with_empty=not plan.knows_total)
-        (law,) = discrete_gaussian_laws([1.0], _PARITY_SHARE * rho, sensitivity)
-        rho -= _PARITY_SHARE * rho
+        # half of the budget for the parities of Algorithm 5
+        (law,) = discrete_gaussian_laws([1.0], 0.5 * rho, sensitivity)
+        rho -= 0.5 * rho
     return MonomialsByRegressions(
         sets=sets,
         width=width,

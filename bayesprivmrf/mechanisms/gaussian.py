@@ -1,4 +1,4 @@
-"""Tables with discrete Gaussian noise, under zero-concentrated differential privacy."""
+"""`GaussianStatistics`: tables or queries with discrete Gaussian noise, under zero-concentrated privacy."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class GaussianStatistics(StatisticsMechanism):
 
     Table C gets noise of scale :math:`\sigma_C`, :math:`\sigma_C^2 = \Delta^2 / (2 w_C \rho)`, with
     :math:`\Delta^2` = 1 under add-or-remove-one and 2 under replace-one; with even weights over m tables
-    :math:`\sigma^2 = m \Delta^2 / (2 \rho)`. `discrete_gaussian_laws` derives it; the sensitivity is derived in
-    `StatisticsMechanism`. With `queries` their answers are released, with scales by their joint sensitivity
-    (`bayesprivmrf.mechanisms.query_noise`).
+    :math:`\sigma^2 = m \Delta^2 / (2 \rho)`. `discrete_gaussian_laws` derives the scale, and
+    `StatisticsMechanism` the sensitivity. With `queries` their answers are released, with scales from their joint
+    sensitivity (`bayesprivmrf.mechanisms.query_noise`).
 
     Parameters
     ----------
     rho
         Joint budget of all tables, nats, positive.
     weights
-        Share of each table: clique (its variables in any order) to a positive number, normalised; even by
-        default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
-        variance of the model's tables least.
+        Share of each table in the budget: a mapping from clique (its variables in any order) to a positive number,
+        normalized; even by default. With `queries` a list of positive numbers, one for each query; by default the
+        shares that minimize the forecast variance of the model's tables.
     adjacency, missing, other, queries, person, at_most, grid
         See `StatisticsMechanism`.
 

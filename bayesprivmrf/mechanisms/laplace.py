@@ -1,4 +1,4 @@
-"""Tables with discrete Laplace noise, under pure differential privacy."""
+"""`LaplaceStatistics`: tables or queries with discrete Laplace noise, under pure differential privacy."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class LaplaceStatistics(StatisticsMechanism):
     r"""Release the declared tables with discrete Laplace noise: pure epsilon-differential privacy.
 
     Table C gets noise of scale :math:`b_C = \Delta / (w_C \epsilon)`, with :math:`\Delta` = 1 record under
-    add-or-remove-one and 2 under replace-one; with even weights over m tables :math:`b = m \Delta / \epsilon`.
-    `discrete_laplace_laws` derives it; the sensitivity is derived in `StatisticsMechanism`. With `queries` their
-    answers are released, with scales by their joint sensitivity (`bayesprivmrf.mechanisms.query_noise`).
+    add-or-remove-one and 2 under replace-one; with even weights over m tables, :math:`b = m \Delta / \epsilon`.
+    `discrete_laplace_laws` derives the scale, and `StatisticsMechanism` the sensitivity. With `queries` their answers
+    are released, with scales from their joint sensitivity (`bayesprivmrf.mechanisms.query_noise`).
 
     Parameters
     ----------
     epsilon
         Joint budget of all tables, nats, positive.
     weights
-        Share of each table: clique (its variables in any order) to a positive number, normalised; even by
-        default. With `queries` a list of positive numbers, one a query; by default the shares that make the forecast
-        variance of the model's tables least.
+        Share of each table in the budget: a mapping from clique (its variables in any order) to a positive number,
+        normalized; even by default. With `queries` a list of positive numbers, one for each query; by default the
+        shares that minimize the forecast variance of the model's tables.
     adjacency, missing, other, queries, person, at_most, grid
         See `StatisticsMechanism`.
 

@@ -1,20 +1,22 @@
-"""Mechanisms that learn from whole records: what is read of these, what is promised, and how the budget is shared.
+"""Mechanisms that learn from whole records: reading of the records, guarantee, and division of the budget.
 
-`Mechanism.release` (`bayesprivmrf.mechanisms.base`) calls the four hooks, in the order below. The settings that all
-mechanisms have which read records are those of `RecordMechanism` (`bayesprivmrf.mechanisms.settings`).
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) calls four hooks, in the order below. The settings of all
+mechanisms that read records are those of `RecordMechanism` (`bayesprivmrf.mechanisms.settings`).
 
-1. ``_prepare``: what was declared is checked, the budget is split, and a subclass makes its own public plan. No data.
-2. ``_guarantee``: zero-concentrated privacy of `rho` for the neighbouring relation, whatever the answers will be, or
-   what a subclass spends in its place (`_cost`). No data.
-3. ``_read``: **data to codes**, by `read_records`, before the ledger is charged; no other hook sees the data frame. A
-   value becomes the position of its label among the declared states: `bayesprivmrf.mechanisms.reading` matches
-   columns and labels, and takes a missing or an undeclared value for the state declared for it, or refuses the data
-   with an error that names the column, never the value. A code depends on its own value and on what was declared, on
-   no other record: one that is added or removed changes no other's. Equal records may share a row that counts them.
-4. ``_randomise``, of the subclass: from codes to a release, with noise of the given source alone. Where the number of
-   records is private and something depends on it, `_total` gives a noisy one, bought with `TOTAL_SHARE` of rho.
+1. ``_prepare`` checks the declaration and splits the budget, and the subclass makes its own public plan. No data.
+2. ``_guarantee`` gives zero-concentrated privacy of `rho`, or of the sum that a subclass spends instead (`_cost`),
+for
+   the neighboring relation and whatever the answers will be. No data.
+3. ``_read`` turns **data into codes**, by `read_records`, before the ledger is charged. No other hook sees the data
+   frame. A value becomes the position of its label among the declared states: `bayesprivmrf.mechanisms.reading`
+   matches columns and labels. A missing or undeclared value becomes the state declared for it, or the data are
+   refused with an error that names the column and never the value. A code depends on its own value and the
+   declaration, and on no other record, so that adding or removing a record changes no other code. Equal records may
+   share a row with their number.
+4. ``_randomise``, of the subclass, makes a release from the codes, with noise from the given source alone. If the
+   number of records is private and some step depends on it, `_total` gives a noisy number, for `TOTAL_SHARE` of rho.
 
-A preview takes the first step alone, and tells what each step of a release will cost and how noisy it will be.
+A preview takes the first step only, and shows the cost and the noise of each step of a release.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.learning.rounds import MergeRule
+from bayesprivmrf.mechanisms.after_charge import warn_without_raising
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan, require_records
 from bayesprivmrf.model import ModelSpecification
@@ -53,22 +55,20 @@ if TYPE_CHECKING:
     import pandas as pd
     from pgmpy.models import DiscreteMarkovNetwork
 
-# Share of the budget for a noisy number of records, where the number is private and something depends on it
+# Share of the budget for a noisy number of records, where this number is private and some step depends on it
 TOTAL_SHARE = 0.02
-
-_ENORMOUS = 5.0  # nats: no coupling of two variables that is worth a number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How rho is shared.
+    """Division of rho between learning and the number of records.
 
     Parameters
     ----------
     learning
         rho of the mechanism itself, nats.
     total
-        Law of the noise on the number of records; ``None`` where the number is public, or not needed.
+        Noise distribution of the number of records; ``None`` if the number is public or not needed.
     """
 
     learning: float
@@ -77,9 +77,9 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearningPlan(RecordPlan):
-    """The public part of a release of couplings: the variables, the budget's split, codes of redirected values.
+    """The public part of a release of couplings: variables, division of the budget, codes of redirected values.
 
-    Where the specification declares cliques, only couplings inside one are learned. Variables whose states have
+    If the specification declares cliques, only couplings inside a clique are learned. Variables whose states have
     scores are `ordered`.
     """
 
@@ -89,7 +89,7 @@ class LearningPlan(RecordPlan):
 
     @property
     def knows_total(self) -> bool:
-        """True if there is a number of records, public or noisy."""
+        """True if the number of records is known, as a public or a noisy number."""
         return self.is_total_public or self.budget.total is not None
 
     @property
@@ -105,7 +105,7 @@ class LearningPlan(RecordPlan):
         )
 
     def extended[PlanT: LearningPlan](self, kind: type[PlanT], **more: Any) -> PlanT:
-        """Return a mechanism's own plan: this one, and what it adds."""
+        """Return the plan of a mechanism: the fields of this plan and further ones."""
         return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
 
 
@@ -113,9 +113,9 @@ class LearningPlan(RecordPlan):
 class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, CodedRecords, ReleaseT]):
     """Abstract mechanism that learns from whole records under zero-concentrated privacy.
 
-    A subclass supplies `_plan` and `_randomise`, and says by `needs_total` whether anything in it depends on the
-    number of records n. Under replace-one neighbours n is public. Under add-or-remove-one it is not: a share of the
-    budget then buys a noisy n, and nothing else may use the exact one.
+    A subclass supplies `_plan` and `_randomise`. Its `needs_total` is True if some step depends on the number of
+    records n. Under replace-one neighbors n is public. Under add-or-remove-one it is private: a share of the budget
+    then measures n with noise, and no other step may use the exact number.
 
     Parameters
     ----------
@@ -137,25 +137,26 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
     def preview(
         self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
     ) -> pd.DataFrame:
-        """Tell what a release will do with its budget, before any data is read or budget spent.
+        """Return the steps of a release, with their costs and noise, before any data is read or budget spent.
 
         Parameters
         ----------
         network
             The declared model.
         total
-            A public guess of the number of records, to compare the noise with; a `NoiseWarning` says if the noise
-            would hide nearly all couplings.
+            A public guess of the number of records, with which the noise is compared. A `NoiseWarning` appears if the
+            noise would hide nearly all couplings.
 
         Returns
         -------
         DataFrame
-            One row a step, whose ``rho`` add up to the guarantee's; see `bayesprivmrf.planning.outlay_preview`.
+            One row for each step, whose ``rho`` add up to that of the guarantee; see
+            `bayesprivmrf.planning.outlay_preview`.
 
         Raises
         ------
         ArgumentError, ModelError
-            `release` would raise the same before it reads anything; or ``total`` is no number of records.
+            `release` would raise the same error before it reads anything, or ``total`` is not a number of records.
         """
         from bayesprivmrf.mechanisms.preview import Preview
 
@@ -168,7 +169,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         return Preview.of(outlay_preview(outlays, known), self, self._promised(plan))
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
-        """Return the steps of a release, the number of records first where it is bought."""
+        """Return the steps of a release, first the number of records if it is measured with noise."""
         return [*self._total_outlay(plan), Outlay(step="learning", rho=plan.budget.learning)]
 
     def _total_outlay(self, plan: LearningPlan) -> list[Outlay]:
@@ -187,7 +188,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
 
     @final
     def _warn(self, plan: PlanT, total: float | None) -> None:
-        """Warn, from `_randomise`, where the noise hid nearly all at a number of records that was let out."""
+        """Warn, from `_randomise`, if the noise hides nearly all couplings at a released number of records."""
         if total is None:
             return
         message = self._hidden(self._outlays(plan, total), about(total))
@@ -195,11 +196,12 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
             warn_without_raising(message)
 
     def _hidden(self, outlays: Sequence[Outlay], what: str, also: str = "") -> str | None:
-        """Return what a warning says, if the noise hides nearly all couplings, or if there is more to say."""
+        """Return the text of a warning if the noise hides nearly all couplings, or if there is more to say."""
         size = hidden_couplings(outlays)
         if not size > LARGEST_HIDDEN and not also:
             return None
-        below = f"below about {size:.2g} nats" if size < _ENORMOUS else "of any size"
+        # a coupling of 5 nats is nearly a deterministic relation of two variables
+        below = f"below about {size:.2g} nats" if size < 5 else "of any size"
         return f"at {what} the noise hides {self._sought} {below}{also}; take more records, {self._remedy}."
 
     @property
@@ -217,7 +219,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         specification = ModelSpecification.from_pgmpy(network)
         if len(specification.domain.variables) < 2:
             raise ModelError(
-                f"{type(self).__name__} must have at least two variables to couple, got "
+                f"{type(self).__name__} must be given at least two variables, got "
                 f"{len(specification.domain.variables)}; declare more."
             )
         if specification.impossible:
@@ -228,12 +230,12 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         ordered = (
             frozenset(one.variable for one in specification.ordinal) if self._knows_order else frozenset()
         )
-        if ordered:  # scores say which states are neighbors, and restrict nothing
+        if ordered:  # the scores give the order of the states, and restrict nothing
             specification = replace(specification, ordinal=())
         if any(specification.sharing):
             raise ModelError(
-                f"{type(self).__name__} must be given no ties, scores or levels, for it learns each coupling by "
-                "itself; declare the variables without them, or release sums over the tied cliques and fit those."
+                f"{type(self).__name__} must be given no ties, scores or levels, because it learns each coupling "
+                "separately; declare the variables without them, or release sums over the tied cliques and fit those."
             )
         return self._plan(
             LearningPlan(
@@ -245,7 +247,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         )
 
     def _plan(self, plan: LearningPlan) -> PlanT:
-        """Check what else is public, and return the subclass's own plan."""
+        """Return the plan of the subclass, after a check of its own public inputs."""
         raise NotImplementedError
 
     def _budget(self) -> Budget:
@@ -253,13 +255,13 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
             return Budget(learning=self.rho)
         (law,) = discrete_gaussian_laws([1.0], TOTAL_SHARE * self.rho, 1.0)
         spent = Fraction(TOTAL_SHARE * self.rho)
-        # the two add up to no more than rho
+        # both parts add up to no more than rho
         learning = math.nextafter(float(Fraction(self.rho) - spent), 0.0)
         return Budget(learning=learning, total=law)
 
     @staticmethod
     def _total(plan: LearningPlan, records: CodedRecords, source: NoiseSource) -> float | None:
-        """Return n where it is public, else a noisy n of at least 1, or ``None`` where it was not paid for."""
+        """Return n if it is public, else a noisy n of at least 1, or ``None`` if it was not measured."""
         law = plan.budget.total
         if law is not None:
             return float(max(source.add(np.array([records.records]), law)[0], 1))
@@ -270,7 +272,7 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         return PrivacyGuarantee(rho=self._cost(plan), adjacency=self.adjacency)
 
     def _cost(self, plan: PlanT) -> float:
-        """Return what a release costs, nats: the budget, unless a subclass spends another sum."""
+        """Return the cost of a release, nats: the budget, unless a subclass spends another sum."""
         return self.rho
 
     @final

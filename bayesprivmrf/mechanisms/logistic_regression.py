@@ -1,4 +1,4 @@
-"""Sparse logistic regression by private Frank-Wolfe."""
+"""`PrivateLogisticRegression`: sparse logistic regression by private Frank-Wolfe."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class RegressionPlan(LearningPlan):
 @final
 @dataclass(frozen=True, kw_only=True)
 class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegression]):
-    r"""Log-odds of one two-state variable given all others that are declared: rho-zero-concentrated privacy.
+    r"""Log-odds of one two-state variable given all other declared variables: rho-zero-concentrated privacy.
 
-    The error grows with the radius and only with the logarithm of the number of variables.
+    The error grows with the radius, and only with the logarithm of the number of variables.
 
     Parameters
     ----------
     rho
         Budget, nats, positive.
     radius
-        R, public and positive: bounds :math:`|c| + \sum_j \max_b |w_j(b)|`, the log-odds that any record could have.
+        R, public and positive: a bound on :math:`|c| + \sum_j \max_b |w_j(b)|`, the largest log-odds of any record.
     target
-        The variable to explain, of two states; its second one is the event.
+        The variable to explain, of two states; its second state is the event.
     steps
         Number of Frank-Wolfe steps, public; by default chosen from the number of records, which is public under
         replace-one and otherwise takes 2 % of the budget.
@@ -92,7 +92,8 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
         states = domain.cardinalities[target]
         if states != 2:
             raise ModelError(
-                f"`target` must have two states, got {states} for {self.target!r}; merge states."
+                f"`target` must have two states, got {states} for {self.target!r}; merge states, or choose another "
+                "variable."
             )
         fitted = SparseLogistic(
             cardinalities=domain.cardinalities,

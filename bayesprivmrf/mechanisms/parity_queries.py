@@ -1,4 +1,4 @@
-"""All parities of two-state variables up to an order, by Gaussian noise or by a distribution fitted privately."""
+"""`ParityQueries`: parities of two-state variables up to an order, by Gaussian noise or multiplicative weights."""
 
 from __future__ import annotations
 
@@ -34,19 +34,13 @@ from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 type Method = Literal["gaussian", "pmw", "auto"]
 
-# Largest error of a Gaussian release, as forecast, up to which "auto" takes it; measured, see docs/parities.md
-AUTO_ERROR = 0.1
-
-# Variables up to which "auto" may take multiplicative weights, whose state has 2^p numbers
-AUTO_VARIABLES = 16
-
-FEWEST_ROUNDS, MOST_ROUNDS = 5, 200
-_CHOICE_SHARE = 0.5  # of what multiplicative weights may spend; the rest measures
+# Largest number of rounds of multiplicative weights by default; measured, see docs/explanation/parities.md
+MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParityPlan(LearningPlan):
-    """The public part of a release of parities: the sets, and the Gaussian law where it may be drawn."""
+    """The public part of a release of parities: the sets, and the Gaussian noise where it may be drawn."""
 
     sets: Monomials
     law: DiscreteGaussian | None
@@ -57,7 +51,8 @@ class ParityPlan(LearningPlan):
 class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     r"""Release the expectations of all products of up to t two-state variables, :math:`E \prod_{i \in I} x_i`.
 
-    The first declared state is -1, the second +1. Where cliques are declared, only products inside one are released.
+    The first declared state is -1, the second +1. If cliques are declared, only products inside a clique are
+    released.
 
     Parameters
     ----------
@@ -67,14 +62,14 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         t, from 1 to p.
     method
         ``"gaussian"``: discrete Gaussian noise on all sums at once, with their exact joint sensitivity
-        (`bayesprivmrf.privacy.largest_sum`); unbiased, with a known law. ``"pmw"``: private multiplicative weights, a
-        distribution over all 2^p records, corrected where it is most wrong; better where noise would drown that
-        many sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
+        (`bayesprivmrf.privacy.largest_sum`); unbiased, with a known distribution. ``"pmw"``: private multiplicative
+        weights, a distribution over all 2^p records, corrected where it is most wrong; better where noise would drown
+        that many sums. ``"auto"``: Gaussian noise, unless its largest error would exceed 0.1 and p is at most 16.
     rounds
-        Number of rounds of ``"pmw"``; by default from the number of records, public or noisy, and the budget.
+        Number of rounds of ``"pmw"``; by default chosen from the budget and the number of records, public or noisy.
     adjacency, missing, other
         See `LearningMechanism`. Under add-or-remove-one the number of records is private: ``"gaussian"`` releases it
-        as the sum of the empty product, the other buys it with 2 % of the budget.
+        as the sum of the empty product, and the other methods measure it with 2 % of the budget.
 
     Raises
     ------
@@ -116,12 +111,12 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         whole_number("rounds", self.rounds, 1)
         if self.method in ("gaussian", "auto"):
             raise ArgumentError(
-                f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; they are for 'pmw'."
+                f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; take method='pmw'."
             )
 
     @property
     def needs_total(self) -> bool:
-        """True if the number of records is bought by itself: a Gaussian release holds it as a sum already."""
+        """True if the number of records is measured separately; a Gaussian release contains it as a sum."""
         return self.method != "gaussian"
 
     def _plan(self, plan: LearningPlan) -> ParityPlan:
@@ -133,7 +128,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         self._require_memory(sets)
         if self.method != "gaussian":
             for rounds in (1, MOST_ROUNDS if self.rounds is None else self.rounds):
-                self._scales(plan, rounds)  # so that none is out of range once the budget is spent
+                self._scales(plan, rounds)  # a scale out of range is refused here, before the budget is spent
         return plan.extended(ParityPlan, sets=sets, law=law)
 
     def _randomise(
@@ -172,9 +167,9 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     def _outlays(self, plan: ParityPlan, total: float | None) -> list[Outlay]:
         r"""Return the steps of the measurement.
 
-        The largest error of K sums with Gaussian noise of scale σ is about :math:`\sigma \sqrt{2 \log 2K}`; a choice
-        among 2K atoms by weights :math:`e^{u / \kappa}` sees a score of :math:`\kappa \log 2K`. Over N, either is
-        about the smallest expectation, and so about the smallest interaction, that is not lost.
+        The largest error of K sums with Gaussian noise of scale σ is about :math:`\sigma \sqrt{2 \log 2K}`. A choice
+        among 2K atoms by weights :math:`e^{u / \kappa}` detects a score of about :math:`\kappa \log 2K`. Divided by
+        N, either is about the smallest expectation that is not lost, and so about the smallest interaction.
         """
         size, learning = len(plan.sets), plan.budget.learning
         method = self.method if self.method == "auto" and total is None else self._chosen(plan, total)
@@ -218,7 +213,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
 
     @staticmethod
     def _total_law(plan: ParityPlan, law: DiscreteGaussian | None) -> NoiseLaw:
-        """Return the law of the noise on the number of records: none, its own, or that of all sums."""
+        """Return the noise distribution of the number of records: none, its own, or that of all sums."""
         if plan.is_total_public:
             return NoNoise()
         measured = plan.budget.total or law
@@ -226,31 +221,32 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         return measured
 
     def _chosen(self, plan: ParityPlan, total: float | None) -> str:
-        """Return the method, which "auto" takes from public numbers and a total that is public or paid for."""
+        """Return the method; "auto" chooses by public numbers and a total that is public or noisy."""
         if self.method != "auto" or plan.law is None or total is None:
             return self.method
         largest = plan.law.scale * math.sqrt(2 * math.log(2 * len(plan.sets))) / total
-        return "gaussian" if largest <= AUTO_ERROR or plan.sets.variables > AUTO_VARIABLES else "pmw"
+        # the error of 0.1 is measured (docs/explanation/parities.md); multiplicative weights have 2^p numbers
+        return "gaussian" if largest <= 0.1 or plan.sets.variables > 16 else "pmw"
 
     def _scales(self, plan: LearningPlan, rounds: int) -> tuple[float, DiscreteGaussian]:
-        """Return the scale of the choices of multiplicative weights, and the law of each measurement."""
+        """Return the scale of the choices of multiplicative weights, and the noise of each measurement."""
         budget, moved = plan.budget.learning, self._moved
-        choosing = _CHOICE_SHARE * budget
+        choosing = 0.5 * budget  # the other half measures
         (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
         return selection_scale(2.0 * moved, choosing, rounds), law
 
     @property
     def _moved(self) -> float:
-        """Change of one sum by one neighbor at most, records."""
+        """Largest change of one sum between neighbors, records."""
         return 1.0 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2.0
 
     def _rounds(self, plan: ParityPlan, total: float) -> int:
-        r"""Return T, about :math:`0.63 (N \sqrt\rho / D)^{2/3}`; measured, see docs/parities.md."""
+        r"""Return T, about :math:`0.63 (N \sqrt\rho / D)^{2/3}`; measured, see docs/explanation/parities.md."""
         if self.rounds is not None:
             return int(self.rounds)
         strength = total * math.sqrt(plan.budget.learning) / self._moved
         wanted = math.ceil(0.63 * strength ** (2 / 3))
-        return max(FEWEST_ROUNDS, min(wanted, MOST_ROUNDS))
+        return max(5, min(wanted, MOST_ROUNDS))
 
     def _require_memory(self, sets: Monomials) -> None:
         rounds = MOST_ROUNDS if self.rounds is None else int(self.rounds)

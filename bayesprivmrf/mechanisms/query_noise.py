@@ -1,12 +1,12 @@
-r"""The noise of queries that are measured together: its scales, and how they divide a budget.
+r"""The noise of queries that are measured together: its scales, and the division of the budget between queries.
 
 **Scales.** Noise of scale :math:`s_q` on each answer to query q costs
 :math:`\max_x \sum_q s_q^{-p} \lVert A_q[:, x] \rVert_p^p` over records x, or over the differences of two: epsilon for
 discrete Laplace noise (p = 1), 2 rho for discrete Gaussian noise (p = 2); see `bayesprivmrf.queries.sensitivity`. A
 query whose own sensitivity is :math:`Δ_q` and whose share is :math:`w_q` gets a scale in proportion to
-:math:`(Δ_q^p / w_q)^{1/p}`, so that alone it would spend its share. All scales are then made smaller by one factor,
-as far as the cost of all together allows: where no record attains every :math:`Δ_q` at once, that is less noise than
-each query's share alone would give.
+:math:`(Δ_q^p / w_q)^{1/p}`, so that alone it would spend its share. One common factor then makes all scales as small
+as their joint cost allows. If no record attains every :math:`Δ_q` at once, this is less noise than the shares alone
+would give.
 
 **Shares.** The forecast variance f of the model's tables depends on the noise's precisions
 :math:`t_q \propto (w_q / Δ_q^p)^k`, k = 1 for Gaussian noise, whose variance is :math:`s_q^2`, and k = 2 for Laplace
@@ -16,14 +16,15 @@ noise, whose variance is :math:`2 s_q^2` with the scale itself inverse to the sh
           \qquad M_0 = \sum_q t_{0q} M_q,
 
 with equality at :math:`t = t_0` (joint convexity of :math:`X'Y^{-1}X`, at :math:`X_q = t_{0q} M_q`,
-:math:`Y_q = t_q M_q`). So :math:`f(t) \le \sum_q h_q t_{0q}^2 / t_q` with :math:`h_q = -∂f/∂t_q`, and the shares
-that minimise the right side, :math:`w_q \propto (h_q t_{0q} w_{0q}^k)^{1/(k+1)}`, never raise f. From the even shares
-on this is repeated. Where each effect is told by one query, the first step is the closed form. For Gaussian noise f
-is convex in w, and lies above its least value by at most :math:`\max_q (-∂f/∂w_q) - f`, which ends the search. For
-Laplace noise it need not be convex: what is found is no worse than even, and cannot be bettered by small changes.
+:math:`Y_q = t_q M_q`). So :math:`f(t) \le \sum_q h_q t_{0q}^2 / t_q` with :math:`h_q = -∂f/∂t_q`, and the shares that
+minimize the right side, :math:`w_q \propto (h_q t_{0q} w_{0q}^k)^{1/(k+1)}`, never increase f. The search starts at
+even shares and repeats this step. If each effect is measured by one query, the first step is the solution. For
+Gaussian noise f is convex in w, and exceeds its minimum by at most :math:`\max_q (-∂f/∂w_q) - f`, which ends the
+search. For Laplace noise f need not be convex: the result is no worse than even shares, and small changes do not
+improve it.
 
-**Large models.** Where f is too large to form, the variances of the answers themselves are added up instead:
-:math:`\sum_q r_q / t_q` for :math:`r_q` answers to query q. The shares that minimize it are
+**Large models.** Where f is too large to compute, the search minimizes the sum of the variances of all answers,
+:math:`\sum_q r_q / t_q` for :math:`r_q` answers to query q. The shares are then
 :math:`w_q \propto (r_q Δ_q^{pk})^{1/(k+1)}`, from sensitivities alone.
 """
 
@@ -51,17 +52,10 @@ from bayesprivmrf.queries.sensitivity import moves
 if TYPE_CHECKING:
     import pandas as pd
 
-# Share of an even split that every query keeps, however little it tells of the model's tables
+# Smallest share of a query, relative to an even split, however little it contributes to the model's tables
 LEAST_SHARE = 1e-2
 
-# Above the least forecast variance, as a share of it
-_TOLERANCE = 1e-3
-
-_PASSES = 500  # of the search for shares; beyond it they are near enough, and never worse than even
-_WIDENINGS = 64  # times that all scales grow by a last digit, until OpenDP's maps keep to the budget
-_LEAST_SCALE = 1e-9  # records: noise of a smaller scale is none
-
-type Law = type[DiscreteLaplace] | type[DiscreteGaussian]
+type Kind = type[DiscreteLaplace] | type[DiscreteGaussian]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +65,11 @@ class QueryNoise:
     Parameters
     ----------
     laws
-        The law of the noise on each query's answers.
+        Noise distribution of each query's answers.
     shares
-        The part of the budget that each has, adding up to one; ``None`` where there is no budget.
+        Share of each query in the budget, adding up to one; ``None`` if there is no budget.
     is_bound
-        Whether the sensitivity is an upper bound, so that the noise is more than the promise needs.
+        True if the sensitivity is an upper bound, so that there is more noise than the guarantee needs.
     """
 
     laws: tuple[NoiseLaw, ...]
@@ -84,7 +78,7 @@ class QueryNoise:
 
 
 def noise_of_queries(
-    law: Law,
+    law: Kind,
     model: ModelSpecification,
     queries: tuple[Query, ...],
     weights: Iterable[Any] | None,
@@ -93,25 +87,26 @@ def noise_of_queries(
     adjacency: Adjacency,
     at_most: int | None = None,
 ) -> QueryNoise:
-    """Return the noise that keeps a joint budget: epsilon for Laplace noise, rho for Gaussian noise.
+    """Return the noise that keeps to a joint budget: epsilon for Laplace noise, rho for Gaussian noise.
 
     Parameters
     ----------
     law
         `DiscreteLaplace` or `DiscreteGaussian`.
     model, queries
-        The queries that are measured.
+        The declared model and the measured queries.
     weights
-        Share of each query, positive, normalised; by default the shares of least forecast variance.
+        Share of each query, positive, normalized; by default the shares of least forecast variance.
     budget
-        Positive, nats.
+        Joint budget, nats, positive.
     adjacency, at_most
-        The neighbouring relation, as `bayesprivmrf.queries.sensitivity` has it.
+        The neighboring relation, as for `bayesprivmrf.queries.sensitivity`.
 
     Raises
     ------
     ArgumentError
-        No neighbour changes a query's answers; a share is none; the budget leaves a scale too large or too small.
+        No neighbor changes the answers to a query, a share is too small, or the budget makes a scale too large or too
+        small.
     """
     # labels that compare equal may differ, as 1 and True do
     written = repr((model.domain.states, queries))
@@ -121,7 +116,7 @@ def noise_of_queries(
 
 @lru_cache(maxsize=32)
 def kept_noise(
-    law: Law,
+    law: Kind,
     model: ModelSpecification,
     queries: tuple[Query, ...],
     weights: tuple[float, ...] | None,
@@ -130,52 +125,52 @@ def kept_noise(
     at_most: int | None,
     written: str,
 ) -> QueryNoise:
-    """Return the noise of each query; results are kept, as a preview and its release both ask."""
+    """Return the noise of each query; results are cached, because a preview and its release both need them."""
     stack = _Stack(law=law, model=model, queries=queries, budget=budget, adjacency=adjacency, at_most=at_most)
     own = stack.own_powers()
     even = (1 / len(queries),) * len(queries)
     if weights is not None:
-        shares = _normalised(weights, queries)
+        shares = _normalized(weights, queries)
         laws, is_exact = stack.laws(own, shares)
         return QueryNoise(laws=laws, shares=shares, is_bound=not is_exact)
     laws, is_exact = stack.laws(own, even)
     plain = QueryNoise(laws=laws, shares=even, is_bound=not is_exact)
     if len(queries) == 1:
         return plain
-    told = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None)
+    expected = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None)
     power = 2 if law is DiscreteLaplace else 1
     shares = (
         least_answer_variance_shares(own, stack.answers, power)
-        if told is None
-        else (least_variance_shares(told, own, power))
+        if expected is None
+        else least_variance_shares(expected, own, power)
     )
     split, is_exact = stack.laws(own, shares)
-    if told is not None and _forecast(told, split) > _forecast(told, laws):
+    if expected is not None and _forecast(expected, split) > _forecast(expected, laws):
         return plain
     return QueryNoise(laws=split, shares=shares, is_bound=not is_exact)
 
 
-def least_variance_shares(told: Forecast, own: ArrayLike, power: int) -> tuple[float, ...]:
-    """Return the shares of a budget that make the forecast variance of the model's tables least.
+def least_variance_shares(expected: Forecast, own: ArrayLike, power: int) -> tuple[float, ...]:
+    """Return the shares of a budget that minimize the forecast variance of the model's tables.
 
     Parameters
     ----------
-    told
+    expected
         The forecast.
     own
-        Sensitivity of each query by itself, to the p of its norm.
+        Sensitivity of each query alone, to the power p of its norm.
     power
         k of the module's derivation: 1 for Gaussian noise, 2 for Laplace noise.
     """
     cost = np.asarray(own, dtype=float)
     shares = np.full(len(cost), 1 / len(cost))
-    for _ in range(_PASSES):
+    for _ in range(500):  # afterwards the shares are close to the best, and never worse than even ones
         precisions = (shares / cost) ** power
-        variance, slopes, _ = told.variance(precisions)
+        variance, slopes, _ = expected.variance(precisions)
         if not math.isfinite(variance):
             break
         gains = slopes * precisions
-        if not (gains / shares).max() > variance * (1 + _TOLERANCE):
+        if not (gains / shares).max() > variance * (1 + 1e-3):  # within a thousandth of the minimum
             break
         wanted = (gains * shares**power) ** (1 / (power + 1))
         shares = np.maximum(
@@ -192,7 +187,7 @@ def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int)
     Parameters
     ----------
     own
-        Sensitivity of each query by itself, to the p of its norm.
+        Sensitivity of each query alone, to the power p of its norm.
     answers
         Number of answers to each query.
     power
@@ -206,22 +201,22 @@ def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int)
 def with_best_weights(
     frame: pd.DataFrame, model: ModelSpecification, noise: Sequence[NoiseLaw], *, knows_total: bool
 ) -> pd.DataFrame:
-    """Add, to what a preview of tables holds beside its rows, the weights of least forecast variance and their gain.
+    """Return a preview of tables with the weights of least forecast variance, and their gain, in ``attrs``.
 
-    The gain is that of noise whose variance goes as the square of its scale, which integer noise nears from a scale
-    of one record on.
+    The gain assumes that the variance of noise is proportional to the square of its scale, which is nearly true for
+    integer noise from a scale of one record on.
     """
     kernels, variances = {law.kernel for law in noise}, np.array([law.variance for law in noise])
     power = {"absolute": 2, "square": 1}.get(str(next(iter(kernels))), 0)
     if len(kernels) > 1 or not power or not variances.min() > 0:
         return frame
-    told = forecast(model, [table(*clique) for clique in model.cliques], knows_total=knows_total)
-    if told is None:
+    expected = forecast(model, [table(*clique) for clique in model.cliques], knows_total=knows_total)
+    if expected is None:
         return frame
     present = variances ** (-1 / power)
     present /= present.sum()
-    best = np.array(least_variance_shares(told, np.ones(len(noise)), power))
-    saved = 1 - told.variance(best**power)[0] / told.variance(present**power)[0]
+    best = np.array(least_variance_shares(expected, np.ones(len(noise)), power))
+    saved = 1 - expected.variance(best**power)[0] / expected.variance(present**power)[0]
     shares = (best if saved > 0 else present).tolist()
     frame.attrs |= {
         "best_weights": dict(zip(model.cliques, shares, strict=True)),
@@ -230,17 +225,47 @@ def with_best_weights(
     return frame
 
 
-def _forecast(told: Forecast, laws: Sequence[NoiseLaw]) -> float:
-    """Return the forecast variance of the model's tables; infinite where a law is as good as no noise."""
+def fitted_deviations(
+    model: ModelSpecification, queries: tuple[Query, ...], noise: tuple[NoiseLaw, ...], *, knows_total: bool
+) -> tuple[float, ...]:
+    """Return the forecast standard deviation of one answer to each query, once all answers are combined.
+
+    Consistent tables are fitted to all noisy answers by generalized least squares, so no answer is worse than its own
+    noise. Where the model is too large for a forecast, or some answers are exact, the result is the standard
+    deviation of each query's own noise.
+    """
+    written = repr((model.domain.states, queries))  # labels that compare equal may differ, as 1 and True do
+    return _fitted_deviations(model, queries, noise, knows_total, written)
+
+
+@lru_cache(maxsize=32)
+def _fitted_deviations(
+    model: ModelSpecification,
+    queries: tuple[Query, ...],
+    noise: tuple[NoiseLaw, ...],
+    knows_total: bool,
+    written: str,
+) -> tuple[float, ...]:
+    own, variances = [law.standard_deviation for law in noise], np.array([law.variance for law in noise])
+    expected = forecast(model, queries, knows_total=knows_total) if variances.min() > 0 else None
+    if expected is None:
+        return tuple(own)
+    sizes = np.array([len(query.bind(model)) for query in queries])
+    fitted = np.sqrt(expected.variance(1 / variances)[2] / np.maximum(sizes, 1))
+    return tuple(np.minimum(fitted, own).tolist())
+
+
+def _forecast(expected: Forecast, laws: Sequence[NoiseLaw]) -> float:
+    """Return the forecast variance of the model's tables; infinite if some noise has a variance of zero."""
     variances = np.array([law.variance for law in laws])
-    return told.variance(1 / variances)[0] if variances.min() > 0 else math.inf
+    return expected.variance(1 / variances)[0] if variances.min() > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stack:
-    """Queries that are measured together, the kind of noise and the budget."""
+    """Queries that are measured together, with the kind of noise and the budget."""
 
-    law: Law
+    law: Kind
     model: ModelSpecification
     queries: tuple[Query, ...]
     budget: float
@@ -257,24 +282,25 @@ class _Stack:
         return [len(query.bind(self.model)) for query in self.queries]
 
     def own_powers(self) -> tuple[float, ...]:
-        """Return the sensitivity of each query by itself, to the p of its norm."""
+        """Return the sensitivity of each query alone, to the power p of its norm."""
         found = tuple(self._sensitivity(one).power for one in self.queries)
         for query, power in zip(self.queries, found, strict=True):
             if not power > 0:
                 raise ArgumentError(
-                    f"`queries` must be answered differently by some neighbours, got {query!r}, whose answers the "
-                    "declaration and a public number of records fix; leave it out."
+                    f"`queries` must have answers that depend on the records, got {query!r}, whose answers follow "
+                    "from the declaration and a public number of records; leave it out."
                 )
         return found
 
     def laws(self, own: Sequence[float], shares: Sequence[float]) -> tuple[tuple[NoiseLaw, ...], bool]:
-        """Return the law of each query's noise, and whether the sensitivity behind them is exact."""
+        """Return the noise distribution of each query, and True if their sensitivity is exact."""
         name, allowed = ("epsilon", self.budget) if self.norm == 1 else ("rho", 2 * self.budget)
         ratios = [(power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)]
         whole = self._sensitivity(self.queries, ratios).power / allowed
         scales = [ratio * whole ** (1 / self.norm) for ratio in ratios]
-        refuse_excess(name, self.budget, scales, "query", _LEAST_SCALE)
-        for widening in range(1, _WIDENINGS + len(scales)):
+        refuse_excess(name, self.budget, scales, "query", least=1e-9)  # noise of a smaller scale is no noise
+        # each pass widens all scales by one more unit in the last place, until OpenDP's maps keep to the budget
+        for widening in range(1, 64 + len(scales)):
             laws = tuple(self.law(scale) for scale in scales)
             found = self._sensitivity(self.queries, scales)
             if found.power <= allowed and self._promised(laws, found) <= Fraction(self.budget):
@@ -290,7 +316,7 @@ class _Stack:
         return sensitivity(queries, self.model, scales=scales, **given)
 
     def _promised(self, laws: Sequence[DiscreteLaplace | DiscreteGaussian], found: Sensitivity) -> Fraction:
-        """Return what OpenDP's maps promise for the neighbours that the stacked answers tell best."""
+        """Return the privacy loss by OpenDP's maps, for the neighbors that the stacked answers distinguish best."""
         bound = [query.bind(self.model) for query in self.queries]
         total = Fraction(0)
         for one, law in zip(moves(bound, found.neighbours), laws, strict=True):
@@ -300,8 +326,8 @@ class _Stack:
         return total
 
 
-def _normalised(weights: Sequence[float], queries: Sequence[Query]) -> tuple[float, ...]:
-    largest = max(weights)  # the sum of the weights themselves may be no number
+def _normalized(weights: Sequence[float], queries: Sequence[Query]) -> tuple[float, ...]:
+    largest = max(weights)  # the sum of the weights themselves may overflow
     total = math.fsum(weight / largest for weight in weights)
     found = tuple(weight / largest / total for weight in weights)
     if not min(found) > 1e-15:

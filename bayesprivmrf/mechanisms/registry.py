@@ -1,4 +1,4 @@
-"""Mechanisms that installed packages bring, found by entry point."""
+"""The register of mechanisms from installed packages, by entry points."""
 
 from __future__ import annotations
 
@@ -8,42 +8,47 @@ from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.kinds import installed
 from bayesprivmrf.mechanisms.base import Mechanism
 
-# group in the project files of packages that bring mechanisms
-ENTRY_POINT_GROUP = "bayesprivmrf.mechanisms"
-
 
 def available_mechanisms() -> dict[str, type[Mechanism]]:
     """Return the mechanism classes of all installed packages, by their entry points' names.
 
     A package joins with a line in the group ``bayesprivmrf.mechanisms`` of its own project file:
-    ``name = "package.module:MechanismClass"``. Each is imported when this is called, none before.
+    ``name = "package.module:MechanismClass"``. The classes are imported by this call, and not before.
 
     Raises
     ------
     BayesPrivMRFError
-        Two share a name.
+        Two different mechanisms have the same name.
 
     Warns
     -----
     RuntimeWarning
-        A package's mechanism cannot be imported, or is no subclass of `Mechanism`; it is left out, and all others
-        are there.
+        A package's mechanism cannot be imported, or is no subclass of `Mechanism`. It is left out, and all others are
+        returned.
+
+    Examples
+    --------
+    >>> "laplace" in available_mechanisms()
+    True
     """
     found: dict[str, type[Mechanism]] = {}
-    for point in installed(ENTRY_POINT_GROUP):
+    for point in installed("bayesprivmrf.mechanisms"):
         try:
             mechanism = point.load()
             if not (isinstance(mechanism, type) and issubclass(mechanism, Mechanism)):
                 raise TypeError("it must be a subclass of Mechanism")
-        except Exception as error:  # whatever another package brings must not take the others along
+        except Exception as error:  # a fault in one package must not hide the others
             warnings.warn(
-                f"the mechanism {point.name!r} ({point.value}) cannot be taken: {type(error).__name__}: {error}; "
-                "correct or remove the package that brings it.",
+                f"the mechanism {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
+                "correct or remove its package.",
                 RuntimeWarning,
                 stacklevel=2,
             )
             continue
         if found.get(point.name, mechanism) is not mechanism:
-            raise BayesPrivMRFError(f"two packages bring a mechanism named {point.name!r}; remove one.")
+            raise BayesPrivMRFError(
+                f"mechanisms of installed packages must have different names, got two named {point.name!r}; remove "
+                "one of the packages."
+            )
         found[point.name] = mechanism
     return found

@@ -1,4 +1,4 @@
-"""Settings that several mechanisms share, their checks, and the base of mechanisms that read records."""
+"""Settings that several mechanisms share, their checks, and the base class of mechanisms that read records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPlan:
-    """The declared model, and the codes that take missing and undeclared values, by variable."""
+    """The declared model, and the codes for missing and undeclared values, by variable."""
 
     specification: ModelSpecification
     missing: Mapping[Variable, int]
@@ -38,10 +38,10 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
     Parameters
     ----------
     adjacency
-        The neighbouring relation, `Adjacency` or its name.
+        The neighboring relation, `Adjacency` or its name.
     missing, other
-        Declared state that takes missing values, or undeclared ones: a label, for the variables that have
-        that state, or a mapping from variable to label. By default either is an error.
+        Declared state for missing values, and for undeclared values: a label, for all variables that have this state,
+        or a mapping from variable to label. By default such values are an error.
     """
 
     runs_from_file: ClassVar[bool] = True
@@ -60,12 +60,12 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
 
     @final
     def _with_cliques(self, network: DiscreteMarkovNetwork | ModelSpecification) -> ModelSpecification:
-        """Return the declared model, which must have cliques."""
+        """Return the declared model, after a check that it has cliques."""
         specification = ModelSpecification.from_pgmpy(network)
         if not specification.cliques_declared:
             raise ModelError(
-                f"{type(self).__name__} must know the cliques of the model, but the network declares none; "
-                "declare `cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
+                f"{type(self).__name__} must be given a network with cliques, got one that declares none; declare "
+                "`cliques`, or learn the pairs by SelectMeasure (`select-measure` on the command line)."
             )
         if not specification.cliques:
             raise ModelError("the network must have at least one variable, got none; declare one.")
@@ -73,7 +73,7 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
 
     @final
     def _declared(self, specification: ModelSpecification) -> dict[str, Any]:
-        """Return the fields of a `RecordPlan`."""
+        """Return the fields of a `RecordPlan` for a model."""
         return {
             "specification": specification,
             "missing": redirect_codes("missing", self.missing, specification),
@@ -82,7 +82,7 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
 
     @final
     def _records(self, plan: RecordPlan, data: Any, count: Hashable | None) -> CodedRecords:
-        """Return the codes of the records: sensitive, for `_read` alone."""
+        """Return the codes of the records: sensitive, for use in `_read` only."""
         domain = plan.specification.domain
         return read_records(domain, data, missing=plan.missing, other=plan.other, count=count)
 
@@ -91,13 +91,13 @@ def require_records(records: int) -> None:
     """Refuse data without records if the number of records is public."""
     if records == 0:
         raise DataError(
-            "`data` must hold at least one record under replace-one neighbours, where their number is "
+            "`data` must have at least one record under replace-one neighbors, where the number of records is "
             "public, got none; use add-or-remove-one to protect the number as well."
         )
 
 
 class FrozenMapping[K, V](Mapping[K, V]):
-    """A mapping that cannot change, for the fields of frozen dataclasses; equal to a dict of its items."""
+    """An immutable mapping for the fields of frozen dataclasses; equal to a dict with the same items."""
 
     __slots__ = ("_items",)
 
@@ -123,40 +123,40 @@ class FrozenMapping[K, V](Mapping[K, V]):
 def checked_weights(
     weights: Any, queries: Sequence[Query] | None = None
 ) -> FrozenMapping[Clique, float] | tuple[float, ...] | None:
-    """Return the weights of tables, keyed by tuples of variables, or one for each query; positive and finite."""
+    """Return checked weights: a mapping from tuples of variables to numbers, or one number for each query."""
     if weights is None:
         return None
     if queries is not None:
         if isinstance(weights, str | Set) or is_labeled(weights) or not isinstance(weights, Iterable):
             raise ArgumentError(
-                f"`weights` must hold one positive number for each of `queries`, in their order, got a "
+                f"`weights` must be one positive number for each of `queries`, in their order, got a "
                 f"{type(weights).__name__}; write a list."
             )
         given = listed("`weights`", weights)
         checked = tuple(positive_finite(f"weights[{at}]", weight) for at, weight in enumerate(given))
         if len(checked) != len(queries):
             raise ArgumentError(
-                f"`weights` must hold one number for each of {len(queries)} queries, got {len(checked)}; leave it "
+                f"`weights` must be one number for each of {len(queries)} queries, got {len(checked)}; leave them "
                 "out for the split of least forecast variance."
             )
         return checked
     if not isinstance(weights, Mapping):
         raise ArgumentError(
             f"`weights` must be a mapping from clique to a positive share, got {type(weights).__name__}; "
-            "leave it out for equal shares."
+            "leave them out for equal shares."
         )
     keyed = {key if isinstance(key, tuple) else (key,): value for key, value in weights.items()}
     return FrozenMapping({clique: positive_finite(f"weights[{clique!r}]", w) for clique, w in keyed.items()})
 
 
 def shares(specification: ModelSpecification, weights: Any) -> tuple[float, ...]:
-    """Return each measured table's share of the budget; the shares add up to one, up to rounding.
+    """Return the share of each measured table in the budget; the shares add up to one, up to rounding.
 
     Raises
     ------
     ArgumentError
-        A weight is for no measured table, two are for the same one, a table has none, or they differ or are so
-        large that a share is no number above zero.
+        A weight is for no measured table, two weights are for the same table, a table has no weight, or the weights
+        are so different or so large that a share is not above zero.
     """
     cliques = specification.cliques
     if weights is None:
@@ -167,13 +167,15 @@ def shares(specification: ModelSpecification, weights: Any) -> tuple[float, ...]
         scope = frozenset(clique)
         if scope not in known or scope in by_scope:
             raise ArgumentError(
-                f"`weights` must hold each measured table once, got {clique!r} in vain or twice; "
-                f"the measured tables are {', '.join(map(repr, cliques))}."
+                f"`weights` must have each measured table once, got {clique!r}, which is no measured table or is "
+                f"there twice; the measured tables are {', '.join(map(repr, cliques))}."
             )
         by_scope[scope] = weight
     for clique in cliques:
         if frozenset(clique) not in by_scope:
-            raise ArgumentError(f"`weights` must hold every measured table, got none for {clique!r}; add it.")
+            raise ArgumentError(
+                f"`weights` must have every measured table, got none for {clique!r}; add one."
+            )
     total = sum(by_scope.values())
     found = tuple(by_scope[frozenset(clique)] / total for clique in cliques)
     if not min(found) > 0:
@@ -184,7 +186,7 @@ def shares(specification: ModelSpecification, weights: Any) -> tuple[float, ...]
     return found
 
 
-# Rows of one person
+# Largest bound on the rows of one person; arbitrary, far more than any use
 LARGEST_BOUND = 2**20
 
 
@@ -192,8 +194,8 @@ def checked_bound(person: Any, at_most: Any) -> int | None:
     """Return the setting `at_most`, which goes with `person`."""
     if (person is None) != (at_most is None):
         raise ArgumentError(
-            f"`person` and `at_most` must be given together, got {person!r} and {at_most!r}: noise hides what one "
-            "person has only where that is bounded; write person='id', at_most=3, say."
+            f"`person` and `at_most` must be given together, got {person!r} and {at_most!r}, because noise hides a "
+            "person only if the number of their rows is bounded; write person='id', at_most=3, say."
         )
     if person is None:
         return None
@@ -201,10 +203,10 @@ def checked_bound(person: Any, at_most: Any) -> int | None:
         hash(person)
     except TypeError:
         raise ArgumentError(
-            f"`person` must be the name of a column, got a {type(person).__name__}."
+            f"`person` must be the name of a column, got a {type(person).__name__}; write person='id', say."
         ) from None
     return whole_number(
-        "at_most", at_most, 1, LARGEST_BOUND, remedy="it is how many rows of one person are counted"
+        "at_most", at_most, 1, LARGEST_BOUND, remedy="it is the number of rows of one person that are counted"
     )
 
 
@@ -214,15 +216,15 @@ def checked_grid(grid: Any, at_most: int | None, queries: Any) -> int | None:
         return None
     if at_most is None or queries is None:
         raise ArgumentError(
-            "`grid` must be given with `person`, `at_most` and `queries`, for it is what the counted rows of one "
-            "person share, and what is released are sums of its units; write queries=[queries.table(...)], say."
+            "`grid` must be given with `person`, `at_most` and `queries`, because the counted rows of one person "
+            "share its units, and the release holds sums of units; write queries=[queries.table(...)], say."
         )
     remedy = "a person with more rows than units would have no weight; 720720 divides by all of 1 to 16"
     return whole_number("grid", grid, at_most, LARGEST_BOUND, remedy=remedy)
 
 
 def checked_redirect(name: str, redirect: Any) -> Any:
-    """Return the setting `missing` or `other`: None, a label, or a frozen mapping from variable to label."""
+    """Return the checked setting `missing` or `other`: None, a label, or a frozen mapping from variable to label."""
     if isinstance(redirect, Mapping):
         require(redirect, name, "name a variable", "an empty mapping", "leave it out for none")
         return FrozenMapping(redirect)
@@ -230,7 +232,8 @@ def checked_redirect(name: str, redirect: Any) -> Any:
         hash(redirect)
     except TypeError:
         raise ArgumentError(
-            f"`{name}` must be a declared state or a mapping from variable to one, got {type(redirect).__name__}."
+            f"`{name}` must be a declared state or a mapping from variable to state, got {type(redirect).__name__}; "
+            "write the label of a state."
         ) from None
     return redirect
 
@@ -238,14 +241,14 @@ def checked_redirect(name: str, redirect: Any) -> Any:
 def redirect_codes(
     name: str, redirect: Label | Mapping[Variable, Label] | None, specification: ModelSpecification
 ) -> dict[Variable, int]:
-    """Return, for each variable with such a state, the code that takes missing (or undeclared) values.
+    """Return the code for missing (or undeclared) values of each variable that has a state for them.
 
     Raises
     ------
     ArgumentError
-        The label is a state of no variable.
+        No variable has the label as a state.
     ModelError
-        A mapping names an undeclared variable, or a label that is none of its states.
+        A mapping names an undeclared variable, or a label that is not one of its states.
     """
     domain = specification.domain
     if redirect is None:
@@ -264,7 +267,7 @@ def redirect_codes(
 
 
 def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | None:
-    """Return a workload as given, each table a tuple of two variables or more."""
+    """Return a checked workload; each table is a tuple of two variables or more."""
     if workload is None:
         return None
     example = "write [('age', 'smokes'), ...], from a shell [[\"age\", \"smokes\"]]"
@@ -279,7 +282,7 @@ def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | 
         table = tuple(listed("a table of `workload`", scope))
         if len(table) < 2 or any(table.count(v) > 1 for v in table):
             raise ArgumentError(
-                f"`workload` must hold tables of two variables or more, each once, got {table!r}; single variables "
+                f"`workload` must hold tables of two or more different variables, got {table!r}; single variables "
                 "are measured anyway."
             )
         found.append(table)

@@ -1,4 +1,4 @@
-"""The graph under approximate privacy: released where no few records could change it."""
+"""`StableStructure`: a graph under approximate privacy, released if no few records could change it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION, ROUNDING
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-_MOVED = 2  # how far apart one neighbour moves the clearness of two thresholds
-# The choice of a threshold's share of epsilon
+# Largest difference between the changes of two thresholds' clearness by one neighbor
+_MOVED = 2
+# Share of epsilon for the choice of a threshold
 _CHOOSING = 0.25
-_BEHIND = 5.0  # scales: a choice of one in 150, which tells nearly all that any choice may
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructurePlan(RecordPlan):
-    """The public part of a release: the variables, the noise on the distance, and what it must reach.
+    """The public part of a release: the variables, the noise on the distance, and the noisy distance `needed`.
 
-    `choice` is the scale of the noise on the clearness of thresholds, or ``None`` where none is chosen with noise.
+    `choice` is the scale of the noise on the clearness of thresholds, or ``None`` if no threshold is chosen.
     """
 
     law: DiscreteLaplace
@@ -50,10 +50,14 @@ class StructurePlan(RecordPlan):
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExactGraph:
-    """The exact graph and its distance from another: sensitive, and printed as such."""
+    """The exact graph, and its distance from a different graph: sensitive, and printed as such."""
 
     pairs: tuple[tuple[int, int], ...] | None
     distance: int
+
+    def choose(self, source: NoiseSource, scale: float | None) -> tuple[ExactGraph, float | None]:
+        """Return the graph itself, and no threshold: nothing is chosen."""
+        return self, None
 
     def __repr__(self) -> str:
         return "ExactGraph(sensitive)"
@@ -61,10 +65,16 @@ class ExactGraph:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExactGraphs:
-    """The exact graphs of all thresholds, and how clear each threshold is: sensitive, and printed as such."""
+    """The exact graphs of all thresholds, with the clearness of each threshold: sensitive, and printed as such."""
 
     clearness: IntArray
     graphs: tuple[ExactGraph, ...]
+
+    def choose(self, source: NoiseSource, scale: float | None) -> tuple[ExactGraph, float | None]:
+        """Return the graph of a threshold that is chosen with noise of a given scale, and the threshold."""
+        assert scale is not None
+        place = int(source.choose(self.clearness[None, :], scale)[0])
+        return self.graphs[place], THRESHOLDS[place] / UNIT
 
     def __repr__(self) -> str:
         return "ExactGraphs(sensitive)"
@@ -77,9 +87,9 @@ type Exact = ExactGraph | ExactGraphs
 class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
-    The graph is let out as it is if a noisy distance says that no few records could change it.
-    `bayesprivmrf.learning.structure.spanning_tree` has the proof, `bayesprivmrf.learning.structure.spanning_tree` and
-    `bayesprivmrf.learning.structure.dependence_graph` the two graphs and their distances. Declared cliques are not
+    The exact graph is released if a noisy distance shows that no few records could change it.
+    `bayesprivmrf.learning.structure.spanning_tree` has the proof and the tree, and
+    `bayesprivmrf.learning.structure.dependence_graph` the graph, each with its distance. Declared cliques are not
     used.
 
     Parameters
@@ -87,23 +97,24 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     epsilon
         Budget, nats, positive.
     delta
-        Probability, above 0, that a graph which one record could change is let out.
+        Probability, above 0, that a graph which one record could change is released.
     structure
-        ``"tree"`` for the spanning tree of largest dependence: a variable that depends on nothing, or a copy of
-        another, makes ties, which end in a refusal. ``"graph"`` for the pairs that stay dependent whatever few others
-        are held fixed, which may have loops and variables without an edge.
+        ``"tree"``: the spanning tree of largest dependence. An independent variable, or a copy of another variable,
+        makes ties, which end in a refusal. ``"graph"``: the pairs that are dependent given any few other variables;
+        it may have cycles and variables without an edge.
     threshold
-        For a graph: the distance from independence, in (0, 2), beyond which a pair is an edge. The distance is the
-        sum of the differences of the cells' shares, over all strata of those held fixed. The threshold is used to the
-        nearest 1/1024; 0.1 by default. For two variables of two even states it is the size of their correlation.
-        ``"gap"`` spends a quarter of epsilon on a choice among eight thresholds between 0.03 and 0.16: it takes one
-        that is far from all pairs' scores in proportion to itself.
+        For a graph: the distance from independence, in (0, 2), above which a pair is an edge; 0.1 by default. The
+        distance is the sum of absolute differences of the cells' shares, over all strata of the variables that are
+        conditioned on. The threshold is rounded to the nearest 1/1024. For two variables of two equally frequent
+        states the distance is the size of their correlation. ``"gap"`` spends a quarter of epsilon on a choice among
+        eight thresholds between 0.03 and 0.16, and favors one that is far from all pairs' scores relative to its
+        size.
     given
-        For a graph: the largest number of other variables that are held fixed, 0, 1 or 2; 2 by default.
+        For a graph: the largest number of other variables that are conditioned on, 0, 1 or 2; 2 by default.
     order
-        For a graph: the largest number of variables in a clique, 2, 3 or 4; 2 by default. ``order=3`` finds the edges
-        of three variables that depend on one another only all together. Edges and cliques of at most this many
-        variables are declared for a second release.
+        For a graph: the largest number of variables in a clique, 2, 3 or 4; 2 by default. ``order=3`` finds edges of
+        three variables that are only jointly dependent. The release declares edges and cliques of at most this many
+        variables for a second release.
     adjacency, missing, other
         See `StatisticsMechanism`.
 
@@ -125,7 +136,7 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     releases = (ReleasedGraph,)
     removed_settings: ClassVar[Mapping[str, str]] = dict.fromkeys(
         ("certificate", "blocks"),
-        "the distance is the least that a score must move; that of blocks, which needs more than ten times the "
+        "the distance is the smallest move of a score; the distance by blocks, which needs more than ten times the "
         "records, is BlockStructure in benchmarks/papers/block_structure.py of the repository",
     )
 
@@ -147,18 +158,18 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
             given, order = 2 if self.given is None else self.given, 2 if self.order is None else self.order
             self._keep(
                 threshold=_threshold(self.threshold),
-                given=whole_number("given", given, 0, 2, remedy="hold two variables fixed at most"),
+                given=whole_number("given", given, 0, 2, remedy="condition on two variables at most"),
                 order=whole_number("order", order, 2, 4, remedy="take cliques of four at most"),
             )
         for name in ("threshold", "given", "order") if self.structure == "tree" else ():
             if getattr(self, name) is not None:
                 raise ArgumentError(
-                    f"`{name}` must be left out for a tree, got a value; take structure='graph'."
+                    f"`{name}` must be left out for a tree, got {getattr(self, name)!r}; take structure='graph'."
                 )
 
     @property
     def _chooses(self) -> bool:
-        """True if a threshold is chosen with noise, at a share of the budget."""
+        """True if a share of the budget chooses a threshold with noise."""
         return self.threshold == "gap"
 
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StructurePlan:
@@ -167,10 +178,10 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
             raise ModelError("`network` must have at least two variables for a graph, got one; declare more.")
         if specification.impossible or any(specification.sharing):
             raise ModelError(
-                "`network` must have no impossible cells, ties, scores or levels, of which a graph says nothing; "
-                "declare the variables without them."
+                "`network` must have no impossible cells, ties, scores or levels, which a graph cannot use; declare "
+                "the variables without them."
             )
-        # arrays of all pairs of states, of a graph one beside each two states of a pair
+        # arrays of all pairs of states; for a graph one more for each two states of a pair
         most = max(specification.cardinalities)
         arrays = 7 * 8 if self.order is None else 2 * 4 * most**self.order
         bytes_ = arrays * sum(k - 1 for k in specification.cardinalities) ** 2
@@ -209,7 +220,8 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
             epsilon=spent,
             count=1,
             noise_sd=plan.choice * GUMBEL_DEVIATION,
-            draws=(Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=_BEHIND),),
+            # 5 scales behind: a choice of one in 150, whose loss is nearly the largest of any choice
+            draws=(Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=5.0),),
         )
         return [choosing, *steps]
 
@@ -236,18 +248,14 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     def _randomise(
         self, plan: StructurePlan, exact: Exact, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
-        threshold = self.threshold
-        if isinstance(exact, ExactGraphs):
-            assert plan.choice is not None
-            place = int(source.choose(exact.clearness[None, :], plan.choice)[0])
-            exact, threshold = exact.graphs[place], THRESHOLDS[place] / UNIT
-        noisy = int(source.add(np.array([exact.distance - 1], dtype=np.int64), plan.law)[0])
+        graph, chosen = exact.choose(source, plan.choice)
+        noisy = int(source.add(np.array([graph.distance - 1], dtype=np.int64), plan.law)[0])
         details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
         if self.structure == "graph":
-            details |= {"threshold": threshold, "given": self.given}
+            details |= {"threshold": self.threshold if chosen is None else chosen, "given": self.given}
         return ReleasedGraph(
             domain=plan.specification.domain,
-            pairs=exact.pairs if noisy >= plan.needed else None,
+            pairs=graph.pairs if noisy >= plan.needed else None,
             order=self.order or 2,
             is_threshold_chosen=plan.choice is not None,
             details=details,
@@ -267,13 +275,14 @@ def _threshold(given: float | str | None) -> float | str:
     threshold = positive_finite("threshold", given)
     if not 1 <= round(threshold * UNIT) < 2 * UNIT:
         raise ArgumentError(
-            f"`threshold` must be between 1/{UNIT} and 2, which no dependence reaches, got {threshold!r}; take 0.1."
+            f"`threshold` must be at least 1/{UNIT} and below 2, which no dependence reaches, got {threshold!r}; "
+            "take 0.1."
         )
     return threshold
 
 
 def _choice(epsilon: float) -> float:
-    """Return the scale at which a choice of a threshold costs its share, with the rounding of its noise."""
+    """Return the scale at which the choice of a threshold costs its share, including the rounding of its noise."""
     slack = _CHOOSING * epsilon - 2 * ROUNDING
     require(slack > 0, "epsilon", "leave some budget for the choice of a threshold", epsilon, "take more")
     return _MOVED / slack

@@ -1,4 +1,4 @@
-"""Noisy contingency tables: the base of every mechanism that measures the declared tables."""
+"""Noisy contingency tables: the base class of mechanisms that measure the declared tables, or queries of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from bayesprivmrf.errors import (
     NoiseWarning,
     PrivacyError,
 )
+from bayesprivmrf.mechanisms.after_charge import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.noise_warning import warn_without_raising
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.persons import Persons
@@ -31,6 +31,7 @@ from bayesprivmrf.mechanisms.statistics_plan import (
     largest_weight,
     times,
     warn_of_bounds,
+    warn_of_starved_queries,
     warn_of_width,
 )
 from bayesprivmrf.model import ModelSpecification
@@ -52,48 +53,50 @@ if TYPE_CHECKING:
 class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStatistics]):
     r"""Abstract mechanism that adds independent integer noise to each measured table.
 
-    A subclass supplies ``_noise(specification)``, one law a table, and ``_promise(specification)``; and, where it
-    takes queries, ``_query_noise(specification, queries)``, one law a query.
+    A subclass supplies ``_noise(specification)``, with one distribution for each table, and
+    ``_promise(specification)``. If it takes queries, it also supplies ``_query_noise(specification, queries)``, with
+    one distribution for each query.
 
-    Its sensitivity: every record lies in exactly one cell of each of the m tables. Adding or removing it
-    moves one cell of each table by one: L1 distance 1 and L2 distance 1 a table, m and :math:`\sqrt m`
-    jointly. Replacing it moves it, in each table, from one cell to another or not at all: L1 distance 2 and L2
-    distance :math:`\sqrt 2` a table at most, 2m and :math:`\sqrt{2m}` jointly, attained by two records that
-    differ in every table. `l1_sensitivity` and `l2_sensitivity` hold the numbers for one table. With `person` both
-    are `contribution` times as large (`docs/privacy.md`, "Records of one person").
+    **Sensitivity.** Every record lies in exactly one cell of each of the m tables. Adding or removing a record moves
+    one cell of each table by one: the L1 and L2 distances are 1 for each table, and m and :math:`\sqrt m` jointly.
+    Replacing a record moves it, in each table, from one cell to another or not at all. The L1 distance is then at
+    most 2 and the L2 distance at most :math:`\sqrt 2` for each table, and 2m and :math:`\sqrt{2m}` jointly. Two
+    records that differ in every table attain these. `l1_sensitivity` and `l2_sensitivity` are the numbers for one
+    table. With `person` both are `contribution` times as large (`docs/explanation/privacy.md`, "Records of one
+    person").
 
     With `queries` their answers :math:`A n` are measured in place of the tables, and
-    `bayesprivmrf.queries.sensitivity` says how far one record moves them.
+    `bayesprivmrf.queries.sensitivity` gives their sensitivity.
 
-    Cells declared impossible, and answers that count no others, are public zeros: their noise is dropped after it was
-    drawn. Under add-or-remove-one the number of records is protected and no release holds it; under replace-one it is
-    public and the release states it.
+    Cells declared impossible, and answers that count no other cells, are public zeros: their noise is discarded after
+    it was drawn. Under add-or-remove-one the number of records is protected, and no release contains it. Under
+    replace-one it is public, and the release states it.
 
     Parameters
     ----------
     adjacency
-        The neighbouring relation, `Adjacency` or its name.
+        The neighboring relation, `Adjacency` or its name.
     missing, other
-        Declared state that takes missing values, or undeclared ones: a label, for the variables that have
-        that state, or a mapping from variable to label. By default either is an error.
+        Declared state for missing values, and for undeclared values: a label, for all variables that have this state,
+        or a mapping from variable to label. By default such values are an error.
     queries
         The queries to measure, from `bayesprivmrf.queries`, on scopes inside the declared cliques; by default the
         table of each clique.
     person
-        Name of the column that says whose a row is, where one person may have several. The guarantee is then for
-        persons: its unit is ``"person"``. The column is no declared variable, and the data must be in memory.
+        Name of the column that identifies the person of a row, where one person may have several rows. The guarantee
+        then has the unit ``"person"``. The column is no declared variable, and the data must be in memory.
     at_most
-        The most rows of one person that are counted, the first ones in the frame's order; public. It goes with
-        `person`.
+        Largest number of rows of one person that are counted, public: the first rows in the order of the frame. It
+        goes with `person`.
     grid
-        Units that the rows of one person share: each of K counted rows weighs floor(grid / K) of them, so that every
-        person weighs about the same. A whole number from `at_most` on, with `person` and `queries` on one scope
-        each. The release holds sums of units: ``grid`` times the query of persons. One neighbour moves them
-        `grid` times as far as a record, in place of `at_most` times.
+        Number of units that the rows of one person share, so that all persons have about the same weight: each of K
+        counted rows has floor(grid / K) units. It must be at least `at_most`, and goes with `person` and `queries` on
+        one scope each. The release holds sums of units: ``grid`` times the query of persons. One neighbor moves them
+        `grid` times as far as a record, instead of `at_most` times.
     """
 
     takes_grid: ClassVar[bool] = False
-    """Whether the noise follows `contribution`; a subclass that says so is given `grid`."""
+    """True if the noise is scaled by `contribution`; only such a subclass takes `grid`."""
     releases = (NoisyStatistics,)
 
     queries: Sequence[Query] | None = None
@@ -110,15 +113,16 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         self._keep(grid=checked_grid(self.grid, self.at_most, self.queries))
         if self.grid is not None and not self.takes_grid:
             raise ArgumentError(
-                f"`grid` must be left out of {type(self).__name__}, whose noise does not follow it."
+                f"`grid` must be left out of {type(self).__name__}, whose noise is not scaled by it; use "
+                "LaplaceStatistics or GaussianStatistics."
             )
 
     @abstractmethod
     def _noise(self, specification: ModelSpecification) -> tuple[NoiseLaw, ...]:
-        """Return the integer noise law of each measured table."""
+        """Return the integer noise distribution of each measured table."""
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
-        """Return the integer noise law of each query's answers; a mechanism without this hook takes no queries."""
+        """Return the integer noise distribution of each query's answers; without this hook, queries are refused."""
         raise ArgumentError(
             f"`queries` must be left out of {type(self).__name__}, which measures the declared tables; use "
             "LaplaceStatistics or GaussianStatistics, or give it a hook `_query_noise`."
@@ -126,10 +130,10 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @abstractmethod
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee | None:
-        """Return the joint guarantee of those laws, for neighbours as `adjacency` says."""
+        """Return the joint guarantee of the noise, for the neighboring relation `adjacency`."""
 
     def _settings(self) -> dict[str, Any]:
-        """Return the settings; newer ones stand in them where given, so that other files stay as they are."""
+        """Return the settings; newer settings are included only if given, so that other files do not change."""
         settings = super()._settings()
         for name in ("queries", "person", "at_most", "grid"):
             if getattr(self, name) is None:
@@ -139,17 +143,17 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     @property
     @final
     def unit(self) -> str:
-        """Unit of the guarantee: ``"record"``, or ``"person"`` where `person` says whose the records are."""
+        """Unit of the guarantee: ``"record"``, or ``"person"`` where `person` is given."""
         return "record" if self.person is None else "person"
 
     @property
     def _knows_total(self) -> bool:
-        """True if the number of records is public. Where that of persons is, how many rows each has is not."""
+        """True if the number of records is public; a public number of persons does not fix the number of rows."""
         return self.adjacency is Adjacency.REPLACE_ONE and self.person is None
 
     @property
     def _person_rows(self) -> PersonRows | None:
-        """Statement of a release on how many rows of one person it counts."""
+        """Statement of a release about how many rows of one person it counts; None for records."""
         if self.at_most is None:
             return None
         return PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
@@ -157,19 +161,19 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     @property
     @final
     def contribution(self) -> int | None:
-        """Multiple of a record by which a person moves the answers: `grid`, or `at_most`; None for records."""
+        """Multiple of a record's influence that a person has: `grid`, or else `at_most`; None for records."""
         return self.at_most if self.grid is None else self.grid
 
     @property
     @final
     def l1_sensitivity(self) -> int:
-        """Change of one table by one neighbor in L1: 1, or 2 under replace-one; times `contribution`."""
+        """L1 sensitivity of one table: 1, or 2 under replace-one; times `contribution`."""
         return (self.contribution or 1) * (1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2)
 
     @property
     @final
     def l2_sensitivity(self) -> float:
-        """Change of one table by one neighbor in L2: 1, or sqrt(2) rounded up; for persons `contribution` times."""
+        """L2 sensitivity of one table: 1, or sqrt(2) under replace-one, rounded up; times `contribution`."""
         most = self.contribution or 1
         if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
             return float(most)
@@ -178,23 +182,29 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def preview(
         self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
     ) -> pd.DataFrame:
-        """Tell what the noise will be, before any data is read or budget spent.
+        """Return the noise of each table or query, before any data is read or budget spent.
 
         Parameters
         ----------
         network
             The declared model.
         total
-            A public guess of the number of records, to compare the noise with; a `NoiseWarning` says which
-            tables the noise would drown.
+            A public guess of the number of records, with which the noise is compared. A `NoiseWarning` names the
+            tables or queries whose numbers the noise would hide.
 
         Returns
         -------
         DataFrame
-            One row a table, or a query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For tables
-            with one kind of noise ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
+            One row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For tables
+            with one kind of noise, ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
             ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has
             no ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it.
+
+        Warns
+        -----
+        NoiseWarning
+            The noise would hide tables or answers at `total` records; or the default `weights` leave the answers to
+            a query with more than twice the error of an even split.
         """
         from bayesprivmrf.mechanisms.preview import Preview
 
@@ -210,6 +220,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             )
         else:
             frame = self._query_preview(plan, plan.queries, total)
+            warn_of_starved_queries(frame, is_default=getattr(self, "weights", None) is None)
         if any(law.kernel is None for law in plan.noise):
             frame.attrs["estimators"] = ("NaiveMLE",)
         if self.person is not None:
@@ -223,7 +234,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @final
     def noise_laws(self, network: DiscreteMarkovNetwork | ModelSpecification) -> tuple[NoiseLaw, ...]:
-        """Return the law of the noise of each table, or of each query's answers, before any data is read.
+        """Return the noise distribution of each table, or of each query's answers, before any data is read.
 
         Parameters
         ----------
@@ -233,14 +244,14 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         Raises
         ------
         ArgumentError, ModelError, PrivacyError
-            The model or a setting is refused, as by `release`.
+            `release` would refuse the model or a setting as well.
         """
         return self._prepare(network).noise
 
     def _query_preview(
         self, plan: StatisticsPlan, queries: Sequence[BoundQuery], total: float | None
     ) -> pd.DataFrame:
-        """Return the preview of queries, with the even split beside the split that will be used."""
+        """Return the preview of queries, with the even split of the budget beside the split in use."""
         even: Any = self
         if hasattr(self, "weights"):
             even = replace(self, weights=(1.0,) * len(queries))  # type: ignore[call-arg]
@@ -255,13 +266,13 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         if self.person is not None and str(self.person) in map(str, specification.domain.variables):
             raise ArgumentError(
                 f"`person` must name a column that is no declared variable, got {self.person!r}; leave it out of the "
-                "model, for the noise of a table of persons would hide nobody."
+                "model, because it identifies persons and is not measured."
             )
         warn_of_width(specification)
         measured: Sequence[Any] = specification.cliques
         queries = query_noise = of_units = None
         if self.queries is None:
-            noise = _laws(self, "_noise", self._noise(specification))
+            noise = _distributions(self, "_noise", self._noise(specification))
         else:
             measured, queries = self.queries, bound_queries(self.queries, specification)
             if self.grid is not None:
@@ -270,23 +281,23 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
                     bound_queries([times(one, self.grid) for one in queries], specification),
                 )
             query_noise = self._query_noise(specification, tuple(self.queries))
-            noise = _laws(self, "_query_noise", query_noise.laws)
+            noise = _distributions(self, "_query_noise", query_noise.laws)
         if len(noise) != len(measured):
             what, hook = ("tables", "_noise") if queries is None else ("queries", "_query_noise")
             raise ArgumentError(
-                f"{type(self).__name__} must give one noise law for each of the {len(measured)} {what}, got "
+                f"{type(self).__name__} must give one noise distribution for each of the {len(measured)} {what}, got "
                 f"{len(noise)}; correct its `{hook}`."
             )
         for place, law in enumerate(noise):
             before = noise[place - 1] if place else None
-            if type(law) is not type(before) or law != before:  # tables of one law follow each other
+            if type(law) is not type(before) or law != before:  # equal distributions need one check
                 require_releasable(law)
         bare = [one for one, law in zip(measured, noise, strict=True) if not (law.hides and law.variance > 0)]
         if bare and self._promise(specification) is not None:
             raise PrivacyError(
                 f"{type(self).__name__} must add noise to every {'table' if queries is None else 'query'} under a "
-                f"guarantee, got none (or less than a float can tell from none) for {bare[0]!r}; ask for a smaller "
-                "budget, or promise nothing."
+                f"guarantee, got none (or too little for a float) for {bare[0]!r}; ask for a smaller budget, or "
+                "promise nothing."
             )
         if query_noise is not None:
             warn_of_bounds(query_noise)
@@ -296,6 +307,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             queries=queries,
             query_noise=query_noise,
             of_units=of_units,
+            knows_total=self._knows_total,
         )
         if queries is not None:
             plan.rehearse()
@@ -308,14 +320,14 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             return promised  # None, or what `_promised` refuses
         if promised.adjacency is not self.adjacency:
             raise PrivacyError(
-                f"{type(self).__name__} must promise for {self.adjacency.value} neighbours, as its `adjacency` says, "
-                f"got a guarantee for {promised.adjacency.value}; correct its `_promise`."
+                f"{type(self).__name__} must give a guarantee for {self.adjacency.value} neighbors, its `adjacency`, "
+                f"got one for {promised.adjacency.value}; correct its `_promise`."
             )
         if promised.unit != self.unit:
             given = "given" if self.person is not None else "left out"
             raise PrivacyError(
-                f"{type(self).__name__} must promise for a {self.unit} where `person` is {given}, got a guarantee "
-                f"for one {promised.unit}; scale its noise by `l1_sensitivity` and state `unit=self.unit`."
+                f"{type(self).__name__} must give a guarantee for a {self.unit} where `person` is {given}, got one "
+                f"for a {promised.unit}; scale its noise by `l1_sensitivity` and state `unit=self.unit`."
             )
         return promised
 
@@ -325,8 +337,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         if self.person is not None and self.at_most is not None:
             if count is not None:
                 raise ArgumentError(
-                    "`count` and `person` must not be given together: each record of a frequency table is of "
-                    "another person; leave out one of the two."
+                    "`count` and `person` must not be given together, because each record of a frequency table is a "
+                    "different person; leave out one of the two."
                 )
             rows = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
         counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other, rows=rows)
@@ -337,8 +349,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             and counts.records * max(map(largest_weight, plan.of_units or plan.queries)) > LARGEST_ANSWER
         ):
             raise DataError(
-                "the answers to `queries` must be whole numbers of 64 bits, which so many records with such weights "
-                "may exceed; take smaller weights, and read the answers in the coarser unit."
+                "the answers to `queries` must be whole numbers of 64 bits, which these records and weights may "
+                "exceed; take smaller weights, and read the answers in the coarser unit."
             )
         return counts
 
@@ -347,11 +359,11 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         self, plan: StatisticsPlan, exact: ExactCounts, source: NoiseSource, stamp: Stamp
     ) -> NoisyStatistics:
         offsets, answers = plan.offsets, plan.answers(exact.flat)
-        # by all that a law is, whatever it calls equal
+        # grouped by class and fields, whatever the distributions' own equality says
         measured_of: dict[str, tuple[NoiseLaw, list[int]]] = {}
         for position, law in enumerate(plan.noise):
             measured_of.setdefault(repr(law.as_dict()), (law, []))[1].append(position)
-        noisy = np.zeros_like(answers)  # so that what no noise was drawn for could never be exact
+        noisy = np.zeros_like(answers)  # a number without a draw would be zero, never exact
         for law, measured in measured_of.values():
             cells = np.concatenate([np.arange(*offsets[at : at + 2]) for at in measured])
             noisy[cells] = source.add(answers[cells], law)
@@ -364,7 +376,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             person_rows=self._person_rows,
             **stamp.fields,
         )
-        # from here on, only the release is looked at
+        # from here on, only the release is used
         about = release.estimated_total
         if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
             message = plan.drowned(about, "the number of records that the release itself suggests")
@@ -373,11 +385,11 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         return release
 
 
-def _laws(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseLaw, ...]:
-    """Return the laws that a hook gave, one by one."""
+def _distributions(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseLaw, ...]:
+    """Return the noise distributions that a hook gave, after a check that they are a tuple."""
     if not isinstance(given, list | tuple):
         raise ArgumentError(
-            f"{type(mechanism).__name__} must give a tuple of noise laws, one for each table or query, got "
+            f"{type(mechanism).__name__} must give a tuple of noise distributions, one for each table or query, got "
             f"{type(given).__name__}; correct its `{hook}`."
         )
     return tuple(given)

@@ -1,4 +1,4 @@
-"""The public part of a release of noisy statistics: plan, limits, warnings beforehand."""
+"""The public part of a release of noisy statistics: its plan, its limits, and warnings before any data is read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bayesprivmrf.errors import (
     NoiseWarning,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
-from bayesprivmrf.mechanisms.query_noise import QueryNoise
+from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
 from bayesprivmrf.mechanisms.settings import RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.specification import LARGEST_TABLE
@@ -28,37 +28,41 @@ from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery, Query, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 
-# Limit on what one record may add to an answer, set without data. 64 bits then hold sums over 2^35 records
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Largest weight of one record in an answer; fixed without data, so that 64 bits hold sums over 2^35 records
 LARGEST_WEIGHT = 2**26
-# Limit on an exact answer, which leaves room for noise in 64 bits
+# Largest exact answer; the rest of the range of 64 bits is for noise
 LARGEST_ANSWER = 2**61
 
 
 @dataclass(frozen=True, kw_only=True)
 class StatisticsPlan(RecordPlan):
-    """Everything public about a release: model, queries, a noise law each, codes of redirected values."""
+    """The public part of a release: model, queries, noise distributions, and codes of redirected values."""
 
     noise: tuple[NoiseLaw, ...]
     queries: tuple[BoundQuery, ...] | None = None
     query_noise: QueryNoise | None = None
     of_units: tuple[BoundQuery, ...] | None = None
+    knows_total: bool = False
 
     @property
     def offsets(self) -> Sequence[int]:
-        """Position of the first number of each table, or of each query's answers, and their number last."""
+        """Position of the first number of each table, or of each query's answers; the last entry is their number."""
         if self.queries is None:
             return self.specification.offsets
         return np.cumsum([0, *map(len, self.queries)]).tolist()
 
     def answers(self, counts: IntArray) -> IntArray:
-        """The exact answers, from the counts of all cells: whole numbers, shape (offsets[-1],)."""
+        """Return the exact answers from the counts of all cells: whole numbers, shape (offsets[-1],)."""
         if self.queries is None:
             return counts
         return np.concatenate([query.in_cliques @ counts for query in self.of_units or self.queries])
 
     @cached_property
     def is_public_zero(self) -> np.ndarray | None:
-        """Mask of the numbers that count impossible cells alone, so that they are zero; None for none."""
+        """Mask of the numbers that count impossible cells only, so that they are zero; None if all are possible."""
         possible = self.specification.possible
         if possible is None or self.queries is None:
             return None if possible is None else ~possible
@@ -67,7 +71,7 @@ class StatisticsPlan(RecordPlan):
         )
 
     def released(self, noisy: IntArray, **stamp: Any) -> NoisyStatistics:
-        """Return the release of noisy tables, or of noisy answers."""
+        """Return the release of noisy tables or of noisy answers."""
         model = self.specification
         if self.queries is None:
             return NoisyStatistics(specification=model, tables=model.tables(noisy), noise=self.noise, **stamp)
@@ -76,46 +80,53 @@ class StatisticsPlan(RecordPlan):
         measured = [Measurement(one.query, part, law) for one, part, law in given]
         return NoisyStatistics(specification=model, measurements=measured, bound=self.queries, **stamp)
 
+    @cached_property
+    def deviations(self) -> tuple[float, ...]:
+        """Forecast standard deviation of one answer to each query, from all answers together, records."""
+        queries = tuple(query.query for query in self.queries or ())
+        return fitted_deviations(self.specification, queries, self.noise, knows_total=self.knows_total)
+
     def drowned(self, total: float, what: str) -> str | None:
-        """Return what a warning says, if the noise would drown a table at this number of records."""
+        """Return the text of a warning if the noise hides tables or answers at this number of records.
+
+        A table is judged by its own noise, and the answers to a query by their forecast from all answers together:
+        the total of a table, for instance, is known from the table however noisy its own measurement is.
+        """
         if self.queries is None:
-            drowned, smaller = (
-                drowned_tables(self.specification, self.noise, total),
-                "declare fewer or smaller tables",
-            )
+            drowned: Sequence[object] = drowned_tables(self.specification, self.noise, total)
+            problem = f"an even cell in {len(drowned)} of {len(self.noise)} tables"
+            remedy = "declare fewer or smaller tables"
         else:
-            drowned, smaller = (
-                drowned_queries(self.queries, self.noise, total),
-                "ask for fewer or coarser queries, choose their `weights`",
+            drowned = drowned_queries(self.queries, self.deviations, total)
+            problem = (
+                f"the mean answer to {len(drowned)} of {len(self.noise)} queries, even with all combined"
             )
+            remedy = "ask for fewer or coarser queries, choose their `weights`"
         if not drowned:
             return None
         shown = ", ".join(map(repr, drowned[:3])) + (", ..." if len(drowned) > 3 else "")
-        kind = "tables" if self.queries is None else "queries"
-        return (
-            f"at {what} the noise is larger than an even cell in {len(drowned)} of {len(self.noise)} {kind} "
-            f"({shown}); {smaller}, spend more, or take more records."
-        )
+        return f"at {what} the noise is larger than {problem} ({shown}); {remedy}, spend more, or take more records."
 
     def rehearse(self) -> None:
-        """Make and write a release of zeros, so that queries that no release can hold are refused beforehand."""
+        """Make and serialize a release of zeros, so that queries that no release can hold are refused in advance."""
         release = self.released(
             np.zeros(self.offsets[-1], dtype=np.int64),
             guarantee=None,
             provenance=Provenance(mechanism="rehearsal"),
         )
-        _ = self.is_public_zero, release.estimated_total, release._content()
+        # whatever `_randomise` needs later is computed here, before the charge
+        _ = self.is_public_zero, self.deviations, release.estimated_total, release._content()
 
 
 def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -> tuple[BoundQuery, ...]:
-    """Return the queries on the model; an error names the query that does not fit it."""
+    """Return the queries bound to the model; an error names the query that does not fit."""
     bound = []
     for position, query in enumerate(queries):
         try:
             bound.append(query.bind(specification))
         except (ArgumentError, ModelError) as error:
             raise type(error)(
-                f"`queries[{position}]`, {query!r}, must be of the declared model: {error}"
+                f"`queries[{position}]`, {query!r}, must fit the declared model: {error}"
             ) from None
     for position, one in enumerate(bound):
         if largest_weight(one) > LARGEST_WEIGHT:
@@ -125,14 +136,14 @@ def bound_queries(queries: Sequence[Query], specification: ModelSpecification) -
             )
     if sum(map(len, bound)) > LARGEST_TABLE:
         raise ModelTooLargeError(
-            f"`queries` must have at most {LARGEST_TABLE:,} numbers together, got {sum(map(len, bound)):,}; ask for "
-            "fewer or coarser ones."
+            f"`queries` must have at most {LARGEST_TABLE:,} answers together, got {sum(map(len, bound)):,}; ask for "
+            "fewer or coarser queries."
         )
     return tuple(bound)
 
 
 def times(query: BoundQuery, units: int) -> Query:
-    """Return a query on one scope, times a whole number."""
+    """Return a query on one scope multiplied by a whole number."""
     several = len(query.scopes)
     if several > 1:
         raise ArgumentError(
@@ -144,23 +155,23 @@ def times(query: BoundQuery, units: int) -> Query:
 
 
 def largest_weight(query: BoundQuery) -> int:
-    """Return by how much one record changes an answer at most, or more."""
+    """Return an upper bound of the change of an answer by one record."""
     return sum(int(np.abs(block.data).max(initial=0)) for block in query.blocks)
 
 
 def warn_of_bounds(noise: QueryNoise) -> None:
-    """Say before anything is spent where the noise is more than it would have to be."""
+    """Warn, before anything is spent, if the noise is calibrated to an upper bound of the sensitivity."""
     if noise.is_bound:
         warnings.warn(
-            "the noise is calibrated to an upper bound of how far one record moves the answers to `queries`: the "
-            "promise is kept, by more noise than it may need; fewer or smaller queries have an exact sensitivity.",
+            "the noise is calibrated to an upper bound of the sensitivity of `queries`, so the guarantee holds with "
+            "more noise than it may need; ask for fewer or smaller queries, whose sensitivity is exact.",
             NoiseWarning,
             stacklevel=4,
         )
 
 
 def warn_of_width(specification: ModelSpecification) -> None:
-    """Say before anything is spent that exact inference from the release will not fit."""
+    """Warn, before anything is spent, if exact inference from the release would not fit in memory."""
     cost = forecast(specification.cardinalities, specification.scopes)
     if cost.memory_bytes > DEFAULT_MEMORY_LIMIT:
         warning = DeclarationWarning(
@@ -169,3 +180,19 @@ def warn_of_width(specification: ModelSpecification) -> None:
             option="fit its release with `--inference loopy` only, which approximates, or declare smaller cliques",
         )
         warnings.warn(warning, stacklevel=4)
+
+
+def warn_of_starved_queries(frame: pd.DataFrame, *, is_default: bool) -> None:
+    """Warn if the default weights make the answers to some query much less precise than even weights would."""
+    # twice the error: smaller differences are the price of a smaller error of the tables as a whole
+    starved = np.flatnonzero(frame["forecast_sd"] > 2 * frame["even_forecast_sd"]).tolist()
+    if is_default and starved:
+        shown = ", ".join(f"`queries[{at}]`" for at in starved[:3]) + (", ..." if len(starved) > 3 else "")
+        warnings.warn(
+            f"the default `weights` give {len(starved)} of {len(frame)} queries so small a share of the budget that "
+            f"their answers have more than twice the error of an even split ({shown}); compare `forecast_sd` with "
+            f"`even_forecast_sd`, and pass weights={[1.0] * len(frame) if len(frame) < 5 else '[1.0, ...]'} "
+            "if these answers matter by themselves.",
+            NoiseWarning,
+            stacklevel=3,
+        )

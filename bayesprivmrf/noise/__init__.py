@@ -1,4 +1,4 @@
-"""Noise laws, where noise comes from, and private choices. No data here."""
+"""Noise distributions, sources of noise, and private choices; no data."""
 
 import lazy_loader
 

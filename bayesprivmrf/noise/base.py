@@ -1,4 +1,4 @@
-"""The base of noise laws: all that a release, an estimator, a source of noise and a file may ask of one."""
+"""The base class of noise distributions: what releases, estimators, sources of noise and files need from one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bayesprivmrf.checks import instance_of, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
-# Every noise law that was defined, by the name that files call it.
+# Every noise distribution that was defined, by its name in files.
 REGISTRY: dict[str, type[NoiseLaw]] = {}
 
 type Kernel = Literal["absolute", "square", "within"]
@@ -26,29 +26,30 @@ type Words = Callable[[int], np.ndarray]
 
 
 class NoiseLaw(ABC):
-    """Law of the noise that is added, independently, to each cell of a table: residual = noisy - true.
+    """Distribution of the noise that is added independently to each cell of a table: residual = noisy - true.
 
-    Every law is symmetric about zero and has a finite variance. Numbers are in the table's unit (records).
+    Every distribution is symmetric about zero and has a finite variance. Numbers are in the table's unit (records).
 
-    A law of your own is a frozen dataclass that subclasses this one. Its fields are numbers and text, so that a
-    file holds it; its `name` is its own, so that a file finds it again. A package lists it in the entry-point group
-    ``bayesprivmrf.noise_laws``, under that name, and releases load without an import of the package.
+    A distribution of your own is a frozen dataclass that subclasses this class. Its fields are numbers and text, so
+    that a file can store it, and its `name` is unique, so that a file can find it again. A package lists the class
+    under this name in the entry-point group ``bayesprivmrf.noise_laws``; releases then load without an import of the
+    package.
 
     Attributes
     ----------
     name
-        The name of the law in a file.
+        The name of the distribution in a file.
     is_discrete
-        Whether the noise is of whole numbers.
+        True if the noise is of whole numbers.
     kernel
-        ``"absolute"``: the log density is :math:`-|r|/b` plus a constant, with b the law's `scale`. ``"square"``: it
-        is :math:`-r^2/(2 s^2)` plus a constant, with s the law's `scale`, or the law is the limit s = 0.
-        ``"within"``: it is that of a value known only within bounds (`Within`). None: none of them. Estimators
-        whose formulas rest on one of them refuse a law of another.
+        Form of the log density. ``"absolute"``: :math:`-|r|/b` plus a constant, with b the `scale`. ``"square"``:
+        :math:`-r^2/(2 s^2)` plus a constant, with s the `scale`, or the limit s = 0. ``"within"``: that of a value
+        known only within bounds (`Within`). None: another form. Estimators whose formulas rest on one kernel refuse
+        distributions with another.
     scale
-        b or s, records. A law without a kernel needs none.
+        b or s, records. A distribution without a kernel needs none.
     half_width
-        Half the distance of the bounds, records, of a law whose kernel is ``"within"``; no other has it.
+        Half the distance between the bounds, records; only where the kernel is ``"within"``.
     """
 
     __slots__ = ()
@@ -58,10 +59,10 @@ class NoiseLaw(ABC):
     scale: float
     half_width: float
     _takes_words: ClassVar[bool] = True
-    """Whether `add_exactly` is random by `words` alone; OpenDP has a generator of its own."""
+    """True if `add_exactly` takes all randomness from `words`; OpenDP has its own generator."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Register a law under its name, so that files find it."""
+        """Register a distribution under its name, so that files can find it."""
         super().__init_subclass__(**kwargs)
         if "name" not in vars(cls):
             return
@@ -70,7 +71,7 @@ class NoiseLaw(ABC):
         known = REGISTRY.get(cls.name, cls)
         if not _is_same(known, cls):
             raise TypeError(
-                f"{cls.__name__} must have a name of its own, got {cls.name!r}, which is that of "
+                f"{cls.__name__} must have a name of its own, got {cls.name!r}, which is the name of "
                 f"{known.__module__}.{known.__qualname__}; choose another."
             )
         REGISTRY[cls.name] = cls
@@ -82,12 +83,12 @@ class NoiseLaw(ABC):
 
     @property
     def base_law(self) -> NoiseLaw:
-        """The law of the noise that stands behind bounds; the law itself where there are no bounds."""
+        """Distribution of the noise before the count was bounded; the distribution itself if there are no bounds."""
         return self
 
     @property
     def hides(self) -> bool:
-        """Whether it hides the count; what was given without noise protects nobody."""
+        """True if the noise hides the count; a number without noise protects nobody."""
         return self.variance > 0
 
     @property
@@ -99,8 +100,8 @@ class NoiseLaw(ABC):
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         """Return the log density (or log probability) at each residual, nats.
 
-        An integer law is extended to real residuals by its own formula, with its own constant: relaxations
-        of the counts need the extension, and it agrees with the law at integers.
+        A discrete distribution is extended to real residuals by its own formula and constant. The extension agrees
+        with it at integers, and relaxations of the counts need it.
         """
 
     @abstractmethod
@@ -109,20 +110,20 @@ class NoiseLaw(ABC):
 
     @abstractmethod
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-        """Draw noise for a simulation: int64 of a law of whole numbers, else float. It protects nobody."""
+        """Draw noise for a simulation, which protects nobody: int64 if the distribution is discrete, else float."""
 
     def log_moment(self, rates: ArrayLike) -> np.ndarray:
-        r"""Return bounds of :math:`\log E e^{t η}` from above, nats; infinite where none is known.
+        r"""Return upper bounds of :math:`\log E e^{t η}`, nats; infinite where none is known.
 
-        Those of the kernels. Of an absolute one, :math:`-\log(1 - b^2 t^2)`, or on the whole numbers, with
-        :math:`a = e^{-1/b}`, :math:`2 \log(1-a) - \log(1 - a e^t) - \log(1 - a e^{-t})`, both exact, and infinite
-        from :math:`|t| = 1/b` on. Of a square one :math:`s^2 t^2 / 2`, exact for the normal law, and a bound on the
-        whole numbers (Canonne, Kamath and Steinke 2020).
+        The bound follows from the kernel. For an absolute kernel it is :math:`-\log(1 - b^2 t^2)`, or on the whole
+        numbers :math:`2 \log(1-a) - \log(1 - a e^t) - \log(1 - a e^{-t})` with :math:`a = e^{-1/b}`. Both are exact,
+        and infinite from :math:`|t| = 1/b` on. For a square kernel it is :math:`s^2 t^2 / 2`, which is exact for the
+        normal distribution and a bound on the whole numbers (Canonne, Kamath and Steinke 2020).
 
         Parameters
         ----------
         rates
-            t, one over records.
+            Values of t, one over records.
         """
         rates = np.abs(np.asarray(rates, dtype=float))
         if self.variance == 0:
@@ -141,38 +142,39 @@ class NoiseLaw(ABC):
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
-        """Return the law that has this variance, records squared.
+        """Return the distribution that has this variance, records squared.
 
         Raises
         ------
         ArgumentError
-            The variance is not positive and finite, or the law is not fixed by it.
+            The variance is not positive and finite, or does not determine the distribution.
         """
         raise ArgumentError(
-            f"a variance must fix the noise law, which it does not for {cls.__name__}; give the law itself."
+            f"a variance must determine the noise distribution, which it does not for {cls.__name__}; give the "
+            "distribution itself."
         )
 
     def summed(self, count: int) -> NoiseLaw:
-        """Return the law of the sum of so many independent draws, where it is one of the library's.
+        """Return the distribution of the sum of a number of independent draws.
 
         Raises
         ------
         ArgumentError
-            It is none.
+            The library has no class for the distribution of this sum.
         """
         if whole_number("count", count, 1) == 1:
             return self
         raise ArgumentError(
-            f"a sum of {count} numbers with {self.name} noise has a noise law that is none of the library's; measure "
+            f"a sum of {count} numbers with {self.name} noise has none of the library's noise distributions; measure "
             "the numbers themselves, by a model that has their variables."
         )
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
         """Return whole numbers plus noise for a release.
 
-        A law that a mechanism may release overrides this. The noise has the law exactly: its probabilities are
-        not those that rounding leaves of them. It is int64 of the counts' shape, and nothing but `words`
-        is random. This must not fail, for the budget is spent.
+        A distribution that a mechanism may release overrides this method. The noise must follow the distribution
+        exactly, without rounding of its probabilities, and take all randomness from `words`. The method must not
+        fail, because the budget is already spent when it is called.
 
         Parameters
         ----------
@@ -184,14 +186,14 @@ class NoiseLaw(ABC):
         Raises
         ------
         PrivacyError
-            The law has no such draw.
+            The distribution has no exact draw.
         """
-        raise refuse_law(self)
+        raise no_exact_draw(self)
 
     @property
     @final
     def has_exact_draw(self) -> bool:
-        """Whether a release may be made with it: a law of whole numbers that supplies `add_exactly`."""
+        """True if a release may be made with this distribution: it is discrete and supplies `add_exactly`."""
         return self.is_discrete and type(self).add_exactly is not NoiseLaw.add_exactly
 
     @property
@@ -207,8 +209,8 @@ class NoiseLaw(ABC):
         Raises
         ------
         ArgumentError
-            The law could not be read again: it is no frozen dataclass, has no name of its own, or a field is
-            neither a finite number nor text.
+            The distribution could not be read again: the class is no frozen dataclass or has no name of its own, or a
+            field is neither a finite number nor text.
         """
         settings = getattr(type(self), "__dataclass_params__", None)
         named = REGISTRY.get(getattr(self, "name", ""))
@@ -221,86 +223,89 @@ class NoiseLaw(ABC):
         for name, value in values.items():
             if not (isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
                 raise ArgumentError(
-                    f"`{name}` of the noise law {self.name!r} must be a finite number or text, or no file could hold "
-                    f"it, got {type(value).__name__}; convert it in `__post_init__`."
+                    f"`{name}` of the noise distribution {self.name!r} must be a finite number or text, which a file "
+                    f"can store, got {type(value).__name__}; convert it in `__post_init__`."
                 )
         written = {"name": self.name, **values}
         try:
             json.dumps(written, ensure_ascii=False).encode()
         except ValueError:  # half of a surrogate pair, or a number of thousands of digits
             raise ArgumentError(
-                f"the fields of the noise law {self.name!r} must be numbers and text that JSON in UTF-8 can hold."
+                f"the fields of the noise distribution {self.name!r} must be numbers and text that JSON in UTF-8 can "
+                "hold; shorten or encode them."
             ) from None
         return written
 
 
 def _is_same(known: type | None, law: type) -> bool:
-    """Return True if two classes are one, or one is the other defined anew, as ``dataclass(slots=True)`` does."""
+    """Return True if two classes are the same, or one redefines the other, as ``dataclass(slots=True)`` does."""
     return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
 
 
-def checked_law(name: str, law: Any) -> NoiseLaw:
-    """Return what is a noise law."""
-    instance_of(name, law, NoiseLaw, "be of noise laws", "write DiscreteLaplace(2.0), for instance")
+def checked_noise(name: str, law: Any) -> NoiseLaw:
+    """Return the argument, after a check that it is a noise distribution."""
+    instance_of(name, law, NoiseLaw, "be of noise distributions", "write DiscreteLaplace(2.0), for instance")
     return law
 
 
 def check_variance(law: NoiseLaw) -> None:
-    """Raise an `ArgumentError` if a law's variance is negative, infinite or NaN."""
+    """Raise an `ArgumentError` if a distribution's variance is negative, infinite or NaN."""
     if not 0 <= law.variance < math.inf:
         raise ArgumentError(
-            f"the noise law {law.name!r} must have a finite variance, by which tables are weighed, got "
-            f"{law.variance!r}; bound its tails, or correct `variance`."
+            f"the noise distribution {law.name!r} must have a finite variance, got {law.variance!r}, because tables "
+            "are weighted by it; bound its tails, or correct `variance`."
         )
 
 
 def check_kernel(law: NoiseLaw) -> None:
-    """Raise an `ArgumentError` unless a law's density has the kernel that it states; estimators go by that."""
+    """Raise an `ArgumentError` unless a distribution's density has the stated kernel, which estimators rely on."""
     if law.kernel is None or law.variance == 0:
         return
     if law.kernel == "within":
-        positive_finite("half_width", getattr(law, "half_width", math.nan), "a law within bounds has one")
+        positive_finite(
+            "half_width", getattr(law, "half_width", math.nan), "a distribution within bounds has one"
+        )
         return
     power = {"absolute": 1, "square": 2}.get(law.kernel)
     scale = getattr(law, "scale", math.nan)
     if power is None or not 0 < scale < math.inf:
         raise ArgumentError(
-            f"the noise law {law.name!r} must have a `kernel` of None, or 'absolute' or 'square' with a positive, "
-            f"finite `scale`, got {law.kernel!r} with the scale {scale!r}; correct it."
+            f"the noise distribution {law.name!r} must have a `kernel` of None, or 'absolute' or 'square' with a "
+            f"positive, finite `scale`, got {law.kernel!r} with the scale {scale!r}; correct it."
         )
     steps = scale * np.arange(1.0, 4.0)
     found = np.asarray(law.log_density(steps)) - law.log_density(np.zeros(3))
     if not np.allclose(found, -((steps / scale) ** power) / power, rtol=1e-6):
         raise ArgumentError(
-            f"the noise law {law.name!r} must have the density of its `kernel`, {law.kernel!r}, with its `scale`, "
-            "but its `log_density` falls otherwise; correct it, or leave out the kernel."
+            f"the noise distribution {law.name!r} must have the density of its `kernel`, {law.kernel!r}, with its "
+            "`scale`, but its `log_density` falls differently; correct it, or leave out the kernel."
         )
 
 
-# Standard errors between two numbers beyond which their noise does not explain the distance, under any noise.
+# Number of standard errors between two numbers beyond which noise does not explain their distance.
 #
 # The largest tail is that of one Laplace variable, :math:`e^{-8 \sqrt 2} = 1.2 \cdot 10^{-5}`, as `SMALLEST_TAIL`
-# of `bayesprivmrf.inference.criticism.disagreement`; that of a sum is smaller.
+# of `bayesprivmrf.inference.criticism.disagreement`; the tail of a sum is smaller.
 CONTRADICTION = 8.0
 
 
-def refuse_law(law: NoiseLaw) -> PrivacyError:
-    """Return the error for a law that no release may be made with."""
-    lacks = "which has no exact draw (`add_exactly`)" if law.is_discrete else "which is of real numbers"
+def no_exact_draw(law: NoiseLaw) -> PrivacyError:
+    """Return the error for a distribution with which no release may be made."""
+    lacks = "which has no exact draw (`add_exactly`)" if law.is_discrete else "which is continuous"
     return PrivacyError(
-        f"counts must get noise of whole numbers, drawn exactly, got the law {law.name!r}, {lacks}; "
+        f"counts must get noise of whole numbers, drawn exactly, got the distribution {law.name!r}, {lacks}; "
         "use DiscreteLaplace or DiscreteGaussian, whose low bits leak nothing."
     )
 
 
 def shape(size: Any) -> tuple[int, ...]:
-    """Return the shape that a number of draws, or a tuple of numbers, stands for."""
+    """Return the shape given by a number of draws or by a tuple of numbers."""
     return tuple(whole_number("size", count) for count in (size if isinstance(size, tuple) else (size,)))
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledLaw(NoiseLaw):
-    """Law with a positive scale and nothing else to set."""
+class ScaledNoise(NoiseLaw):
+    """Abstract distribution whose only field is a positive scale."""
 
     scale: float
 

@@ -1,20 +1,21 @@
-r"""Noise of real numbers: for tables that others published; no mechanism draws it.
+r"""Noise distributions for tables that others published, and the register by which files find a distribution.
 
-The noise laws of the library, and how a file's law is found again.
-
-Counts that are known only to lie between two bounds: withheld below a threshold, or bounded by a constraint.
+`Laplace` and `Gaussian` are continuous, so that no mechanism of this library draws them. `Within` describes a count
+that is known only to lie between two bounds: one withheld below a threshold, or bounded by a constraint.
 
 An agency adds noise e to a count n and publishes "<10" where n + e is below 10. All that is known is that
-:math:`l \le n + e \le u` with whole numbers l and u, so that the likelihood is the probability
+:math:`l \le n + e \le u` with whole numbers l and u, so the likelihood is the probability
 
 .. math:: P(l \le n + e \le u) = \sum_{k = l}^{u} P(e = k - n).
 
-Without noise it is 1 for n between l and u, and 0 elsewhere: an inequality on the count. With the midpoint
-:math:`y = (l + u)/2` as the value and the half-width :math:`h = (u - l)/2`, it depends on the residual y - n alone,
-as every noise law's density does. It is 2h + 1 times the probability of y under n + e + U with U uniform on the whole
-numbers (or halves) from -h to h, so that this sum is the law that the class describes. **The midpoint is no unbiased
-estimate of the count**: the interval does not move with it, and where most withheld counts are 0, the midpoint is too
-high for most of them. So no estimator may weigh it by its variance, and none takes a number of records from it.
+Without noise it is 1 for n between l and u, and 0 elsewhere: an inequality on the count. The value is the midpoint
+:math:`y = (l + u)/2`, and the half-width is :math:`h = (u - l)/2`. The likelihood then depends on the residual y - n
+alone, as the density of every noise distribution does. It is 2h + 1 times the probability of y under n + e + U, with
+U uniform on the whole numbers (or halves) from -h to h; the class describes the distribution of e + U.
+
+**The midpoint is no unbiased estimate of the count.** The interval does not move with the count, and where most
+withheld counts are 0, the midpoint is too high for most of them. So no estimator may weight it by its variance, and
+none derives the number of records from it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf.checks import generator, number_array, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, ScaledLaw, shape
+from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, ScaledNoise, shape
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
@@ -43,28 +44,28 @@ _FAR = 60.0
 @final
 @dataclass(frozen=True, slots=True)
 class Within(NoiseLaw):
-    """Law of a count that is known only to lie between two bounds, the value being their midpoint.
+    """Distribution of a count that is known only to lie between two bounds; the value is their midpoint.
 
-    `LatentCounts` reads it. Other estimators refuse it, as the midpoint estimates nothing.
+    `LatentCounts` reads such counts. Other estimators refuse them, because the midpoint is no estimate.
 
     Parameters
     ----------
     half_width
-        Half the distance of the bounds, records: 4.5 for a count of 0 to 9. Twice it is a whole number.
+        Half the distance between the bounds, records: 4.5 for a count of 0 to 9. Twice this number is whole.
     base
-        The law of the noise that the count had before it was compared with the bounds: a law of whole numbers; or
-        its name, with `base_scale`. By default none.
+        Distribution of the noise that the count had before it was compared with the bounds: a discrete distribution,
+        or its name with `base_scale`. By default there was no noise.
     base_scale
-        The scale of that law, records.
+        Scale of that distribution, records.
 
     Examples
     --------
     >>> import numpy as np
     >>> from bayesprivmrf.privacy import DiscreteLaplace
-    >>> value, law = Within.between(0, 9, DiscreteLaplace(2.0))
-    >>> value, law.half_width
+    >>> value, distribution = Within.between(0, 9, DiscreteLaplace(2.0))
+    >>> value, distribution.half_width
     (4.5, 4.5)
-    >>> np.exp(law.log_density(value - np.array([3, 40]))).round(6).tolist()  # of counts 3 and 40
+    >>> np.exp(distribution.log_density(value - np.array([3, 40]))).round(6).tolist()  # of counts 3 and 40
     [0.896963, 0.0]
     """
 
@@ -89,8 +90,8 @@ class Within(NoiseLaw):
         kind = REGISTRY.get(self.base) if isinstance(self.base, str) else None
         if kind is None or not kind.is_discrete or kind.kernel not in ("absolute", "square"):
             raise ArgumentError(
-                "`base` of counts within bounds must be one of the library's laws of whole numbers, such as "
-                "DiscreteLaplace(2.0), or left out where no noise was added."
+                "`base` of counts within bounds must be one of the library's discrete distributions, such as "
+                "DiscreteLaplace(2.0), got another kind; leave it out where no noise was added."
             )
         object.__setattr__(self, "base_scale", self.base_law.scale)
 
@@ -98,22 +99,22 @@ class Within(NoiseLaw):
     def between(
         cls, lower: float, upper: float, noise: NoiseLaw | None = None
     ) -> tuple[float, Self | NoiseLaw]:
-        """Return the value and the law of a count that is known to lie between two whole bounds, both included.
+        """Return the value and the distribution of a count known to lie between two whole bounds, both included.
 
-        Equal bounds without noise are an exact number.
+        Equal bounds without noise give an exact number.
 
         Raises
         ------
         ArgumentError
-            The bounds are no whole numbers, or the first is above the second.
+            The bounds are not whole numbers, or the first is above the second.
         """
         if isinstance(lower, bool | np.bool_) or isinstance(upper, bool | np.bool_):
             raise ArgumentError("`lower` and `upper` must be whole numbers, got a truth value; write 0 or 1.")
         bounds = np.asarray(number_array("the bounds", [lower, upper]), float)
         if not np.isfinite(bounds).all() or (bounds != np.rint(bounds)).any() or bounds[0] > bounds[1]:
             raise ArgumentError(
-                "`lower` and `upper` must be whole numbers, the first at most the second; for '<10' they are 0 "
-                "and 9, and a count has no finite upper bound but the number of records."
+                "`lower` and `upper` must be whole numbers, the first at most the second; for '<10' write 0 and 9, "
+                "and for a count without an upper bound the number of records."
             )
         before = NoNoise() if noise is None else noise
         if bounds[0] == bounds[1]:
@@ -122,7 +123,7 @@ class Within(NoiseLaw):
 
     @property
     def base_law(self) -> NoiseLaw:
-        """The law of the noise before the bounds."""
+        """Distribution of the noise before the bounds."""
         kind: Any = REGISTRY[self.base]
         return kind(self.base_scale)
 
@@ -133,12 +134,12 @@ class Within(NoiseLaw):
 
     @property
     def hides(self) -> bool:
-        """Whether noise protects what the bounds tell."""
+        """True if the count had noise before it was bounded."""
         return self.base_law.hides
 
     @property
     def variance(self) -> float:
-        r"""Variance of e + U: that of the noise plus :math:`h(h+1)/3`, records squared."""
+        r"""Variance of e + U: the variance of the noise plus :math:`h(h+1)/3`, records squared."""
         return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
 
     @property
@@ -175,13 +176,13 @@ class Within(NoiseLaw):
     def _summed(
         self, residual: ArrayLike, of: Callable[[np.ndarray, np.ndarray], float], nothing: float
     ) -> np.ndarray:
-        """Apply a function to the log probabilities of the noise that leads within the bounds, and that noise."""
+        """Apply a function to the noise values that lead to within the bounds, and to their log probabilities."""
         given, law = number_array("residual", residual, float), self.base_law
         reach = math.ceil(_FAR * law.standard_deviation)
         different, places = np.unique(given, return_inverse=True)
         values = np.full(different.size, nothing)
         for place, one in enumerate(different):
-            # the noise that leads from the count to within the bounds, without negligible terms
+            # noise values that lead from the count to within the bounds, without negligible terms
             low, high = math.ceil(one - self.half_width), math.floor(one + self.half_width)
             near = min(max(0, low), high)
             noise = np.arange(max(low, near - reach), min(high, near + reach) + 1)
@@ -190,7 +191,7 @@ class Within(NoiseLaw):
         return values[places].reshape(given.shape)
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-        """Draw e + U."""
+        """Draw e + U, shape as given."""
         rng = generator(rng)
         return (
             self.base_law.draw(size, rng)
@@ -201,7 +202,7 @@ class Within(NoiseLaw):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Laplace(ScaledLaw):
+class Laplace(ScaledNoise):
     r"""Laplace noise, density :math:`e^{-|r|/b} / (2b)`; variance :math:`2b^2`, mean absolute value b.
 
     Parameters
@@ -233,7 +234,7 @@ class Laplace(ScaledLaw):
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
-        r"""Return the law of scale :math:`\sqrt{\text{variance} / 2}`."""
+        r"""Return the distribution of scale :math:`\sqrt{\text{variance} / 2}`."""
         return cls(math.sqrt(positive_finite("variance", variance) / 2))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
@@ -243,7 +244,7 @@ class Laplace(ScaledLaw):
 
 @final
 @dataclass(frozen=True, slots=True)
-class Gaussian(ScaledLaw):
+class Gaussian(ScaledNoise):
     r"""Normal noise of mean zero; variance :math:`s^2`, mean absolute value :math:`s \sqrt{2/\pi}`.
 
     Parameters
@@ -276,11 +277,11 @@ class Gaussian(ScaledLaw):
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
-        """Return the law whose scale is the root of the variance."""
+        """Return the distribution whose scale is the square root of the variance."""
         return cls(math.sqrt(positive_finite("variance", variance)))
 
     def summed(self, count: int) -> Gaussian:
-        """Return the normal law of so many times the variance."""
+        """Return the normal distribution whose variance is `count` times as large."""
         return Gaussian(self.scale * math.sqrt(whole_number("count", count, 1)))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> FloatArray:
@@ -288,19 +289,17 @@ class Gaussian(ScaledLaw):
         return generator(rng).normal(0.0, self.scale, shape(size))
 
 
-# imported for `REGISTRY`, which each distribution enters where it is defined
-
-# Group of entry points under which packages list their noise laws
+# Group of entry points under which packages list their noise distributions
 ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
 
 
 def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
-    """Return the noise law that `NoiseLaw.as_dict` described.
+    """Return the noise distribution that `NoiseLaw.as_dict` described.
 
     Raises
     ------
     ArgumentError
-        No law of that name was defined or installed, or a field has a value that the law refuses.
+        No distribution of that name was defined or installed, or the distribution refuses the value of a field.
 
     Examples
     --------
@@ -308,30 +307,34 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
     Laplace(scale=2.0)
     """
     if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
-        raise ArgumentError(f"`values` must map `name` and a law's fields, got a {type(values).__name__}.")
+        raise ArgumentError(
+            f"`values` must map `name` and a distribution's fields, got a {type(values).__name__}."
+        )
     settings = dict(values)
     name = settings.pop("name")
     law = named_law(name)
     try:
         return law(**settings)
     except TypeError as error:
-        raise ArgumentError(f"`values` must hold the fields of the noise law {name!r}: {error}.") from None
+        raise ArgumentError(
+            f"`values` must hold the fields of the noise distribution {name!r}: {error}."
+        ) from None
 
 
 def named_law(name: str) -> type[NoiseLaw]:
-    """Return the class of the noise law that files call by a name.
+    """Return the class of the noise distribution with a given name in files.
 
     Raises
     ------
     ArgumentError
-        No law of that name was defined or installed.
+        No distribution of that name was defined or installed.
     """
     if name not in REGISTRY:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
             point.load()
     if name not in REGISTRY:
         raise ArgumentError(
-            f"`name` must be a known noise law ({', '.join(REGISTRY)}), got {name!r}; import or install the "
-            "package that defines it, whose entry point must have this name, or update this one."
+            f"`name` must be a known noise distribution ({', '.join(REGISTRY)}), got {name!r}; import or install the "
+            "package that defines it under an entry point of this name, or update this package."
         )
     return REGISTRY[name]

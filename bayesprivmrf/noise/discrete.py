@@ -1,4 +1,4 @@
-"""Noise of whole numbers, which mechanisms release; OpenDP draws it exactly."""
+"""Discrete noise distributions, on whole numbers: mechanisms release with these, and OpenDP draws them exactly."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import finite, generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledLaw, Words, shape
-
-# Scale from which on a sum of discrete Gaussian draws is discrete Gaussian to nine digits.
-_SUMS = 1.5
+from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledNoise, Words, shape
 
 
-class _OpenDPLaw(ScaledLaw):
-    """Law that OpenDP draws: by exact arithmetic, over a generator seeded by the operating system."""
+class _OpenDPNoise(ScaledNoise):
+    """Abstract distribution that OpenDP draws by exact arithmetic, with the operating system's randomness."""
 
     __slots__ = ()
     is_discrete: ClassVar[bool] = True
@@ -28,27 +25,27 @@ class _OpenDPLaw(ScaledLaw):
 
     @abstractmethod
     def _added_to(self, vector: Any) -> Any:
-        """Return OpenDP's measurement on this domain of vectors."""
+        """Return OpenDP's measurement on a domain of vectors."""
 
     @final
     def measurement(self) -> Any:
-        """Return OpenDP's measurement that adds this law to a vector of whole numbers.
+        """Return OpenDP's measurement that adds this noise to a vector of whole numbers.
 
-        Its map turns the vector's sensitivity into the loss: for the discrete Laplace law the L1 distance (an
-        integer) into epsilon, for the discrete Gaussian law the L2 distance (a float) into rho.
+        Its map turns the sensitivity of the vector into the privacy loss: the L1 distance (an integer) into epsilon
+        for discrete Laplace noise, the L2 distance (a float) into rho for discrete Gaussian noise.
         """
         return opendp_measurement(self)
 
     @final
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
-        """Return OpenDP's answer, which takes its random bits from its own generator; see `NoiseLaw.add_exactly`."""
+        """Return counts plus noise from OpenDP's own generator; see `NoiseLaw.add_exactly`."""
         flat = np.asarray(counts, dtype=np.int64)
         return np.array(self.measurement()(flat.ravel().tolist()), dtype=np.int64).reshape(flat.shape)
 
 
 @functools.lru_cache(maxsize=256)
-def opendp_measurement(law: _OpenDPLaw) -> Any:
-    """Return the OpenDP measurement that adds the noise of a distribution to a vector of integers."""
+def opendp_measurement(law: _OpenDPNoise) -> Any:
+    """Return the OpenDP measurement of a distribution, on vectors of integers."""
     from opendp import domains
     from opendp.mod import enable_features
 
@@ -58,7 +55,7 @@ def opendp_measurement(law: _OpenDPLaw) -> Any:
 
 @final
 @dataclass(frozen=True, slots=True)
-class DiscreteLaplace(_OpenDPLaw):
+class DiscreteLaplace(_OpenDPNoise):
     r"""Two-sided geometric noise, :math:`P(k) = \frac{1-a}{1+a} a^{|k|}` with :math:`a = e^{-1/b}`.
 
     The constant follows from :math:`\sum_k a^{|k|} = 1 + 2a/(1-a) = (1+a)/(1-a)`. It is the difference of two
@@ -105,7 +102,7 @@ class DiscreteLaplace(_OpenDPLaw):
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
-        r"""Return the law of scale :math:`1 / (2 \operatorname{arsinh}(1 / \sqrt{2 \,\text{variance}}))`."""
+        r"""Return the distribution of scale :math:`1 / (2 \operatorname{arsinh}(1 / \sqrt{2 \,\text{variance}}))`."""
         return cls(0.5 / math.asinh(math.sqrt(0.5 / positive_finite("variance", variance))))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
@@ -122,24 +119,24 @@ class DiscreteLaplace(_OpenDPLaw):
 
 @final
 @dataclass(frozen=True, slots=True)
-class DiscreteGaussian(_OpenDPLaw):
+class DiscreteGaussian(_OpenDPNoise):
     r"""Discrete Gaussian noise, :math:`P(k) = e^{-k^2/(2s^2)} / Z(s)` on the integers.
 
     Poisson's summation formula gives a second form of the constant,
 
     .. math:: Z(s) = \sum_k e^{-k^2/(2 s^2)} = s \sqrt{2\pi} \sum_j e^{-2 \pi^2 s^2 j^2},
 
-    which needs one term where s is large; the first needs few where s is small. The variance is the
-    derivative of :math:`\log Z` with respect to :math:`-1/(2s^2)`; on the second form,
+    which needs one term where s is large, while the first form needs few terms where s is small. The variance is the
+    derivative of :math:`\log Z` with respect to :math:`-1/(2s^2)`; by the second form,
 
     .. math:: \sigma^2 = s^2 - 4 \pi^2 s^4 \frac{\sum_j j^2 e^{-2\pi^2 s^2 j^2}}{\sum_j e^{-2\pi^2 s^2 j^2}},
 
-    below :math:`s^2`, visibly so only for s under one.
+    which is below :math:`s^2`, by a visible amount only for s under one.
 
     Parameters
     ----------
     scale
-        s > 0, records. Not the standard deviation, but close to it from s = 1 on.
+        s > 0, records; close to the standard deviation from s = 1 on.
 
     References
     ----------
@@ -157,13 +154,13 @@ class DiscreteGaussian(_OpenDPLaw):
     kernel: ClassVar[Kernel | None] = "square"
 
     def _sums(self) -> tuple[float, float]:
-        """Sum of q^(j^2) and of j^2 q^(j^2) over the integers j, in whichever form converges at once."""
+        """Return the sums of q^(j^2) and of j^2 q^(j^2) over the integers j, in the form that converges at once."""
         half = 0.5 / self.scale**2 if self.scale < 0.5 else 2 * math.pi**2 * self.scale**2
         terms = [(j, math.exp(-half * j * j)) for j in range(1, 8)]
         return 1 + 2 * sum(q for _, q in terms), 2 * sum(j * j * q for j, q in terms)
 
     @property
-    def _log_normaliser(self) -> float:
+    def _log_normalizer(self) -> float:
         total, _ = self._sums()
         return math.log(total) + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
 
@@ -187,11 +184,11 @@ class DiscreteGaussian(_OpenDPLaw):
         else:
             k = np.arange(1, math.ceil(40 * s) + 1, dtype=float)
             one_side = float(np.sum(k * np.exp(-0.5 * (k / s) ** 2)))
-        return 2 * one_side * math.exp(-self._log_normaliser)
+        return 2 * one_side * math.exp(-self._log_normalizer)
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         r"""Return :math:`-r^2/(2s^2) - \log Z(s)`, nats."""
-        return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - self._log_normaliser
+        return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - self._log_normalizer
 
     def score(self, residual: ArrayLike) -> np.ndarray:
         """Return the residual over s squared."""
@@ -199,10 +196,10 @@ class DiscreteGaussian(_OpenDPLaw):
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
-        """Return the law of this variance: its scale by bisection, for the variance grows with it.
+        """Return the distribution with this variance; its scale is found by bisection.
 
-        The variance is at most the scale's square, and at scale 1 it is 1 to seven digits; so the scale lies between
-        the variance's root and that root plus one.
+        The variance grows with the scale. It is at most the square of the scale, and 1 to seven digits at scale 1. So
+        the scale lies between the root of the variance and that root plus one.
         """
         low = math.sqrt(positive_finite("variance", variance))
         high = low + 1
@@ -211,19 +208,19 @@ class DiscreteGaussian(_OpenDPLaw):
         return cls(high if cls(low).variance < variance else low)
 
     def summed(self, count: int) -> NoiseLaw:
-        r"""Return the law of scale :math:`s \sqrt{k}` for a sum of k draws, from s = 1.5 on.
+        r"""Return the distribution of scale :math:`s \sqrt{k}` for a sum of k draws, from s = 1.5 on.
 
         With scales :math:`s\sqrt m` and s the sum's probability of x is, completing the square,
         :math:`e^{-x^2/(2 (m+1) s^2)}` times :math:`\sum_j e^{-(j - x m/(m+1))^2 / (2τ^2)}`, with
         :math:`τ^2 = s^2 m/(m+1) \ge s^2/2`. By Poisson's formula that sum is :math:`τ\sqrt{2π}` up to a factor within
         :math:`1 \pm 2.1 e^{-π^2 s^2}` of one, whatever x is: from s = 1.5 on, :math:`5 \cdot 10^{-10}` a draw.
         """
-        if count == 1 or self.scale < _SUMS:
+        if count == 1 or self.scale < 1.5:
             return super(DiscreteGaussian, self).summed(count)
         return DiscreteGaussian(self.scale * math.sqrt(whole_number("count", count, 1)))
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
-        r"""Draw int64 numbers by rejection from the discrete Laplace law of scale t = floor(s) + 1.
+        r"""Draw int64 numbers by rejection from the discrete Laplace distribution of scale t = floor(s) + 1.
 
         :math:`e^{-k^2/(2 s^2)} = c\, e^{-|k|/t} e^{-(|k| - s^2/t)^2 / (2 s^2)}` with a constant c, so the last
         factor, at most one, is the probability to accept. Canonne, Kamath, Steinke 2020, Algorithm 3.
@@ -232,7 +229,7 @@ class DiscreteGaussian(_OpenDPLaw):
         rng, draws = generator(rng), np.empty(shape(size), dtype=np.int64)
         flat, filled = draws.reshape(-1), 0
         while filled < flat.size:
-            # some more than are missing, so that few rounds are needed
+            # more proposals than are missing, so that few rounds are needed
             proposal = DiscreteLaplace(t).draw(2 * (flat.size - filled) + 16, rng)
             accept = np.exp(-0.5 * ((np.abs(proposal) - s * s / t) / s) ** 2)
             kept = proposal[rng.random(proposal.size) < accept][: flat.size - filled]
@@ -281,18 +278,18 @@ class NoNoise(NoiseLaw):
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
-        """Return it, for a variance of zero."""
+        """Return the distribution, for a variance of zero."""
         return cls(variance)
 
     def summed(self, count: int) -> NoiseLaw:
-        """Return it: a sum of exact numbers is exact."""
+        """Return the distribution itself: a sum of exact numbers is exact."""
         whole_number("count", count, 1)
         return self
 
     def draw(self, size: int | tuple[int, ...], rng: np.random.Generator) -> IntArray:
-        """Return zeros; the generator stays where it is."""
+        """Return zeros; the generator does not advance."""
         return np.zeros(shape(size), dtype=np.int64)
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
-        """Return a copy."""
+        """Return a copy of the counts."""
         return np.array(counts, dtype=np.int64)

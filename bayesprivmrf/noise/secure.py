@@ -1,4 +1,4 @@
-"""Where noise comes from: a cryptographic source that cannot be seeded, or a seeded one for simulation."""
+"""The secure source of noise, which cannot be seeded, and the checks that a distribution may be released with."""
 
 from __future__ import annotations
 
@@ -11,24 +11,21 @@ import numpy as np
 from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, refuse_law
+from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, no_exact_draw
 from bayesprivmrf.noise.continuous import noise_from_dict
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
-
-# Log of a probability below 1e-13.
-_NEVER = -30.0
 
 
 @final
 class SecureNoise(NoiseSource):
-    """Noise that each law draws exactly: OpenDP's, or its own over the operating system's random words."""
+    """Noise that is drawn exactly: by OpenDP, or by the distribution itself from the system's random words."""
 
     is_simulated = False
 
     def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.has_exact_draw:
-            raise refuse_law(law)
+            raise no_exact_draw(law)
         counts = whole_counts(counts)
         return _checked(law, law.add_exactly(counts, self.words), counts.shape)
 
@@ -38,45 +35,47 @@ class SecureNoise(NoiseSource):
 
 
 def require_releasable(law: NoiseLaw) -> None:
-    """Raise unless the secure source can draw a law, and a release with it can be saved and read again.
+    """Raise an error unless the secure source can draw a distribution, and a file can store a release with it.
 
     Raises
     ------
     PrivacyError
-        There is no exact draw of whole numbers, or it gives something else than noise that `words` decide.
+        The distribution has no exact draw of whole numbers, or the draw is not determined by `words` alone.
     ArgumentError
-        It is no noise law, a file could not hold it, or its variance or kernel are not what they say.
+        The argument is no noise distribution, a file could not store it, or its variance or kernel is wrong.
     """
     instance_of("a mechanism's noise", law, NoiseLaw, "be a NoiseLaw")
     if not law.has_exact_draw:
-        raise refuse_law(law)
+        raise no_exact_draw(law)
     if noise_from_dict(law.as_dict()) != law:
         raise ArgumentError(
-            f"the noise law {law!r} must equal the one that is read back from its fields, but does not; keep all "
-            "that it depends on in fields of numbers and text."
+            f"the noise distribution {law!r} must equal the one that is read back from its fields, but does not; "
+            "keep all that it depends on in fields of numbers and text."
         )
     check_variance(law)
     check_kernel(law)
     if law.kernel == "within":
         raise ArgumentError(
-            f"the noise law {law.name!r} must be that of added noise, got the kernel 'within', of counts known only "
-            "within bounds; leave out its `kernel`."
+            f"the noise distribution {law.name!r} must be that of added noise, got the kernel 'within', which is for "
+            "counts known within bounds; leave out its `kernel`."
         )
     _check_draw(law)
 
 
 def _check_draw(law: NoiseLaw) -> None:
-    """Raise unless a law adds noise that words alone decide, on numbers of no data.
+    """Raise an error unless a distribution's noise is determined by random words alone; no data are involved.
 
-    n draws are all zero, or twice the same, with a probability of at most :math:`p^n`, where p is the larger of a
-    half and the law's own P(0): n is so large that this is below 1e-13, or 4,096 where that is too few to tell.
+    n draws are all zero, or twice the same, with a probability of at most :math:`p^n`, where p is the larger of one
+    half and the distribution's P(0). n is so large that this is below 1e-13, but at most 4,096. Where those are too
+    few, equal draws are accepted if the variance is below 0.5.
     """
     if not law._takes_words:
         _checked(law, law.add_exactly(np.zeros(3, dtype=np.int64), SecureNoise().words), (3,))
         return
+    never = -30.0  # log of a probability below 1e-13
     log_most = max(float(law.log_density(np.zeros(1))[0]), -math.log(2))
-    zeros = np.zeros(math.ceil(_NEVER / min(log_most, _NEVER / 4096)), dtype=np.int64)
-    must_differ = zeros.size * log_most <= _NEVER or law.variance >= 0.5
+    zeros = np.zeros(math.ceil(never / min(log_most, never / 4096)), dtype=np.int64)
+    must_differ = zeros.size * log_most <= never or law.variance >= 0.5
 
     def noise(seed: int, counts: IntArray) -> IntArray:
         words = SimulatedNoise(np.random.default_rng(seed)).words
@@ -85,33 +84,33 @@ def _check_draw(law: NoiseLaw) -> None:
     first = noise(0, zeros)
     if not np.array_equal(first, noise(0, zeros + 1)):
         raise PrivacyError(
-            f"`add_exactly` of the noise law {law.name!r} must add noise that `words` alone decide, but the same "
-            "words gave other noise; draw from `words` alone, whatever the counts."
+            f"`add_exactly` of the noise distribution {law.name!r} must take all randomness from `words`, but equal "
+            "words gave different noise; draw from `words` alone, whatever the counts."
         )
     if must_differ and (not first.any() or np.array_equal(first, noise(1, zeros.reshape(1, -1))[0])):
         raise PrivacyError(
-            f"`add_exactly` of the noise law {law.name!r} must add noise that `words` decide, but added none, or the "
-            "same for other words, which would give the counts away; draw from `words`."
+            f"`add_exactly` of the noise distribution {law.name!r} must add noise from `words`, but added none, or "
+            "equal noise for different words, which would disclose the counts; draw from `words`."
         )
 
 
 def _checked(law: NoiseLaw, noisy: object, shape: tuple[int, ...]) -> IntArray:
-    """Return what a law drew, if it is one whole number a count; casting anything else could give counts away."""
+    """Return the noisy counts, after a check of type and shape: a cast of anything else could disclose counts."""
     if not (isinstance(noisy, np.ndarray) and noisy.dtype == np.int64 and noisy.shape == shape):
         raise PrivacyError(
-            f"`add_exactly` of the noise law {law.name!r} must return int64 of the counts' shape, got "
+            f"`add_exactly` of the noise distribution {law.name!r} must return int64 of the counts' shape, got "
             f"{getattr(noisy, 'dtype', type(noisy).__name__)} of shape {getattr(noisy, 'shape', ())}; correct it."
         )
     return noisy
 
 
 def noise_source(rng: int | np.random.Generator | None) -> NoiseSource:
-    """Return the secure source for ``None``, a simulated one for a seed or a generator.
+    """Return the secure source for ``None``, or a simulated source for a seed or a generator.
 
     Raises
     ------
     ArgumentError
-        ``rng`` is anything else.
+        ``rng`` is none of these.
     """
     if rng is None:
         return SecureNoise()

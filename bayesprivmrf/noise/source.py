@@ -1,9 +1,7 @@
-"""Sources of noise: integer noise on counts, and choices by the exponential mechanism.
+"""Sources of noise: integer noise on counts, and private choices by the exponential mechanism.
 
-`SimulatedNoise` is here, for simulations on the public side; the secure source is
-`bayesprivmrf.noise.secure.SecureNoise`.
-
-Private choices: the exponential mechanism, as the largest of scores with Gumbel noise.
+A private choice is the candidate whose score with Gumbel noise is largest, which is the exponential mechanism.
+`SimulatedNoise` is for simulations on the public side; `bayesprivmrf.noise.secure.SecureNoise` is the secure source.
 """
 
 from __future__ import annotations
@@ -15,13 +13,10 @@ import numpy as np
 
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, Words, refuse_law
+from bayesprivmrf.noise.base import NoiseLaw, Words, no_exact_draw
 
 # Scales below or above the last score to be chosen, beyond which scores no longer fall or rise.
 _CLAMP = 300.0
-
-# Candidates whose noise is drawn at a time.
-_BLOCK = 1 << 22
 
 
 def choose_several(
@@ -29,9 +24,10 @@ def choose_several(
 ) -> np.ndarray:
     r"""Return the `count` largest noisy scores of each row, best first, shape (rows, count).
 
-    One choice follows the exponential mechanism, :math:`P(j) \propto e^{u_j / b}`. Several have the law of as many
-    choices in turn without replacement (Durfee and Rogers 2019, section 4), each by the exponential mechanism among
-    those left: they cost `count` times what one costs, but for rounding.
+    One choice follows the exponential mechanism, :math:`P(j) \propto e^{u_j / b}`. Several choices have the same
+    distribution as that many choices in turn without replacement, each by the exponential mechanism among the
+    remaining candidates (Durfee and Rogers 2019, section 4). They cost `count` times as much as one choice, except
+    for rounding.
 
     Parameters
     ----------
@@ -40,7 +36,7 @@ def choose_several(
     scale
         b, in the unit of the scores, positive.
     count
-        How many a row, t.
+        t, the number of choices in each row.
     words
         The source's random words.
     eligible
@@ -55,32 +51,33 @@ def choose_several(
     -----
     **One choice** is the largest :math:`v_j + G_j` with :math:`v_j = \max((u_j - \max u)/b, -300)` and standard
     Gumbel :math:`G_j`. If the differences :math:`u_j - u'_j` of two score vectors lie in an interval of length R,
-    so do those of b v: the best score's difference lies in it as well, and taking a maximum with a constant moves
-    a difference towards 0. So clamping keeps the bounded range. Each :math:`v_j + G_j` is computed with an
-    error below :math:`2^{-42}`, see `gumbel`; shifting one candidate by twice this covers all errors, so that
-    each probability is within a factor :math:`e^{\pm 2^{-41}}` of the exact one, and the loss is that of a range
-    larger by `bayesprivmrf.privacy.selection.ROUNDING` scales.
+    so do the differences of b v: the difference of the best scores lies in it as well, and taking a maximum with a
+    constant moves a difference towards 0. So clamping keeps the bounded range. Each :math:`v_j + G_j` is computed
+    with an error below :math:`2^{-42}` (see `gumbel`). Shifting one candidate by twice this error covers all errors,
+    so each probability is within a factor :math:`e^{\pm 2^{-41}}` of the exact one. The loss is that of a range which
+    is larger by `bayesprivmrf.privacy.selection.ROUNDING` scales.
 
-    **Several.** Scores are held to 300 scales about the t-th best one, so that all noisy scores are computed as
-    exactly as for one choice. If differences of two score vectors lie in an interval, so does that of their t-th
-    best scores, and so do those of scores held to a span about them: the bounded range stays. What lies higher is
-    chosen anyway, though in an order that no longer depends on by how much.
+    **Several choices.** Scores are clamped to 300 scales around the t-th best one, so that all noisy scores are
+    computed as exactly as for one choice. If the differences of two score vectors lie in an interval, so does the
+    difference of their t-th best scores, and so do the differences of scores clamped around these: the bounded range
+    stays. Candidates with higher scores are chosen anyway, in an order that no longer depends on how much higher
+    they are.
 
-    With errors of at most :math:`\epsilon = 2^{-42}`, the noisy scores that were chosen in the order
-    :math:`j_1, \dots, j_t` would be exactly in this order if :math:`j_s` were shifted by
-    :math:`\pm 2 (t - s + 1) \epsilon`; by the formula of such choices this changes the order's probability by a
-    factor within :math:`e^{\pm t (t + 1) \epsilon}`, hence that of the t-th choice given those before by one
-    within :math:`e^{\pm 2 t^2 \epsilon}`. So it has the range of an exact choice and `ROUNDING` :math:`t^2`
-    scales more: `selection_scale` with ``at_once=True``.
+    With errors of at most :math:`\epsilon = 2^{-42}`, the candidates that were chosen in the order
+    :math:`j_1, \dots, j_t` would be exactly in this order if the score of :math:`j_s` were shifted by
+    :math:`\pm 2 (t - s + 1) \epsilon`. By the formula for the probability of an order, this changes its probability
+    by a factor within :math:`e^{\pm t (t + 1) \epsilon}`, and hence the probability of the t-th choice given the
+    earlier ones by a factor within :math:`e^{\pm 2 t^2 \epsilon}`. So the range is that of an exact choice plus
+    :math:`t^2` times `ROUNDING` scales: `selection_scale` with ``at_once=True``.
     """
     scores = np.asarray(scores)
     chosen = np.empty((scores.shape[0], count), dtype=np.intp)
-    rows = max(_BLOCK // max(scores.shape[1], 1), 1)
+    rows = max((1 << 22) // max(scores.shape[1], 1), 1)  # four million candidates at a time bound the memory
     for start in range(0, scores.shape[0], rows):
         part = scores[start : start + rows]
         mask = None if eligible is None else eligible[start : start + rows]
         eligible_part = part if mask is None else np.where(mask, part, np.iinfo(np.int64).min)
-        # scores relative to the last one that is chosen, held to a span in which noise is exact
+        # scores relative to the last chosen one, clamped to a span in which the noise is exact
         last = np.partition(eligible_part, -count, axis=1)[:, -count, None]
         noisy = np.clip((part - last) / scale, -_CLAMP, _CLAMP)
         noisy += gumbel(part.size, words).reshape(part.shape)
@@ -91,21 +88,21 @@ def choose_several(
 
 
 def gumbel(size: int, words: Words) -> np.ndarray:
-    r"""Return standard Gumbel numbers from random words, accurate to a tiny relative error in both tails.
+    r"""Return standard Gumbel numbers from random words, with a tiny relative error in both tails.
 
     :math:`G = -\log E` with a standard exponential E, which is below its median :math:`\log 2` with probability one
-    half: there :math:`E = -\log(1 - U/2)`, above it :math:`E = -\log(U/2)`. U is a continuous uniform number on
-    (0, 1) whose exponent is exact (the number of zeros before the first one in a row of random bits) and whose
-    mantissa is cut after 52 bits, so its relative error is at most :math:`2^{-53}`; that of E is at most
-    :math:`1.5 \cdot 2^{-53}` beside the rounding of the logarithm, and G's error is below :math:`2^{-46}` for
-    :math:`|G| < 64` and below :math:`2^{-43}` for :math:`|G| < 512`.
+    half. Below the median :math:`E = -\log(1 - U/2)`, above it :math:`E = -\log(U/2)`. U is a continuous uniform
+    number on (0, 1). Its exponent is exact: the number of zeros before the first one in a sequence of random bits.
+    Its mantissa is cut after 52 bits, so its relative error is at most :math:`2^{-53}`. The relative error of E is at
+    most :math:`1.5 \cdot 2^{-53}`, apart from the rounding of the logarithm. The error of G is then below
+    :math:`2^{-46}` for :math:`|G| < 64` and below :math:`2^{-43}` for :math:`|G| < 512`.
 
     Parameters
     ----------
     size
-        m.
+        m, how many numbers are drawn.
     words
-        Returns that many independent uniform uint64; asked for 2 m, and for more with probability m / 2^64.
+        The source's random words; 2 m are used, and more with probability m / 2^64.
 
     Returns
     -------
@@ -113,14 +110,14 @@ def gumbel(size: int, words: Words) -> np.ndarray:
         Shape (m,).
     """
     first, second = words(size), words(size)
-    # the exponent of U: zeros before the first one in a row of random bits
+    # the exponent of U: zeros before the first one in a sequence of random bits
     zeros = leading_zeros(first)
     empty = np.flatnonzero(first == 0)
     while empty.size:
         more = words(empty.size)
         zeros[empty] += leading_zeros(more)
         empty = empty[more == 0]
-    # the mantissa of U, and one bit that says on which side of the median E is
+    # the mantissa of U, and one bit for the side of the median on which E lies
     mantissa = 1 + ((second >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     half = np.ldexp(mantissa, -zeros - 2)  # U / 2
     is_low = (second & np.uint64(1)).astype(bool)
@@ -132,7 +129,7 @@ def gumbel(size: int, words: Words) -> np.ndarray:
 def leading_zeros(words: np.ndarray) -> np.ndarray:
     """Return the number of leading zero bits, int64, 64 for a word of zeros.
 
-    The upper 53 bits, and if they are zeros the lower 11, are a whole number that a float holds exactly.
+    A float represents the upper 53 bits exactly; if they are zeros, the lower 11 bits are counted in the same way.
     """
     _, length = np.frexp((words >> np.uint64(11)).astype(np.float64))
     zeros = 53 - length.astype(np.int64)
@@ -151,43 +148,44 @@ def _largest(noisy: np.ndarray, count: int) -> np.ndarray:
 
 
 def whole_counts(counts: object) -> IntArray:
-    """Return counts as int64; no number is cut to a whole one, which would not be what noise was calibrated to.
+    """Return counts as int64, without rounding, because the noise is calibrated to the counts as they are.
 
     Raises
     ------
     PrivacyError
-        They are not whole numbers of 64 bits.
+        The counts are not whole numbers of 64 bits.
     """
     given = np.asarray(counts)
     if given.size and not np.can_cast(given.dtype, np.int64):
         raise PrivacyError(
-            f"what noise is added to must be whole numbers of 64 bits, got {given.dtype}; round it to a public grid."
+            f"numbers that get noise must be whole numbers of 64 bits, got {given.dtype}; round them to a public "
+            "grid."
         )
     return given.astype(np.int64)
 
 
 class NoiseSource(ABC):
-    """Adds independent noise to whole numbers, and picks candidates at random in proportion to exp(score)."""
+    """Abstract source of noise on whole numbers, and of choices with probabilities in proportion to exp(score)."""
 
     is_simulated: bool
 
     @abstractmethod
     def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
-        """Return counts plus independent noise of the given integer law, cell by cell.
+        """Return counts plus independent noise from a discrete distribution, cell by cell.
 
         Parameters
         ----------
         counts
             Whole numbers, records.
         law
-            Discrete Laplace, discrete Gaussian, none, or another law of whole numbers.
+            Discrete Laplace, discrete Gaussian, no noise, or another discrete distribution.
 
         Raises
         ------
         PrivacyError
-            The counts are not whole numbers, or the law is not one of them: floating-point noise on a released number
-            is not private, because its low bits depend on what it was added to. The secure source also refuses a
-            law that it cannot draw exactly.
+            The counts are not whole numbers, or the distribution is continuous: floating-point noise on a released
+            number is not private, because its low bits depend on the number. The secure source also refuses a
+            distribution that it cannot draw exactly.
         """
 
     @abstractmethod
@@ -196,11 +194,11 @@ class NoiseSource(ABC):
 
     @final
     def choose(self, scores: IntArray, scale: float, eligible: np.ndarray | None = None) -> np.ndarray:
-        """Return one candidate a row by the exponential mechanism, shape (rows,); see `choose_several`.
+        """Return one candidate for each row by the exponential mechanism, shape (rows,); see `choose_several`.
 
-        Scores, whole numbers below 2^53, are subtracted from the best exactly, and held at 300 scales below it. So
-        what floating point adds to a choice's loss is under `bayesprivmrf.privacy.selection.ROUNDING`, however large
-        they are; `selection_scale` pays for it.
+        Scores are whole numbers below 2^53. Their differences from the best score are exact, and clamped at 300
+        scales below it. So floating point adds less than `bayesprivmrf.privacy.selection.ROUNDING` to the loss of a
+        choice, however large the scores are. `selection_scale` pays for this.
         """
         return self.choose_several(scores, scale, 1, eligible)[:, 0]
 
@@ -214,12 +212,12 @@ class NoiseSource(ABC):
 
 @final
 class SimulatedNoise(NoiseSource):
-    """Noise from a seeded NumPy generator, for tests, simulation and teaching. It protects nobody.
+    """Noise from a seeded NumPy generator, for tests, simulation and teaching; it protects nobody.
 
     Parameters
     ----------
     generator
-        NumPy generator; its state moves on with each draw.
+        NumPy generator; each draw advances its state.
     """
 
     is_simulated = True
@@ -230,7 +228,7 @@ class SimulatedNoise(NoiseSource):
     def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.is_discrete:
-            raise refuse_law(law)
+            raise no_exact_draw(law)
         counts = whole_counts(counts)
         return counts + law.draw(counts.shape, self._generator)
 

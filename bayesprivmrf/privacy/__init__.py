@@ -1,4 +1,4 @@
-"""Guarantees and noise laws: what is promised. There is no data and no sampling here."""
+"""Privacy guarantees and the calibrations of noise that keep them; no data and no sampling."""
 
 from bayesprivmrf.noise import (
     DiscreteGaussian,

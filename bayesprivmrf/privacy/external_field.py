@@ -1,4 +1,4 @@
-r"""Public external field of an Ising model, and the constants by which it enlarges a sensitivity."""
+r"""The public external field of an Ising model, and the constants by which it increases a sensitivity."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from bayesprivmrf.checks import finite, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 
-_STRONGEST = 10.0  # nats, a share of 2e-9; `score_lattice.TERM_ERROR` counts on it
-_UP = 1 + 1e-12  # factor by which constants found by bisection are rounded up
+# Factor by which constants from a bisection are rounded up
+_UP = 1 + 1e-12
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalField:
-    r"""Public external field: the log odds of outcomes without any influence of neighbors, halved.
+    r"""Public external field: half the log odds of an outcome without any influence of neighbors.
 
     With the field the outcomes s have the distribution
 
@@ -49,7 +49,8 @@ class ExternalField:
     center: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, largest in (("strength", _STRONGEST), ("center", 1.0)):
+        # a strength of 10 nats is a share of 2e-9; `score_lattice.TERM_ERROR` relies on this limit
+        for name, largest in (("strength", 10.0), ("center", 1.0)):
             value = finite(name, getattr(self, name))
             require(abs(value) <= largest, f"`{name}` of an external field", f"be within ±{largest:g}", value)
             object.__setattr__(self, name, float(value))
@@ -86,7 +87,7 @@ class ExternalField:
         Raises
         ------
         ArgumentError
-            The argument has another type, or is a number out of range.
+            The argument has another type, or the number is out of range.
         """
         if field is None or isinstance(field, cls):
             return field
@@ -105,10 +106,11 @@ class ExternalField:
     def tanh_slope(self) -> float:
         r"""Largest slope of :math:`x \tanh(a x + h)` in x, for any a, rounded up.
 
-        With :math:`t = a x + h` the slope is :math:`g(t) = \tanh t + (t - h) \operatorname{sech}^2 t`, and for h >= 0
-        it is largest in size at a negative t: at t = -u, :math:`-g = \tanh u + (u + h) \operatorname{sech}^2 u` has
-        the derivative :math:`2 \operatorname{sech}^2 u \, (1 - (u + h) \tanh u)`. Its maximum is v = u + h, the root
-        of :math:`v \tanh(v - h) = 1`. At positive t, g lies between -h and the slope without a field, both below v.
+        With :math:`t = a x + h` the slope is :math:`g(t) = \tanh t + (t - h) \operatorname{sech}^2 t`. For h >= 0 its
+        size is largest at a negative t. At t = -u, :math:`-g = \tanh u + (u + h) \operatorname{sech}^2 u` has the
+        derivative :math:`2 \operatorname{sech}^2 u \, (1 - (u + h) \tanh u)`. The maximum of -g is v = u + h, the
+        root of :math:`v \tanh(v - h) = 1`. At positive t, g lies between -h and the slope without a field, both of
+        which are below v in size.
         """
         h = abs(self.strength)
         return _rising_root(lambda v: v * math.tanh(v - h) - 1, h, h + 1.2) * _UP
@@ -119,8 +121,8 @@ class ExternalField:
 
         The slope is :math:`f(t) = \operatorname{sech} t \, (1 - (t - h) \tanh t)` at :math:`t = a x + h`. For h >= 0
         it has one maximum in [0, h], at the root of :math:`2 \tanh t = (h - t)(1 - 2 \tanh^2 t)`, and with C = cosh t
-        there f is :math:`C / (2 - C^2)`. Nowhere is -f larger. For t >= 0 it is at most
-        :math:`\operatorname{sech} t \, (t \tanh t - 1) \le 0.252`. For t < 0 it is at most 0.252 + h/2, while f at
+        there f is :math:`C / (2 - C^2)`. -f is never larger than this maximum. For t >= 0, -f is at most
+        :math:`\operatorname{sech} t \, (t \tanh t - 1) \le 0.252`. For t < 0, -f is at most 0.252 + h/2, while f at
         :math:`\operatorname{arsinh} 1` is 0.266 + h/2.
         """
         h = abs(self.strength)
@@ -133,8 +135,8 @@ class ExternalField:
     def square_gap(self) -> float:
         r"""Largest difference of :math:`\operatorname{sech}^2(y + h)` and :math:`\operatorname{sech}^2(y - h)`.
 
-        With k = cosh 2h and z = cosh 2y it is :math:`4 \sinh 2|h| \sqrt{z^2 - 1} / (z + k)^2`, largest at
-        :math:`z = (k + \sqrt{k^2 + 8}) / 2`.
+        With k = cosh 2h and z = cosh 2y the difference is :math:`4 \sinh 2|h| \sqrt{z^2 - 1} / (z + k)^2`. It is
+        largest at :math:`z = (k + \sqrt{k^2 + 8}) / 2`.
         """
         k = math.cosh(2 * self.strength)
         z = (k + math.sqrt(k * k + 8)) / 2

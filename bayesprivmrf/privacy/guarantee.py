@@ -1,4 +1,4 @@
-"""The promise of a release as a frozen value: form, numbers, neighbouring relation, privacy unit."""
+"""Privacy guarantees as frozen values: form, numbers, neighboring relation and privacy unit."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ type Form = Literal["pure", "zero-concentrated", "approximate"]
 
 
 class Adjacency(enum.Enum):
-    """Which data sets are neighbours, that is, must be hard to tell apart.
+    """The neighboring relation: which pairs of data sets a release must make hard to tell apart.
 
-    Under ``ADD_OR_REMOVE_ONE`` one of the two has one unit more, so the number of units is protected as well.
-    Under ``REPLACE_ONE`` both have the same, public, number of units and differ in one of them.
+    Under ``ADD_OR_REMOVE_ONE`` one data set has one unit more than the other, so the number of units is protected as
+    well. Under ``REPLACE_ONE`` both have the same, public, number of units, and they differ in one unit.
+
+    Examples
+    --------
+    >>> Adjacency("replace-one")
+    <Adjacency.REPLACE_ONE: 'replace-one'>
     """
 
     ADD_OR_REMOVE_ONE = "add-or-remove-one"
@@ -29,7 +34,7 @@ class Adjacency(enum.Enum):
 
     @classmethod
     def checked(cls, value: Any) -> Adjacency:
-        """Return the member itself, or the member of that name; anything else is an ArgumentError."""
+        """Return a member from a member or its name; anything else raises an ArgumentError."""
         try:
             return cls(value)
         except ValueError:
@@ -49,16 +54,16 @@ def round_up(exact: Fraction) -> float:
 
 
 def root_up(squared: float) -> float:
-    """Return the square root of a number, or the next float above it where that is none."""
+    """Return the square root of a number, rounded up to a float."""
     root = math.sqrt(squared)
     return root if Fraction(root) ** 2 >= Fraction(squared) else math.nextafter(root, math.inf)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyGuarantee:
-    r"""A differential-privacy guarantee: one of three forms, a neighbouring relation and a unit.
+    r"""A differential-privacy guarantee: one of three forms, a neighboring relation and a unit.
 
-    For all neighbouring data sets D, D' inside the declared domain and all sets S of outputs,
+    For all neighboring data sets D, D' inside the declared domain and all sets S of outputs,
 
     - pure: :math:`P(M(D) \in S) \le e^{\epsilon} P(M(D') \in S)`;
     - approximate: :math:`P(M(D) \in S) \le e^{\epsilon} P(M(D') \in S) + \delta`;
@@ -68,15 +73,15 @@ class PrivacyGuarantee:
     Parameters
     ----------
     epsilon
-        Positive, nats; zero is allowed where ``delta`` is positive. ``None`` for the zero-concentrated form.
+        Privacy loss, nats: positive, or zero where ``delta`` is positive. ``None`` for the zero-concentrated form.
     delta
         Probability in [0, 1); positive means the approximate form.
     rho
-        Positive, nats; given for the zero-concentrated form only.
+        Parameter of the zero-concentrated form, nats, positive; ``None`` for the other forms.
     adjacency
-        The neighbouring relation.
+        The neighboring relation.
     unit
-        The unit of the data that is protected: ``"record"``, a person, a node's outcome.
+        The protected unit of the data: ``"record"``, ``"person"`` or ``"node's outcome"``, for instance.
 
     Raises
     ------
@@ -120,7 +125,7 @@ class PrivacyGuarantee:
 
     @property
     def form(self) -> Form:
-        """``"pure"``, ``"zero-concentrated"`` or ``"approximate"``."""
+        """Form of the guarantee: ``"pure"``, ``"zero-concentrated"`` or ``"approximate"``."""
         if self.rho is not None:
             return "zero-concentrated"
         return "approximate" if self.delta > 0 else "pure"
@@ -132,11 +137,11 @@ class PrivacyGuarantee:
         r"""Return the smallest (epsilon, delta) guarantee at a given delta that this one implies.
 
         From the zero-concentrated form, OpenDP's privacy-profile map gives it (the bound of Canonne, Kamath
-        and Steinke 2020, Corollary 13, which minimises over the Rényi order).
+        and Steinke 2020, Corollary 13, which minimizes over the Rényi order).
 
-        From :math:`(\epsilon, \delta_0)`, pure where :math:`\delta_0 = 0`: every such pair of output laws is
-        a post-processing of the mechanism that with probability :math:`\delta_0` shows its input and
-        otherwise answers by randomised response, truthfully with odds :math:`e^{\epsilon}`. At
+        From :math:`(\epsilon, \delta_0)`, which is pure where :math:`\delta_0 = 0`: every such pair of output
+        distributions is a post-processing of one mechanism. This mechanism shows its input with probability
+        :math:`\delta_0`, and otherwise answers by randomized response, truthfully with odds :math:`e^{\epsilon}`. At
         :math:`\epsilon' \le \epsilon` its best event is "shown, or answered yes", so
 
         .. math:: \delta(\epsilon') = \delta_0
@@ -163,7 +168,7 @@ class PrivacyGuarantee:
 
         References
         ----------
-        Kairouz, Oh, Viswanath 2015, Theorem 3.1 (randomised response dominates).
+        Kairouz, Oh, Viswanath 2015, Theorem 3.1 (randomized response dominates).
         """
         delta = probability("delta", delta, zero=False)
         if self.rho is not None:
@@ -175,26 +180,27 @@ class PrivacyGuarantee:
             )
         assert self.epsilon is not None
         spare = (delta - self.delta) / (1.0 - self.delta)
-        return self._with(epsilon=_randomised_response_epsilon(self.epsilon, spare), delta=delta)
+        return self._with(epsilon=_randomized_response_epsilon(self.epsilon, spare), delta=delta)
 
     def to_zero_concentrated(self) -> PrivacyGuarantee:
         r"""Return the smallest zero-concentrated guarantee that a pure one implies, rho = epsilon tanh(epsilon/2).
 
-        Randomised response with odds :math:`e^{\epsilon}` dominates every :math:`\epsilon`-private pair, and
-        with :math:`x = \alpha - 1/2` its Rényi divergence is
+        Randomized response with odds :math:`e^{\epsilon}` dominates every :math:`\epsilon`-private pair. With
+        :math:`x = \alpha - 1/2` its Rényi divergence is
 
         .. math:: (\alpha - 1) D_\alpha = f(x^2) - f(1/4), \qquad
             f(u) = \log \cosh(\epsilon \sqrt u).
 
-        :math:`f` is concave, because :math:`f'(u) = \epsilon \tanh(\epsilon \sqrt u) / (2 \sqrt u)` falls, so
-        it lies below its tangent at 1/4, whose slope is :math:`\epsilon \tanh(\epsilon/2)`; and
-        :math:`x^2 - 1/4 = \alpha (\alpha - 1)`. Hence :math:`D_\alpha \le \alpha\, \epsilon \tanh(\epsilon/2)`,
-        with equality as :math:`\alpha \to 1`. This is below the customary :math:`\epsilon^2 / 2`.
+        :math:`f` is concave, because :math:`f'(u) = \epsilon \tanh(\epsilon \sqrt u) / (2 \sqrt u)` is decreasing. So
+        f lies below its tangent at 1/4, whose slope is :math:`\epsilon \tanh(\epsilon/2)`. As
+        :math:`x^2 - 1/4 = \alpha (\alpha - 1)`, it follows that
+        :math:`D_\alpha \le \alpha\, \epsilon \tanh(\epsilon/2)`, with equality as :math:`\alpha \to 1`. This is below
+        the customary :math:`\epsilon^2 / 2`.
 
         Returns
         -------
         PrivacyGuarantee
-            Zero-concentrated form, rho rounded up; itself if it has that form already.
+            Zero-concentrated form, rho rounded up; the guarantee itself if it already has this form.
 
         Raises
         ------
@@ -218,9 +224,9 @@ class PrivacyGuarantee:
         return self._with(rho=max(min(tight, customary), math.nextafter(0.0, 1.0)))
 
     def sentence(self) -> str:
-        """Return one sentence to paste into a paper: form, numbers, relation, unit, and for which data.
+        """Return one sentence for a paper: form, numbers, relation, unit, and the data to which it applies.
 
-        Numbers are given to six digits, rounded up: the sentence never promises more than the guarantee.
+        Numbers have six digits and are rounded up, so that the sentence never promises more than the guarantee.
         """
         if self.rho is not None:
             promise = f"zero-concentrated differential privacy with rho = {_shown(self.rho)}"
@@ -245,38 +251,46 @@ class PrivacyGuarantee:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> PrivacyGuarantee:
-        """Return the guarantee that `as_dict` described; its numbers are checked again.
+        """Return the guarantee from the values of `as_dict`; its numbers are checked again.
 
         Raises
         ------
         ArgumentError
-            The values are not those of a guarantee, or its form is not that of its numbers.
+            The values do not describe a guarantee, or the form does not match the numbers.
         """
         names = [field.name for field in fields(cls)]
         if not isinstance(values, Mapping) or not values.keys() >= {"form", *names}:
             raise ArgumentError(
-                f"`values` must map form, {', '.join(names)} to what `as_dict` gives, got {type(values).__name__}."
+                f"`values` must be a mapping with form, {', '.join(names)}, as `as_dict` makes it, got "
+                f"{type(values).__name__}."
             )
         made = cls(**{name: values[name] for name in names})
         if not (isinstance(values["form"], str) and values["form"] == made.form):
-            raise ArgumentError(f"`form` must be {made.form!r}, that of its numbers, got {values['form']!r}.")
+            raise ArgumentError(
+                f"`form` must be {made.form!r}, which the numbers imply, got {values['form']!r}; correct one of them."
+            )
         return made
 
 
 def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
-    """Return the guarantee of releases made from one data set, each with its own.
+    """Return the joint guarantee of several releases from one data set.
 
     Epsilons, deltas and rhos add up (basic composition), also where a later mechanism was chosen after
-    seeing an earlier release. A pure promise counts as an approximate one whose delta is 0. The sums are exact
-    rationals rounded up once.
+    seeing an earlier release. A pure guarantee counts as an approximate one whose delta is 0. The sums are exact
+    rational numbers, rounded up once.
+
+    Parameters
+    ----------
+    guarantees
+        The guarantee of each release.
 
     Raises
     ------
     PrivacyError
-        The guarantees differ in neighbouring relation or unit, or some are zero-concentrated and some are not:
-        there is no sum that means one thing.
+        The guarantees differ in neighboring relation or unit, or only some of them are zero-concentrated, so that
+        they have no sum.
     ArgumentError
-        None was given, or one is not a guarantee.
+        No guarantee was given, or an argument is not a guarantee.
 
     References
     ----------
@@ -295,12 +309,10 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
             guarantee,
             PrivacyGuarantee,
             "be given guarantees",
-            "nothing composes with an unprotected one",
+            "nothing composes with an unprotected release",
         )
     _alike("unit", (g.unit for g in guarantees), "state both for the same privacy unit")
-    _alike(
-        "neighbouring relation", (g.adjacency.value for g in guarantees), "release both under one relation"
-    )
+    _alike("neighboring relation", (g.adjacency.value for g in guarantees), "release both under one relation")
     _alike(
         "form",
         # a pure promise is the approximate one whose delta is 0
@@ -312,12 +324,12 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
         return first._with(rho=_sum_up(g.rho for g in guarantees))
     delta = _sum_up(g.delta for g in guarantees)
     if not delta < 1:
-        raise PrivacyError(f"the deltas add up to {delta!r}, which promises nothing; make them smaller.")
+        raise PrivacyError(f"the deltas must add up to less than 1, got {delta!r}; make them smaller.")
     return first._with(epsilon=_sum_up(g.epsilon for g in guarantees), delta=delta)
 
 
 def _shown(value: float | None) -> str:
-    """Return six digits of a number, or the next number of six digits where those are below it."""
+    """Return a number with six digits, rounded up."""
     assert value is not None
     text = f"{value:.6g}"
     if float(text) >= value:
@@ -339,7 +351,7 @@ def _sum_up(values: Iterable[float | None]) -> float:
     return round_up(sum((Fraction(value) for value in values if value is not None), Fraction(0)))
 
 
-def _randomised_response_epsilon(epsilon: float, delta: float) -> float:
+def _randomized_response_epsilon(epsilon: float, delta: float) -> float:
     """Solve delta = (e^epsilon - e^e) / (1 + e^epsilon) for e >= 0, rounded up."""
     inside = -delta * (1.0 + math.exp(-epsilon))
     if inside <= -1.0:

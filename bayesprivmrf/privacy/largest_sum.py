@@ -1,20 +1,19 @@
-r"""The largest value that a sum of tables takes over all joint states, by eliminating variables.
+r"""The largest value of a sum of tables over all joint states, and the L2 sensitivity of sums of parities.
 
-The variables are eliminated one by one, as in the search for the mode of a graphical model: the tables that hold a
-variable are added up, and its best state is taken in each cell. That is exact. Where the sum would have more than
-2^20 cells the tables are added up in groups, and the best state is taken in each group by itself: the result can
-only be larger, since :math:`\max_x (f(x) + g(x)) \le \max_x f(x) + \max_x g(x)`.
+**Largest sum.** The variables are eliminated one by one, as in the search for the mode of a graphical model: the
+tables with a variable are added up, and its best state is taken in each cell. This is exact. Where the sum would have
+more than 2^20 cells, the tables are added up in groups, and the best state is taken in each group separately. The
+result can only be larger, since :math:`\max_x (f(x) + g(x)) \le \max_x f(x) + \max_x g(x)`.
 
-How far one record moves the sums of parities, in L2.
-
-With :math:`\chi_I(x) = \prod_{i \in I} x_i` and the sums :math:`S_I = \sum_m \chi_I(x^m)`, adding or removing a
-record moves each sum by one: the squared distance is the number K of sums. Replacing x by x' that differs from it
-in the variables F moves S_I by 2 where :math:`|I \cap F|` is odd and by nothing elsewhere, so the squared distance is
+**Parities.** Let :math:`\chi_I(x) = \prod_{i \in I} x_i`, with the sums :math:`S_I = \sum_m \chi_I(x^m)`. Adding or
+removing a record moves each sum by one, so the squared distance is the number K of sums. Replacing x by x', which
+differs from x in the variables F, moves S_I by 2 where :math:`|I \cap F|` is odd, and by 0 elsewhere. So the largest
+squared distance is
 
 .. math:: 4 \max_F \#\{I : |I \cap F| \text{ odd}\},
 
-which is below 4 K: no replacement changes all the parities. The sum of the empty set is the number of records; a
-replacement leaves it alone.
+which is below 4 K, because no replacement changes all parities. The sum of the empty set is the number of records,
+which a replacement does not change.
 """
 
 from __future__ import annotations
@@ -30,21 +29,21 @@ from bayesprivmrf.privacy.guarantee import Adjacency, root_up
 
 _LARGEST_TABLE = 2**20  # cells of a table in the elimination
 
-# Ascending variables, and one axis of states for each.
+# Ascending variables, and an array with one axis of states for each.
 type Table = tuple[tuple[int, ...], np.ndarray]
 
 
 class LargestSum(NamedTuple):
-    """The largest sum, or a bound from above.
+    """The largest sum, or an upper bound of it.
 
     Parameters
     ----------
     value
-        Never smaller than the largest sum, but for the rounding of the tables' own type.
+        The largest sum or an upper bound, up to the rounding of the tables' type.
     is_exact
-        Whether no table had to be split.
+        True if the tables were never added up in several groups, so that the value is exact.
     states
-        State of each variable that attains an exact value, and a good guess otherwise.
+        State of each variable: these attain the value if it is exact, and are a good guess otherwise.
     """
 
     value: Any
@@ -53,7 +52,7 @@ class LargestSum(NamedTuple):
 
 
 def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
-    """Return the largest sum of tables over the joint states of variables numbered from 0.
+    """Return the largest sum of tables over the joint states of variables that are numbered from 0.
 
     Examples
     --------
@@ -61,41 +60,41 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
     >>> largest_sum([((0, 1), pair), ((1,), np.array([4, 0]))], 2)
     LargestSum(value=6, is_exact=True, states=[1, 0])
     """
-    held: list[list[Table]] = [[] for _ in range(variables)]
-    neighbours: list[set[int]] = [set() for _ in range(variables)]
+    tables_at: list[list[Table]] = [[] for _ in range(variables)]
+    neighbors: list[set[int]] = [set() for _ in range(variables)]
     for scope, table in tables:
-        held[scope[0]].append((scope, table))
+        tables_at[scope[0]].append((scope, table))
         for v in scope:
-            neighbours[v].update(scope)
+            neighbors[v].update(scope)
     value, is_exact, left = 0, True, set(range(variables))
     eliminated: list[tuple[int, list[Table]]] = []
     while left:
-        # least degree first: the variable whose tables add up to the smallest one
-        v = min(left, key=lambda u: (len(neighbours[u]), u))
+        # smallest degree first: the variable whose tables have the smallest sum
+        v = min(left, key=lambda u: (len(neighbors[u]), u))
         left.remove(v)
-        around = neighbours[v] - {v}
+        around = neighbors[v] - {v}
         # eliminating a variable joins its neighbors
         for u in around:
-            neighbours[u] |= around
-            neighbours[u].discard(v)
-        mine = [pair for u in {v, *around} for pair in held[u] if v in pair[0]]
+            neighbors[u] |= around
+            neighbors[u].discard(v)
+        with_v = [pair for u in {v, *around} for pair in tables_at[u] if v in pair[0]]
         for u in {v, *around}:
-            held[u] = [pair for pair in held[u] if v not in pair[0]]
+            tables_at[u] = [pair for pair in tables_at[u] if v not in pair[0]]
         # one group is exact; several give an upper bound
-        groups = _grouped(mine)
+        groups = _grouped(with_v)
         is_exact &= len(groups) <= 1
         eliminated.append((v, groups))
         for scope, table in groups:
             rest, best = tuple(u for u in scope if u != v), table.max(axis=scope.index(v))
             if rest:
-                held[rest[0]].append((rest, best))
+                tables_at[rest[0]].append((rest, best))
             else:
                 value += best.item()
     return LargestSum(value, is_exact, _best_states(eliminated))
 
 
 def _grouped(tables: list[Table]) -> list[Table]:
-    """Return sums of the tables in groups, as few as keep to the largest size when filled one after the other."""
+    """Return the sums of groups of tables, filled greedily up to the largest size, largest tables first."""
     groups: list[Table] = []
     for scope, table in sorted(tables, key=lambda pair: -len(pair[0])):
         for at, (known, total) in enumerate(groups):
@@ -118,7 +117,7 @@ def _spread(table: np.ndarray, scope: Sequence[int], union: Sequence[int]) -> np
 
 
 def _best_states(eliminated: list[tuple[int, list[Table]]]) -> list[int]:
-    """Choose each variable's state given those of the variables eliminated after it."""
+    """Return each variable's best state given the states of variables that were eliminated after it."""
     states = [0] * len(eliminated)
     for v, groups in reversed(eliminated):
         scores = [table[tuple(slice(None) if u == v else states[u] for u in s)] for s, table in groups]
@@ -127,7 +126,7 @@ def _best_states(eliminated: list[tuple[int, list[Table]]]) -> list[int]:
 
 
 def odd_intersections(variables: int, order: int, flips: int) -> int:
-    r"""Return how many sets of at most `order` of p variables meet m given ones in an odd number.
+    r"""Return how many sets of at most `order` of p variables contain an odd number of m given variables.
 
     .. math:: N(m) = \sum_{k = 1}^{t} \sum_{j \text{ odd}} \binom{m}{j} \binom{p - m}{k - j}
 
@@ -143,13 +142,13 @@ def odd_intersections(variables: int, order: int, flips: int) -> int:
 
 
 def largest_flips(monomials: Monomials) -> int:
-    r"""Return :math:`\max_F \#\{I : |I \cap F| \text{ odd}\}`, or a bound from above.
+    r"""Return :math:`\max_F \#\{I : |I \cap F| \text{ odd}\}`, or an upper bound of it.
 
     Notes
     -----
-    For all sets up to an order it depends on :math:`|F|` alone: the largest of `odd_intersections`, exact. For sets
-    inside declared cliques it is the largest sum of tables: exact, or an upper bound where tables of more than 20
-    variables would be needed; see `bayesprivmrf.privacy.largest_sum`.
+    For all sets up to an order, the number depends on :math:`|F|` alone, and the largest of `odd_intersections` is
+    exact. For sets inside declared cliques it is the largest sum of tables: exact, or an upper bound where tables of
+    more than 20 variables would be needed; see `bayesprivmrf.privacy.largest_sum`.
     """
     p, order = monomials.variables, monomials.order
     if monomials.is_complete:
@@ -159,16 +158,16 @@ def largest_flips(monomials: Monomials) -> int:
 
 
 def squared_l2_sensitivity(monomials: Monomials, adjacency: Adjacency, *, with_empty: bool = True) -> int:
-    """Return the squared L2 distance, records squared, by which one neighbour moves the sums.
+    """Return the squared L2 sensitivity of sums of parities, records squared.
 
     Parameters
     ----------
     monomials
         The sets whose sums are released.
     adjacency
-        The neighbouring relation.
+        The neighboring relation.
     with_empty
-        Whether the sum of the empty set, the number of records, is among them.
+        True if the sum of the empty set, which is the number of records, is among them.
     """
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         return len(monomials) - (not with_empty)

@@ -1,11 +1,11 @@
-r"""The same constants in whole numbers, so that no bit of floating-point rounding is released.
+r"""The constants of objective perturbation in whole numbers, so that no bit of floating-point rounding is released.
 
-Everything that is compared with noise is a whole number of steps g, a power of two. J is rounded to multiples of g,
-which is a public act; then local fields and s'Js are exact. One kind of term is rounded, :math:`m_i \tanh(a m_i)`,
-node by node, so that flipping one outcome disturbs the rounding of its neighbours alone. The estimate is released
-on a public grid of spacing h, a power of two as well, by comparing the integer noise with the score at the
-midpoints of the grid. docs/network_privacy.md has the proof that this mechanism, as it is computed, keeps the
-guarantee; `perturbation_constants` states the three places where rounding is paid for.
+All numbers that are compared with noise are whole multiples of a step g, a power of two. J is rounded to multiples of
+g, which uses no outcome; local fields and s'Js are then exact. Only the terms :math:`m_i \tanh(a m_i)` are rounded,
+node by node, so that flipping one outcome changes the rounding of its neighbors alone. The estimate is released on a
+public grid of spacing h, also a power of two, by comparing the integer noise with the score at the midpoints of the
+grid. docs/explanation/network-privacy.md proves that this mechanism, as it is computed, keeps the guarantee;
+`perturbation_constants` states the three places where rounding is paid for.
 """
 
 from __future__ import annotations
@@ -31,27 +31,24 @@ from bayesprivmrf.privacy.objective_perturbation import (
     two_sided_delta,
 )
 
-NOISE_BITS = 40  # the noise's scale is about 2^40 steps
-FIELD_BITS = 46  # no local field has more steps than about 2^46, so a double holds it and its products' error
+NOISE_BITS = 40  # the scale of the noise is about 2^40 steps
+FIELD_BITS = 46  # a local field has at most about 2^46 steps, so that a double represents it exactly
 # Error of a computed m tanh(a m) before it is rounded, in steps: |m| 2^-50 <= 2^-4.
 #
-# With t = a m: the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, a library's tanh errs by
-# at most 4 units of 2^-53, the product by one more: together below |m| 2^-50. With an external field h, t = a
-# m + h: two roundings move t by at most (2|t| + |h|) 2^-53 and tanh by at most (0.9 + |h|) 2^-53, so the
-# error is at most (6 + |h|) |m| 2^-53, which is twice the one above for |h| = 10.
+# With t = a m, the rounding of t moves tanh by at most t / cosh^2 t 2^-53 < 2^-54, the error of a library's tanh is
+# at most 4 units of 2^-53, and the product adds one more: together below |m| 2^-50. With an external field h,
+# t = a m + h: two roundings move t by at most (2|t| + |h|) 2^-53 and tanh by at most (0.9 + |h|) 2^-53, so the
+# error is at most (6 + |h|) |m| 2^-53, which is twice the error above for |h| = 10.
 TERM_ERROR = 2.0**-4
-# Least steps in the largest row of J: with fewer, rounding J to steps would change the model.
+# Least number of steps in the largest row of J: with fewer, rounding J to steps would change the model.
 _SMALLEST_FIELD = 2**16
-# Least steps in the scale of the noise, so that a step is nothing beside the noise.
+# Least number of steps in the scale of the noise, so that a step is negligible beside it.
 _SMALLEST_SCALE = 2.0**20
-_SPACINGS = 256  # grid spacings in one proxy error
-_USUAL_SIZES = 1e-100, 1e100  # squares and fourth powers of couplings are far from the ends of doubles
-_SLACK = 0.01  # of Delta, for the rounding of its slope, before the grid is made coarser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerturbationConstants:
-    r"""All that is public about one perturbation of the score: split of the budget, steps, noise.
+    r"""Public constants of one perturbation of the score: division of the budget, steps and noise.
 
     Parameters
     ----------
@@ -60,15 +57,15 @@ class PerturbationConstants:
     epsilon_noise, epsilon_slope
         The parts of epsilon for the noise and for the slope, nats.
     noise
-        Law of the noise, in steps: discrete Laplace for pure privacy, else discrete Gaussian.
+        Distribution of the noise, in steps: discrete Laplace for pure privacy, else discrete Gaussian.
     step
         g, in units of the score.
     grid
         h, spacing of the estimates that can be released, in units of beta.
     pull
-        What Delta adds to the score over half a spacing, in steps: :math:`\Delta = 2 g\, \text{pull} / h`.
+        Change of the score by Delta over half a spacing, in steps: :math:`\Delta = 2 g\, \text{pull} / h`.
     sensitivity
-        Steps by which one outcome can move the score, rounding included.
+        Largest number of steps by which one outcome can move the score, rounding included.
     """
 
     calibration: Calibration
@@ -87,7 +84,7 @@ class PerturbationConstants:
 
     @property
     def noise_scale(self) -> float:
-        """Scale of the noise, in units of the score: b of a Laplace law, or a normal standard deviation."""
+        """Scale of the noise, in units of the score: b of Laplace noise, or s of normal noise."""
         return self.noise.scale * self.step
 
     @property
@@ -96,13 +93,13 @@ class PerturbationConstants:
         return self.noise.standard_deviation * self.step
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values that JSON can hold."""
+        """Return the constants as plain values that JSON can hold."""
         names = ("calibration", "epsilon_noise", "epsilon_slope", "step", "grid", "pull", "sensitivity")
         return {name: getattr(self, name) for name in names} | {"noise": self.noise.as_dict()}
 
 
 def lattice_coupling(coupling: Any, step: float) -> Any:
-    """Return J in whole steps, rounded to the nearest: a SciPy matrix of int64 of the same pattern."""
+    """Return J in whole steps, rounded to the nearest: a SciPy matrix of int64 with the same pattern."""
     rounded = coupling.copy()
     rounded.data = np.rint(coupling.data / step).astype(np.int64)
     return rounded
@@ -124,16 +121,29 @@ def perturbation_constants(
 ) -> PerturbationConstants:
     r"""Return the constants for a coupling matrix, a budget and a public external field, if there is one.
 
-    With the lattice's own J in steps, zeta = `score_sensitivity`, d = its largest number of neighbours, n nodes and
-    e = `TERM_ERROR`:
+    For the rounded J in steps, let zeta be its `score_sensitivity`, d its largest number of neighbors, n the number
+    of nodes and e = `TERM_ERROR`. Rounding is paid for in three places:
 
-    - sensitivity: the exact bound, and one rounding of each of d terms, twice: :math:`\zeta + d (1 + 2e)`;
-    - slope: over one spacing the rounded score falls by at least what the exact one does, less one step for each
-      node (a rounded term of a common node falls back by at most one where the exact one rises), and the terms of
-      d neighbours differ from exact ones by up to :math:`c = d (1 + 2e)`. So Delta is enlarged by
-      :math:`(n + c \coth(\epsilon_J / 2))\, g / h`, which keeps the ratio within :math:`e^{\epsilon_J}`;
-    - noise: discrete Laplace of scale sensitivity over :math:`\epsilon_N`, or discrete Gaussian whose exact
-      two-sided tail sum is at most delta.
+    - Sensitivity: the exact bound plus the rounding of d terms in both scores, :math:`\zeta + d (1 + 2e)`.
+    - Slope: over one spacing the rounded score falls by at least the fall of the exact score, less one step for each
+      node, because a rounded term of a common node falls back by at most one step where the exact term rises. The
+      terms of d neighbors differ from the exact ones by up to :math:`c = d (1 + 2e)`. So Delta is increased by
+      :math:`(n + c \coth(\epsilon_J / 2))\, g / h`, which keeps the ratio within :math:`e^{\epsilon_J}`.
+    - Noise: discrete Laplace noise of scale sensitivity over :math:`\epsilon_N`, or discrete Gaussian noise whose
+      exact two-sided tail sum is at most delta.
+
+    Parameters
+    ----------
+    coupling
+        J, a symmetric SciPy matrix in compressed rows with zero diagonal.
+    epsilon
+        Budget, nats, positive.
+    delta
+        0 for Laplace noise, or a probability for Gaussian noise.
+    calibration
+        ``"tight"`` or ``"paper"``.
+    field
+        The public external field; ``None`` for none.
 
     Raises
     ------
@@ -144,20 +154,21 @@ def perturbation_constants(
         The largest coupling is so small or so large that its square is not accurate in double precision.
     """
     largest = float(np.abs(coupling.data).max())
-    if not _USUAL_SIZES[0] <= largest <= _USUAL_SIZES[1]:
+    # squares and fourth powers of couplings must stay far from the limits of doubles
+    if not 1e-100 <= largest <= 1e100:
         raise ModelError(
-            f"the largest coupling must be between {_USUAL_SIZES[0]:g} and {_USUAL_SIZES[1]:g} in size, got "
-            f"{largest:g}; change the unit of J, and with it that of beta."
+            f"the largest coupling must be between 1e-100 and 1e+100 in size, got {largest:g}; change the unit of J, "
+            "and with it the unit of beta."
         )
     if calibration == "paper" and field is not None:
         raise ArgumentError(
-            "`calibration` must be 'tight' with an external field, which the paper does not have."
+            "`calibration` must be 'tight' with an external field, got 'paper', which has none; leave it out."
         )
     norms = CouplingNorms.of(coupling, field)
     split = split_budget(norms, epsilon, delta, calibration)
     scale = split.multiple * split.sensitivity
     farthest = norms.row_norm * (1 if field is None else 1 + abs(field.center))
-    # a step that resolves the noise, unless local fields would not fit
+    # a step that resolves the noise, or a larger one if local fields would not fit
     exponent = max(math.floor(math.log2(scale)) - NOISE_BITS, math.ceil(math.log2(farthest)) - FIELD_BITS)
     step = 2.0**exponent
     lattice = lattice_coupling(coupling, step)
@@ -165,7 +176,7 @@ def perturbation_constants(
     size = abs(lattice)
     if not size.sum(axis=1).max() >= _SMALLEST_FIELD:
         raise ArgumentError(
-            f"`epsilon` must leave the couplings larger than a step of the noise, got {epsilon!r}; "
+            f"`epsilon` must be so large that couplings are not lost in the steps of the noise, got {epsilon!r}; "
             "choose a larger budget."
         )
     rounding = norms.degree * (1 + 2 * TERM_ERROR * (1 if field is None else 2))
@@ -177,12 +188,12 @@ def perturbation_constants(
         curvature = paper_curvature(rounded, epsilon)
     else:
         curvature = least_curvature(rounded, split.epsilon_slope)
-    # what rounding can take from the slope, in steps over one spacing
+    # the most that rounding can take from the slope, in steps over one spacing
     slack = norms.nodes + rounding / math.tanh(split.epsilon_slope / 2)
-    # fine beside the error, and coarser where the slack would weigh
-    grid = 2.0 ** math.floor(math.log2(split.proxy_error / _SPACINGS))
+    # 256 spacings in one proxy error, or fewer where the slack would add more than a hundredth to Delta
+    grid = 2.0 ** math.floor(math.log2(split.proxy_error / 256))
     for _ in range(4):  # to a sixteenth of the proxy error at most
-        if slack * step / grid <= _SLACK * curvature:
+        if slack * step / grid <= 0.01 * curvature:
             break
         grid *= 2
     return PerturbationConstants(
@@ -201,7 +212,8 @@ def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> Nois
     scale = sensitivity * split.multiple * SAFETY
     if not _SMALLEST_SCALE <= scale < 2.0**52:
         raise ArgumentError(
-            f"`epsilon` must leave noise that integers can hold, got {epsilon!r}; choose a budget nearer to one."
+            f"`epsilon` must give noise that 64-bit integers can hold, got {epsilon!r}; choose a budget nearer to "
+            "one."
         )
     if delta == 0:
         return DiscreteLaplace(scale)
@@ -215,10 +227,11 @@ def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> Nois
 def discrete_two_sided_delta(scale: float, sensitivity: int, epsilon: float) -> float:
     r"""Return an upper bound of :math:`\sum_N [p(N) - e^\epsilon p(|N| + Z)]_+` for discrete Gaussian p.
 
-    The normaliser of p is at least that of the normal density :math:`\nu`, and above it by a factor of at most
-    :math:`1 + 3 e^{-2 \pi^2 s^2}`, which is 1. On each half-line the bracket with :math:`\nu` is zero up to
-    :math:`y_0`, rises to one maximum below :math:`\nu(y_0)` and falls, so its sum over N >= 1 exceeds its integral by
-    at most :math:`\nu(y_0)`, and N = 0 adds at most :math:`\nu(y_0)`: three of them beside `two_sided_delta`.
+    The normalizer of p is at least that of the normal density :math:`\nu`, and exceeds it by a factor of at most
+    :math:`1 + 3 e^{-2 \pi^2 s^2}`, which is 1 in double precision. On each half-line the bracket with :math:`\nu` is
+    zero up to :math:`y_0`, rises to one maximum below :math:`\nu(y_0)` and falls. So on each half-line its sum over
+    N >= 1 exceeds its integral by at most :math:`\nu(y_0)`, and N = 0 adds at most :math:`\nu(y_0)`. Together these
+    are three times :math:`\nu(y_0)` on top of `two_sided_delta`.
     """
     multiple = scale / sensitivity
     start = max(epsilon * multiple - 0.5 / multiple, 0.0)  # y_0 over the scale

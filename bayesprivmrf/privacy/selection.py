@@ -1,24 +1,23 @@
-r"""The cost of choices by the exponential mechanism.
+r"""The privacy cost of choices by the exponential mechanism, and a filter for steps that depend on earlier answers.
 
-A choice among candidates with :math:`P(j) \propto e^{u_j / b}` has bounded range: if for neighbours the
-differences :math:`u_j - u'_j` lie in an interval of length R (over j), all log-ratios of probabilities lie in an
-interval of length :math:`R / b` that holds 0. A mechanism whose range is :math:`\eta` is :math:`\eta^2/8`-zCDP (Cesar
-and Rogers 2021, by Hoeffding's lemma applied to the privacy loss, whose exponential has mean one). Choices in turn,
-each free to depend on those before, add up their costs.
+**Bounded range.** A choice among candidates with :math:`P(j) \propto e^{u_j / b}` has bounded range: if for neighbors
+the differences :math:`u_j - u'_j` lie in an interval of length R (over j), all log-ratios of probabilities lie in an
+interval of length :math:`R / b` that contains 0. A mechanism whose range is :math:`\eta` is :math:`\eta^2/8`-zCDP
+(Cesar and Rogers 2021, by Hoeffding's lemma for the privacy loss, whose exponential has mean one). The costs of
+choices in turn add up, also where each choice depends on earlier ones.
 
-A privacy filter: a total that is fixed in advance, charged before each step, however the steps were chosen.
-
-Let the k-th step be :math:`\rho_k`-zCDP given the answers :math:`a` before it, where :math:`\rho_k(a)`, the kind of
-step, and whether there is one at all are functions of those answers alone. For neighbours, and an order
-:math:`\alpha > 1`, write :math:`L_k` for the likelihood ratio of the k-th answer. Given the answers before,
-:math:`E'[L_k^\alpha] \le e^{\alpha (\alpha - 1) \rho_k}`, so that
+**Privacy filter.** A filter has a total that is fixed in advance, and is charged before each step, however the steps
+are chosen. Let the k-th step be :math:`\rho_k`-zCDP given the answers :math:`a` before it. Its cost
+:math:`\rho_k(a)`, its kind, and whether there is a step at all are functions of those answers alone. For neighbors,
+and an order :math:`\alpha > 1`, let :math:`L_k` be the likelihood ratio of the k-th answer. Given the earlier
+answers, :math:`E'[L_k^\alpha] \le e^{\alpha (\alpha - 1) \rho_k}`, so that
 
 .. math:: M_k = \exp\Bigl(-\alpha (\alpha - 1) \sum_{j \le k} \rho_j\Bigr) \prod_{j \le k} L_j^\alpha
 
-is a supermartingale, and :math:`E'[M_k] \le 1`. If the filter sees to it that :math:`\sum_j \rho_j \le \rho` always,
-then :math:`E'[\prod_j L_j^\alpha] \le e^{\alpha (\alpha - 1) \rho}` at the last step: all answers together are
-:math:`\rho`-zCDP, as though the costs had been fixed in advance (Feldman and Zrnic 2021; Whitehouse et al. 2023).
-The sum is exact, in fractions, so that rounding never hides a cost.
+is a supermartingale, and :math:`E'[M_k] \le 1`. The filter ensures that always :math:`\sum_j \rho_j \le \rho`. Then
+:math:`E'[\prod_j L_j^\alpha] \le e^{\alpha (\alpha - 1) \rho}` at the last step. So all answers together are
+:math:`\rho`-zCDP, as if the costs had been fixed in advance (Feldman and Zrnic 2021; Whitehouse et al. 2023). The sum
+of the costs is an exact fraction, so that rounding never hides a cost.
 """
 
 from __future__ import annotations
@@ -31,15 +30,11 @@ from bayesprivmrf.checks import positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.privacy.guarantee import round_up
 
-# What floating point adds to the range of a choice, in scales: see
-# `bayesprivmrf.noise.source.choose_several`.
+# Addition to the range of a choice by floating point, in scales: see `bayesprivmrf.noise.source.choose_several`.
 ROUNDING = 2.0**-39
 
-# Standard deviation of the noise that makes such a choice the largest noisy score, in scales.
+# Standard deviation of Gumbel noise, in scales: the noise on the scores of a choice.
 GUMBEL_DEVIATION = math.pi / math.sqrt(6)
-
-# Widenings of a scale before a budget is refused; the first is by two units of rounding, the last by 2^12.
-_PASSES = 64
 
 
 def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once: bool = False) -> float:
@@ -48,19 +43,20 @@ def selection_rho(score_range: float, scale: float, choices: int = 1, *, at_once
     Parameters
     ----------
     score_range
-        R: for neighbours, the largest minus the smallest change of a candidate's score. 2D if each score moves by at
-        most D either way, D if all move the same way, as counts do when a record is added.
+        R: the largest minus the smallest change of a candidate's score between neighbors. It is 2D if each score
+        moves by at most D in either direction, and D if all move in the same direction, as counts do when a record is
+        added.
     scale
         b, in the unit of the scores.
     choices
         T, the number of choices.
     at_once
-        Whether they are the T best of one draw of noise (`choose_several`), whose rounding weighs more.
+        True if the choices are the T best of one draw of noise (`choose_several`), whose rounding costs more.
 
     Returns
     -------
     float
-        Rounded up; `ROUNDING` is in it, :math:`T^2` times where the choices are made at once.
+        Cost, rounded up. It includes `ROUNDING`, :math:`T^2` times where the choices are made at once.
 
     Raises
     ------
@@ -80,9 +76,23 @@ def _rounding(choices: int, at_once: bool) -> float:
 def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once: bool = False) -> float:
     r"""Return the scale :math:`b = R \sqrt{T / (8 \rho)}` at which choices cost no more than `rho`, rounded up.
 
-    R is the largest minus the smallest change of a candidate's score between neighbours (2D if each moves by at most
-    D either way), T the number of choices. `at_once` says that they are the T best of one draw of noise, whose
-    rounding, :math:`T^2 2^{-39}` scales, is paid for in b.
+    Parameters
+    ----------
+    score_range
+        R: the largest minus the smallest change of a candidate's score between neighbors; 2D if each score moves by
+        at most D in either direction.
+    rho
+        Budget of all choices together, nats, positive.
+    choices
+        T, the number of choices.
+    at_once
+        True if the choices are the T best of one draw of noise, whose rounding, :math:`T^2 2^{-39}` scales, b pays
+        for.
+
+    Returns
+    -------
+    float
+        b, in the unit of the scores.
 
     Raises
     ------
@@ -103,14 +113,14 @@ def selection_scale(score_range: float, rho: float, choices: int = 1, *, at_once
 
 
 def widened(scale: float, cost: Callable[[float], float], rho: float, what: str) -> float:
-    """Return a scale that costs no more than `rho`: the one given, or one that is larger by what rounding needs.
+    """Return a scale that costs no more than `rho`: the given one, or a slightly larger one because of rounding.
 
     Raises
     ------
     ArgumentError
         The scale is not a finite number above zero.
     """
-    for widening in range(_PASSES):
+    for widening in range(64):  # the first is by two units of rounding, the last by a factor of 2^12
         if not 0 < scale < math.inf:
             break
         if cost(scale) <= rho:
@@ -123,12 +133,19 @@ def widened(scale: float, cost: Callable[[float], float], rho: float, what: str)
 
 
 class PrivacyFilter:
-    """A total for zero-concentrated privacy, charged before each step.
+    """Budget for zero-concentrated privacy that is fixed in advance and charged before each step.
 
     Parameters
     ----------
     total
         rho of all steps together, nats.
+
+    Examples
+    --------
+    >>> budget = PrivacyFilter(1.0)
+    >>> budget.charge(0.25)
+    >>> budget.left
+    0.75
     """
 
     def __init__(self, total: float) -> None:
@@ -136,7 +153,7 @@ class PrivacyFilter:
 
     @property
     def left(self) -> float:
-        """The budget that is left, nats, rounded down."""
+        """Remaining budget, nats, rounded down."""
         rest = self._total - self._spent
         found = float(rest)
         while Fraction(found) > rest:
@@ -145,19 +162,20 @@ class PrivacyFilter:
 
     @property
     def spent(self) -> Fraction:
-        """The sum of all charges, nats, exactly."""
+        """Exact sum of all charges, nats."""
         return self._spent
 
     def charge(self, rho: float | Fraction) -> None:
-        """Charge the next step, before it is run.
+        """Charge the cost of the next step, nats, before the step is run.
 
         Raises
         ------
         PrivacyError
-            The step costs more than is left. Nothing was charged, and the step must not be run.
+            The step costs more than the remaining budget. Nothing was charged, and the step must not be run.
         """
         if not 0 <= Fraction(rho) <= self._total - self._spent:
             raise PrivacyError(
-                f"a step of {float(rho)!r} nats must cost no more than the {self.left!r} that are left; take fewer."
+                f"a step must cost no more than the {self.left!r} nats that remain, got {float(rho)!r}; plan fewer "
+                "steps."
             )
         self._spent += Fraction(rho)

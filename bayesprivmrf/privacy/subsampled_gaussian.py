@@ -1,16 +1,16 @@
-r"""The cost of noisy sums over Poisson samples, by the accountant of dp-accounting.
+r"""The privacy cost of noisy sums over Poisson samples, by the accountant of dp-accounting.
 
-A step draws each record independently with probability q, adds up a vector of length at most S over the records
-drawn, and adds normal noise of standard deviation z S to each entry. Under add-or-remove-one neighbours its law is
-dominated, in both directions and however earlier steps chose the vectors, by the pair of laws on the line
+A step draws each record independently with probability q, adds up a vector of length at most S for each drawn record,
+and adds normal noise of standard deviation z S to each entry. Under add-or-remove-one neighbors, its distribution is
+dominated by a pair of distributions on the line, in both directions and however earlier steps chose the vectors:
 
 .. math:: (1 - q) N(0, z^2) + q N(1, z^2), \qquad N(0, z^2)
 
-(Abadi et al. 2016, section 3.2; Zhu, Dong, Wang 2022, Theorem 11), whose losses, convolved over the steps and
-rounded up to a grid, bound the whole (Koskela, Jälkö, Honkela 2020). So do its Rényi divergences, less tightly
-(Mironov, Talwar, Zhang 2019).
+(Abadi et al. 2016, section 3.2; Zhu, Dong, Wang 2022, Theorem 11). The losses of this pair, convolved over the steps
+and rounded up to a grid, bound the total loss (Koskela, Jälkö, Honkela 2020). Its Rényi divergences bound it as well,
+less tightly (Mironov, Talwar, Zhang 2019).
 
-The noise that is drawn is a discrete Gaussian on a fine lattice. `discretisation_loss` bounds the difference.
+The noise that is drawn is discrete Gaussian noise on a fine lattice. `discretisation_loss` bounds the difference.
 """
 
 from __future__ import annotations
@@ -27,39 +27,26 @@ from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 # Share of the budget, in squared ratios of sensitivity to noise, for a noisy number of records.
 COUNT_SHARE = 0.02
 
-# Least delta for convolved loss distributions: their transforms' rounding, at most some 2e-11, is in the
-# slack.
+# Least delta for convolved loss distributions: the slack covers the rounding of their transforms, about 2e-11.
 LEAST_DELTA = 1e-8
 
-# Share of epsilon for the discretisation of the noise.
+# Share of epsilon for the discretization of the noise.
 SLACK = 2.0**-12
 
-# Share of delta for the tails of the discretisation and the accountant's rounding.
+# Share of delta for the tails of the discretization and the accountant's rounding.
 DELTA_SLACK = 2.0**-7
 
-# Nats; the accountant's exponentials overflow not far above.
-_LARGEST_EPSILON = 1e6
-# Range of the noise multipliers that are tried; arbitrary, wider than useful budgets need: one step without
-# sampling costs over 100 nats at the lower end.
+# Largest noise multiplier that is tried; arbitrary, larger than useful budgets need.
 _LARGEST_MULTIPLIER = 2.0**20
-# Lower end of that range.
+# Smallest noise multiplier that is tried; arbitrary: one step without sampling costs over 100 nats there.
 _SMALLEST_MULTIPLIER = 2.0**-4
-# Part by which the loss of a multiplier may stay below the target: a thousandth of the budget is given
-# away.
+# Relative distance by which the loss of a multiplier may stay below the target: it wastes a thousandth of the budget.
 _PRECISION = 2.0**-10
-# Grid points of the losses over the width of the budget; arbitrary: losses are rounded up, so that fewer
-# points raise the answer, and more cost time.
-_CELLS = 4000
-# Most grid points of the losses of one step, which bound time and memory.
-_STEP_CELLS = 10_000
-_ORDERS = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]  # whole ones, whose sums are finite
-# Most multipliers that are tried; then the least one that keeps to the budget is returned.
-_TRIALS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """Steps of one kind.
+    """A number of steps that sample records with the same probability.
 
     Parameters
     ----------
@@ -67,6 +54,11 @@ class Schedule:
         q, probability in (0, 1].
     steps
         T, the number of steps, at least 1.
+
+    Examples
+    --------
+    >>> Schedule(sampling_rate=0.1, steps=1000).steps
+    1000
     """
 
     sampling_rate: float
@@ -75,14 +67,14 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibratedNoise:
-    """Noise multipliers, in sensitivities.
+    """Noise multipliers: scales of noise divided by sensitivities.
 
     Parameters
     ----------
     steps
-        z of each schedule.
+        z, the multiplier of each schedule.
     count
-        That of the noisy number of records, whose sensitivity is 1.
+        Multiplier of the noisy number of records, whose sensitivity is 1.
     """
 
     steps: tuple[float, ...]
@@ -97,12 +89,12 @@ def spent_epsilon(
     Parameters
     ----------
     schedules, noise
-        The schedules that are run, with one multiplier each.
+        The schedules, with one multiplier for each.
     delta
-        Second parameter of the guarantee, in (0, 1). Below `LEAST_DELTA` the accountant is the looser one of Rényi
-        divergences of whole orders.
+        Second parameter of the guarantee, in (0, 1). Below `LEAST_DELTA` the looser accountant of Rényi divergences
+        of whole orders is used.
     interval
-        Grid of the losses, nats. They are rounded up, so that a coarser one gives a larger answer.
+        Spacing of the grid of losses, nats. Losses are rounded up, so that a coarser grid gives a larger epsilon.
 
     Raises
     ------
@@ -122,10 +114,12 @@ def spent_epsilon(
 
 
 def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, delta: float) -> float:
-    """Return the epsilon at delta that some given noise can promise, with the slack of `calibrated_noise` in it."""
+    """Return the epsilon at delta that given noise can promise; it includes the slack of `calibrated_noise`."""
     tail = delta * (1 - DELTA_SLACK)
     spent, before = 1.0, math.inf
-    while spent < 0.999 * before:  # each an upper bound, on a grid as fine as the last one asks for
+    while (
+        spent < 0.999 * before
+    ):  # each value is an upper bound, on a grid as fine as the last value requires
         before = spent
         spent = spent_epsilon(schedules, noise, tail, _interval(spent, schedules, noise.steps))
     return max(spent, 1e-12) / (1 - SLACK) * (1 + 2.0**-50)
@@ -133,20 +127,30 @@ def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, de
 
 @functools.lru_cache(maxsize=64)
 def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: float) -> CalibratedNoise:
-    """Return the multipliers at which all steps together, and the count, cost no more than the budget.
+    """Return the multipliers at which all steps and the number of records together cost no more than the budget.
 
-    One factor is found by bisection and rounded up to a part in a thousand; with several schedules it multiplies
-    what each would need alone. The budget is lessened by `SLACK` and `DELTA_SLACK`, which `require_fine_lattice`
-    spends.
+    The search finds one factor and rounds it up to a part in a thousand. With several schedules the factor multiplies
+    the multiplier that each would need alone. `SLACK` and `DELTA_SLACK` are subtracted from the budget first;
+    `require_fine_lattice` spends them.
+
+    Parameters
+    ----------
+    schedules
+        The steps of the mechanism.
+    epsilon
+        Budget, nats, positive.
+    delta
+        Second parameter of the guarantee, in (0, 1).
 
     Raises
     ------
     ArgumentError
-        The budget is out of the accountant's range.
+        The budget is outside the range of the accountant.
     BayesPrivMRFError
         The package dp-accounting is not installed.
     """
-    require(epsilon <= _LARGEST_EPSILON, "epsilon", f"be at most {_LARGEST_EPSILON:.0e}", epsilon)
+    # the accountant's exponentials overflow not far above
+    require(epsilon <= 1e6, "epsilon", "be at most 1e+06", epsilon)
     target, tail = epsilon * (1 - SLACK), delta * (1 - DELTA_SLACK)
     ratio = _gaussian_ratio(target, tail)
     width = max(target, ratio)
@@ -161,7 +165,7 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
 
         return _least(loss, target, _central_limit(schedule, ratio))
 
-    # what each schedule would need alone, then one factor for all together
+    # the multiplier that each schedule would need alone, then one factor for all together
     singly = {schedule: alone(schedule) for schedule in dict.fromkeys(schedules)}
 
     def scaled(factor: float) -> CalibratedNoise:
@@ -175,20 +179,20 @@ def calibrated_noise(schedules: tuple[Schedule, ...], epsilon: float, delta: flo
 
 
 def discretisation_loss(noises: int, scale: float, epsilon: float, delta: float) -> float:
-    r"""Return what discrete noise adds to epsilon, nats, beyond normal noise rounded to whole numbers.
+    r"""Return the addition to epsilon, nats, of discrete noise in place of normal noise rounded to whole numbers.
 
-    Rounding a sum of whole numbers plus normal noise is post-processing of it, and the same as adding rounded noise.
-    With :math:`f(x) = e^{-x^2/(2s^2)}`, the discrete Gaussian has :math:`P(k) = f(k)/Z` and the rounded normal
-    :math:`R(k) = \int f(k + u)\, du / (s \sqrt{2\pi})` over :math:`|u| \le 1/2`. As :math:`f(k + u) + f(k - u) =
-    2 f(k) f(u) \cosh(ku/s^2)` and :math:`1 \le \cosh x \le e^{x^2/2}`,
+    Rounding a sum of whole numbers plus normal noise is post-processing, and equals adding rounded noise. With
+    :math:`f(x) = e^{-x^2/(2s^2)}`, the discrete Gaussian has :math:`P(k) = f(k)/Z`, and the rounded normal
+    distribution has :math:`R(k) = \int f(k + u)\, du / (s \sqrt{2\pi})` over :math:`|u| \le 1/2`. As
+    :math:`f(k + u) + f(k - u) = 2 f(k) f(u) \cosh(ku/s^2)` and :math:`1 \le \cosh x \le e^{x^2/2}`,
 
     .. math:: e^{-1/(8s^2)} f(k) \le \int f(k + u)\, du \le e^{k^2/(8s^4)} f(k),
 
     and :math:`1 \le Z/(s \sqrt{2\pi}) \le e^{1/(8s^2)}` for :math:`s \ge 1` by Poisson's summation formula. So
-    :math:`P/R \le e^{1/(8s^2)}` everywhere, and :math:`R/P \le e^{(y^2 + 1)/(8s^2)}` on :math:`|k| \le y s`, which R
-    leaves with probability at most :math:`e^{-(y - 1/(2s))^2/2}`. Over N noises, whatever was drawn before, the
-    factors multiply and the tails add up. If the rounded mechanism is :math:`(\epsilon', \delta')`-private, then with
-    :math:`b = N e^{-(y - 1/(2s))^2/2}`
+    :math:`P/R \le e^{1/(8s^2)}` everywhere, and :math:`R/P \le e^{(y^2 + 1)/(8s^2)}` on :math:`|k| \le y s`. Under R
+    the probability outside :math:`|k| \le y s` is at most :math:`e^{-(y - 1/(2s))^2/2}`. Over N noises, whatever was
+    drawn before, the factors multiply and the tails add up. If the rounded mechanism is
+    :math:`(\epsilon', \delta')`-private, then with :math:`b = N e^{-(y - 1/(2s))^2/2}`
 
     .. math:: P_M(S) \le e^{N/(8s^2)} \left( e^{\epsilon'} \left( e^{N(y^2 + 1)/(8s^2)} Q_M(S) + b \right)
         + \delta' \right).
@@ -198,11 +202,11 @@ def discretisation_loss(noises: int, scale: float, epsilon: float, delta: float)
     Parameters
     ----------
     noises
-        N, how many are drawn in all.
+        N, the number of noises that are drawn in all.
     scale
         s, the smallest scale among them, at least 1.
     epsilon, delta
-        The promise as a whole.
+        The whole guarantee.
     """
     reach = 0.5 / scale + math.sqrt(2 * (epsilon + math.log(512 * noises / delta)))
     return noises * (reach * reach + 2) / (8 * scale * scale)
@@ -211,9 +215,9 @@ def discretisation_loss(noises: int, scale: float, epsilon: float, delta: float)
 def require_fine_lattice(noises: int, scale: float, epsilon: float, delta: float) -> None:
     r"""Refuse a lattice on which discrete noise costs more than the slack of `calibrated_noise`.
 
-    With a loss of at most :math:`2^{-10}` the statement above gives
-    :math:`\delta \le e^{2^{-10}} (1 - 1/128 + 1/512)` of the promised one: below it by 0.5 %, which is for the
-    accountant's rounding.
+    With a loss of at most :math:`2^{-10}`, `discretisation_loss` gives a delta of at most
+    :math:`e^{2^{-10}} (1 - 1/128 + 1/512)` times the promised one. This is 0.5 % below it, which leaves 0.5 % for the
+    rounding of the accountant.
 
     Raises
     ------
@@ -223,22 +227,22 @@ def require_fine_lattice(noises: int, scale: float, epsilon: float, delta: float
     loss = math.inf if scale < 1 else discretisation_loss(noises, scale, epsilon, delta)
     if not loss <= min(SLACK * epsilon, 2.0**-10):
         raise ArgumentError(
-            f"`steps` times the number of cells must leave the noise's discretisation negligible, got {noises:,} "
-            f"noises at a scale of {scale:.3g} lattice steps; take fewer steps or a larger `epsilon`."
+            f"`steps` times the number of cells must be so small that the rounding of the noise is negligible, got "
+            f"{noises:,} noises at a scale of {scale:.3g} lattice steps; take fewer steps or a larger `epsilon`."
         )
 
 
 def _least(loss: Callable[[float], float], target: float, guess: float) -> float:
-    """Return the least multiplier whose loss is at most the target, rounded up; the loss falls with it.
+    """Return the smallest multiplier whose loss is at most the target, rounded up; the loss decreases with it.
 
-    Each trial follows the loss as a power of the multiplier through the nearest known points, kept inside the
-    bracket. Only a multiplier whose own loss was computed is returned.
+    Each trial extrapolates the loss as a power of the multiplier through the last two points, inside the bracket. The
+    returned multiplier is always one whose loss was computed.
     """
     low, high = 0.0, math.inf
     at_high, slope = -math.inf, 1.0
     point = min(max(guess, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     previous: tuple[float, float] | None = None
-    for _ in range(_TRIALS):
+    for _ in range(60):  # afterwards the smallest multiplier that keeps to the budget is returned
         excess = math.log(max(loss(point), 1e-300) / target)
         if excess <= 0:
             high, at_high = point, excess
@@ -254,19 +258,19 @@ def _least(loss: Callable[[float], float], target: float, guess: float) -> float
         previous = point, excess
         point *= math.exp((excess + _PRECISION / 2) / slope)
         if not low < point < high:
-            # outside the bracket: halve it on the log scale, or go on doubling
+            # outside the bracket: halve it on the log scale, or keep doubling
             point = math.sqrt(low * high) if low > 0 and high < math.inf else (2 * low or high / 2)
         point = min(max(point, _SMALLEST_MULTIPLIER), _LARGEST_MULTIPLIER)
     if high < math.inf:
         return high
     raise ArgumentError(
-        f"`epsilon` must leave a noise multiplier of at most {_LARGEST_MULTIPLIER:.0e}, got a target of "
-        f"{target:.3g}; choose a larger one, or fewer steps."
+        f"`epsilon` must allow a noise multiplier of at most {_LARGEST_MULTIPLIER:.0e}, got a target of "
+        f"{target:.3g}; choose a larger budget, or fewer steps."
     )
 
 
 def _gaussian_ratio(epsilon: float, delta: float) -> float:
-    r"""Return about the largest ratio of sensitivity to normal noise at a budget (Balle, Wang 2018, Theorem 8)."""
+    r"""Return the largest ratio of sensitivity to normal noise at a budget, about (Balle, Wang 2018, Theorem 8)."""
     from scipy.special import log_ndtr, ndtr
 
     low, high = 1e-9, 1e3
@@ -278,19 +282,20 @@ def _gaussian_ratio(epsilon: float, delta: float) -> float:
 
 
 def _central_limit(schedule: Schedule, ratio: float) -> float:
-    r"""Return z of :math:`\mu^2 = q^2 T (e^{1/z^2} - 1)`, a guess (Bu, Dong, Long, Su 2020)."""
+    r"""Return a first guess of z, from :math:`\mu^2 = q^2 T (e^{1/z^2} - 1)` (Bu, Dong, Long, Su 2020)."""
     share = (ratio / schedule.sampling_rate) ** 2 / schedule.steps
     return 1 / math.sqrt(math.log1p(share))
 
 
 def _interval(width: float, schedules: tuple[Schedule, ...], multipliers: tuple[float, ...]) -> float:
-    """Return the grid of the losses, nats: fine beside a width, also after rounding in many steps.
+    """Return the spacing of the grid of losses, nats: fine relative to a width, also after rounding in many steps.
 
-    It is no finer than the span of one step's losses needs.
+    Losses are rounded up, so that a coarse grid raises the answer, and a fine one costs time. The losses of one step
+    have at most 10,000 grid points, which bounds time and memory.
     """
     steps = sum(schedule.steps for schedule in schedules)
     span = max(10 / z + 0.5 / z**2 for z in multipliers)
-    return max(width / max(_CELLS, 20 * math.sqrt(steps)), span / _STEP_CELLS)
+    return max(width / max(4000, 20 * math.sqrt(steps)), span / 10_000)
 
 
 def _sampled(dp: Any, rate: float, multiplier: float) -> Any:
@@ -302,7 +307,11 @@ def _epsilon(dp: Any, events: list[Any], delta: float, interval: float) -> float
     if delta < LEAST_DELTA:
         from dp_accounting.rdp import RdpAccountant
 
-        accountant = RdpAccountant(_ORDERS, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
+        orders = [
+            *range(2, 64),
+            *(round(64 * 2 ** (k / 8)) for k in range(49)),
+        ]  # whole ones have finite sums
+        accountant = RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     else:
         from dp_accounting.pld import PLDAccountant
 

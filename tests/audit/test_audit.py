@@ -92,8 +92,8 @@ def test_the_secure_source_passes_too():
 @pytest.mark.parametrize(
     "mechanism", few([LaplaceStatistics(epsilon=3.0), GaussianStatistics(rho=2.0)]), ids=repr
 )
-def test_whole_releases_of_neighbouring_frames_pass(mechanism):
-    # through `release` itself: no other field of a release may tell the neighbours apart more than the noise allows
+def test_whole_releases_of_neighboring_frames_pass(mechanism):
+    # through `release` itself: no other field of a release may tell the neighbors apart more than the noise allows
     frame = pd.DataFrame({"a": [0, 1], "b": [0, 1], "c": [0, 1]})
     rng = np.random.default_rng(3)
     laws = laws_of(mechanism)
@@ -336,7 +336,7 @@ def test_tables_of_many_scales_are_audited_in_seconds():
     assert result.epsilon_claimed[-1] == pytest.approx(gaussian_epsilon(mu, result.deltas[-1]), abs=0.02)
 
 
-def test_exchanging_the_neighbours_gives_the_same_curve():
+def test_exchanging_the_neighbors_gives_the_same_curve():
     laws = [DiscreteLaplace(1.3), DiscreteGaussian(2.0)]
     for delta in (1e-4, 0.05):
         there, back = (privacy_loss(laws, [s, -s]).epsilon(delta) for s in (1, -1))
@@ -379,7 +379,7 @@ def test_bad_settings_are_refused():
     for law in (Gaussian(1.0), NoNoise()):
         with pytest.raises(ArgumentError, match="whole numbers"):
             privacy_loss([law], [1])
-    with pytest.raises(ArgumentError, match="one number a law"):
+    with pytest.raises(ArgumentError, match="one number for each distribution"):
         privacy_loss([DiscreteLaplace(1.0)], [])
 
 

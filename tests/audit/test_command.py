@@ -12,7 +12,7 @@ from repeats import few
 
 import bayesprivmrf as bpm
 from bayesprivmrf.audit import Choices, StableAnswers, Sums, audit_draws, exact_cost
-from bayesprivmrf.audit.whole import neighbours
+from bayesprivmrf.audit.whole import neighbors
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.mechanisms import (
@@ -164,7 +164,10 @@ def test_estimates_of_a_network_are_audited_end_to_end(capsys):
     [
         (["laplace"], "which is no file"),
         (["nowhere.release"], "which is no file"),
-        (["dpsgd", "--epsilon", "1", "--set", "delta=1e-5", "--set", "steps=2"], "must be of noisy tables"),
+        (
+            ["dpsgd", "--epsilon", "1", "--set", "delta=1e-5", "--set", "steps=2"],
+            "the accountant of dp-accounting",
+        ),
         (["frank-wolfe", "--rho", "1", "--set", "width=1", "--set", "calibration=paper"], "PaperFrankWolfe"),
         (["objective-perturbation", "--epsilon", "1", "--model", "m.toml"], "must be left out"),
         (["nowhere.release", "--set", "width=1"], "must go with a mechanism"),
@@ -206,14 +209,14 @@ def test_the_tables_within_a_learned_release_are_audited(tmp_path, capsys):
     assert 0 < found["cost"] < found["promised"] == 1.0  # a part of what was spent
 
 
-# the made-up neighbours, and what draws cost
+# the made-up neighbors, and what draws cost
 
 
-def test_made_up_neighbours_differ_in_every_table_where_the_declaration_allows_it():
-    before, after = neighbours(MODEL, Adjacency.REPLACE_ONE)
+def test_made_up_neighbors_differ_in_every_table_where_the_declaration_allows_it():
+    before, after = neighbors(MODEL, Adjacency.REPLACE_ONE)
     assert before.shape == after.shape == (1, 3)
     assert (before != after).all()
-    before, after = neighbours(MODEL, Adjacency.ADD_OR_REMOVE_ONE)
+    before, after = neighbors(MODEL, Adjacency.ADD_OR_REMOVE_ONE)
     assert (len(before), len(after)) == (0, 1)
 
 
@@ -228,14 +231,14 @@ def test_made_up_records_keep_clear_of_impossible_cells():
         ),
     )
     for adjacency in Adjacency:
-        for records in neighbours(tied, adjacency):
+        for records in neighbors(tied, adjacency):
             for a, b, c in records.tolist():
                 assert (a, b) not in {(0, 0), (1, 1)}
                 assert (b, c) != (2, 0)
     none = ModelSpecification(
         domain=Domain.from_states({"a": [0, 1]}), cliques=(("a",),), impossible=((("a", 0),),)
     )
-    alone = neighbours(none, Adjacency.REPLACE_ONE)
+    alone = neighbors(none, Adjacency.REPLACE_ONE)
     assert alone[0].tolist() == alone[1].tolist() == [[1]]
 
 
@@ -247,8 +250,8 @@ def test_a_model_that_allows_no_record_is_refused():
         cliques=pairs,
         impossible=differ,
     )
-    with pytest.raises(ModelError, match="must allow a record"):
-        neighbours(model, Adjacency.REPLACE_ONE)
+    with pytest.raises(ModelError, match="must allow one of the first"):
+        neighbors(model, Adjacency.REPLACE_ONE)
 
 
 @pytest.mark.parametrize("copies", [1, 7])

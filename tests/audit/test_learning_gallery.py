@@ -249,7 +249,7 @@ def test_the_best_pairs_cost_what_their_scale_says(slip, share):
 
 
 def projected(move: np.ndarray, present: bool, law: DiscreteGaussian, seed: int) -> Runs:
-    """Noisy sums along the way that one neighbour moves them."""
+    """Noisy sums along the way that one neighbor moves them."""
     noise, exact = source(seed), move.astype(np.int64) * present
 
     def run(runs: int) -> np.ndarray:

@@ -122,4 +122,4 @@ def test_the_reference_is_that_of_pandas(engine):
 def test_dask_is_refused_with_the_remedy():
     dask = pytest.importorskip("dask.dataframe", reason="Dask is not installed; use `--group engines`")
     data = dask.from_pandas(records(20), npartitions=2)
-    assert "Dask is not supported" in told(lambda: LaplaceStatistics(epsilon=1.0).release(NETWORK, data))
+    assert "must not be a Dask frame" in told(lambda: LaplaceStatistics(epsilon=1.0).release(NETWORK, data))

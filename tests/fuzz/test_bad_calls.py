@@ -78,22 +78,24 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "`size` must be a whole number from 1 to": (ArgumentError, lambda: network.sample(0.5, 10**400)),
         "`path` must be readable": (ArgumentError, lambda: EstimateLaw.load("no such file")),
         "must map `name`": (ArgumentError, lambda: noise.noise_from_dict({})),
-        "the fields of the noise law 'laplace'": (ArgumentError, lambda: noise.noise_from_dict({"name": "laplace"})),
+        "the fields of the noise distribution 'laplace'": (
+            ArgumentError, lambda: noise.noise_from_dict({"name": "laplace"})),
         "`residual` must be an array of numbers": (ArgumentError, lambda: noise.Laplace(1.0).score([[0], 1])),
         "must be pairs": (ModelError, lambda: bpm.ModelSpecification(
             domain=bpm.Domain.from_states({"a": [0, 1]}), cliques=(("a",),), impossible=((1, 2),))),
         "each of `levels` must be text": (ArgumentError, lambda: readers.read_census(
             bpm.declare({"a": [0, 1]}, [("a",)]), "f.csv", queries={}, levels=[["a"]])),
         "`domain` must be a Domain, got a DataFrame": (ModelError, lambda: record_codes(FRAME, FRAME)),
-        "`missing` must map variables to codes": (ArgumentError, lambda: record_codes(DOMAIN, FRAME, missing=1)),
+        "`missing` must be a mapping from variables to codes": (
+            ArgumentError, lambda: record_codes(DOMAIN, FRAME, missing=1)),
         "`other` must be a whole number from 0 to 1": (
             ArgumentError, lambda: record_codes(DOMAIN, FRAME, other={"a": 2})),
-        "`laws` must be of noise laws, got a str": (ArgumentError, lambda: audit.privacy_loss(["x"], [1])),
+        "`laws` must be of noise distributions, got a str": (ArgumentError, lambda: audit.privacy_loss(["x"], [1])),
         "`shifts` must be a whole number": (ArgumentError, lambda: audit.privacy_loss([LAW], [0.5])),
         "`draws` must hold Sums": (ArgumentError, lambda: audit.exact_cost([LAW], PROMISE)),
         "`guarantee` must be a PrivacyGuarantee, got a float": (ArgumentError, lambda: audit.exact_cost([], 1.0)),
         "`source` must be a source of noise": (ArgumentError, lambda: audit.audit_draws([], 1)),
-        "`mechanism` must be one with its settings, got dict": (
+        "`mechanism` must be an object with its settings, got dict": (
             ArgumentError, lambda: audit.audit_releases(dict, bpm.declare({"a": [0, 1]}, [("a",)]))),
         "`randomizer_b` must be a function": (ArgumentError, lambda: audit.audit(np.zeros, None, PROMISE)),
         "`deltas` must be in": (ArgumentError, lambda: audit.audit(np.zeros, np.zeros, PROMISE, deltas=[2.0])),

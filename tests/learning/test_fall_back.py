@@ -66,7 +66,7 @@ def test_a_fit_that_fails_falls_back_on_merged_states_and_is_nearer_than_indepen
 
 def test_a_warning_names_the_model_that_stands_in():
     network = bpm.declare(states={name: range(2 if name == "d" else STATES) for name in "abcd"})
-    with pytest.warns(NoiseWarning, match="the model is a smaller one: 65 rare states merged"):
+    with pytest.warns(NoiseWarning, match="a smaller model replaces it: 65 rare states merged"):
         SelectMeasure(rho=0.05, degree=2).release(network, frame(5_000, 1), rng=1)
 
 

@@ -232,7 +232,7 @@ def test_true_and_one_are_two_labels_even_in_one_column_of_objects():
 
 def test_text_is_never_a_number():
     for frame in (pd.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}), pl.DataFrame({"x": ["1"]}).lazy()):
-        with pytest.raises(UndeclaredStateError, match="text and numbers are different"):
+        with pytest.raises(UndeclaredStateError, match="text, numbers and truth values are different"):
             count_one([1, 2], frame)
     for frame in (pd.DataFrame({"x": [1]}), pl.DataFrame({"x": [1]}), duckdb.sql("select 1 as x")):
         with pytest.raises(UndeclaredStateError):
@@ -459,10 +459,10 @@ def test_a_cell_outside_its_table_is_refused(monkeypatch):
     )
     lazy = pl.LazyFrame({"x": [0], "y": [0]})
     from_the_engine(monkeypatch, [(2, 1, 0), (0, 1, 1)])
-    with pytest.raises(DataError, match="outside its table"):
+    with pytest.raises(DataError, match="must be in a cell of its table"):
         count_tables(model, lazy)
     from_the_engine(monkeypatch, [(0, 1, 0), (2, 1, 1)])
-    with pytest.raises(DataError, match="outside its table"):
+    with pytest.raises(DataError, match="must be in a cell of its table"):
         count_tables(model, lazy)
 
 

@@ -322,7 +322,7 @@ def test_what_is_public_is_refused_before_the_data_is_read(monkeypatch):
         DPSGD(**QUICK).release(bpm.declare(states={"a": [0, 1]}), Unread())
     with pytest.raises(ModelError, match="at least one variable"):
         DPSGD(**QUICK).release(bpm.declare(states={}, cliques=[]), Unread())
-    with pytest.raises(ArgumentError, match="`epsilon` must leave"):
+    with pytest.raises(ArgumentError, match="`epsilon` must allow"):
         DPSGD(epsilon=1e-8, delta=1e-6, steps=1000, sampling_rate=1.0).release(network(), Unread())
     calibrated_noise.cache_clear()
     monkeypatch.setitem(sys.modules, "dp_accounting", None)

@@ -87,9 +87,9 @@ def test_sequences_without_a_state_or_with_a_gap_are_refused_in_words_of_their_o
     for row, words in (
         (
             [None] * 4,
-            "no sequence may begin with the end state '<end>', as that of a person without any state",
+            "no sequence may begin with the end state '<end>', but column",
         ),
-        (["a", None, "b", None], r"no sequence may go on after the end state '<end>'.*a gap inside"),
+        (["a", None, "b", None], r"no sequence may continue after the end state '<end>'.*a gap inside"),
     ):
         with pytest.raises(DataError, match=words) as caught:
             mechanism.release(network, pd.DataFrame([*wide.to_numpy(), row], columns=wide.columns))
@@ -147,5 +147,5 @@ def test_names_and_lengths_are_checked():
         wide_sequences(events(), **LONG, length=0)
     with pytest.raises(ArgumentError, match="different names"):
         wide_sequences(events(), **LONG, length=2, names=["id", "x"])
-    with pytest.raises(ArgumentError, match="two names"):
+    with pytest.raises(ArgumentError, match="two different names"):
         transition_rows(events(), **LONG, names=("id", "to"))

@@ -267,7 +267,7 @@ def test_settings_are_frozen_and_keyword_only():
     ("states", "error", "message"),
     [
         ({"a": [0, 1]}, ModelError, "at least two variables"),
-        ({"a": [0, 1], "b": [0]}, ModelError, "nothing to couple"),
+        ({"a": [0, 1], "b": [0]}, ModelError, "must have two variables with several states"),
         ({"a": [0, 1], "b": list(range(13))}, ModelError, "at most 12 states"),
         ({v: list(range(10)) for v in range(2000)}, ModelTooLargeError, "GiB"),
     ],

@@ -151,7 +151,7 @@ def test_one_variable_and_no_pair_to_choose_are_refused_before_anything_is_read(
     for mechanism in (SelectMeasure(rho=1.0, degree=1), ParityQueries(rho=1.0, order=1)):
         with pytest.raises(ModelError, match="at least two variables"):
             mechanism.release(one, "no data at all")
-    with pytest.raises(ModelError, match="pair of variables"):
+    with pytest.raises(ModelError, match="two variables with two or more states"):
         SelectMeasure(rho=1.0, degree=1).release(network([(name,) for name in NAMES]), "no data at all")
 
 

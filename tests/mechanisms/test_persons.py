@@ -162,7 +162,7 @@ def test_a_query_counts_what_the_frame_in_memory_counts_in_any_order(engine, gri
 def test_a_query_refuses_what_an_order_or_a_collation_would_decide(engine):
     mechanism = LaplaceStatistics(epsilon=1.0, person="id", at_most=1)
     for names in ([1, 1], [1, None], [1.0, 2.0]):
-        with pytest.raises(DataError, match="rows than `at_most`=1 must have equal ones"):
+        with pytest.raises(DataError, match="rows than `at_most`=1 must have equal rows"):
             mechanism.release(ALONE, LAZY[engine](pd.DataFrame({"id": names, "a": ["x", "y"]})))
     text = LAZY[engine](pd.DataFrame({"id": ["a", "A"], "a": ["x", "y"]}))
     if engine == "Polars":
@@ -177,7 +177,7 @@ def test_a_query_of_an_engine_is_refused_before_anything_is_spent():
     data = people()
     mechanism = LaplaceStatistics(epsilon=1.0, person="id", at_most=2)
     for lazy in (pl.from_pandas(data).lazy(), duckdb.from_df(data)):
-        with pytest.raises(DataError, match="rows than `at_most`=2 must have equal ones"):
+        with pytest.raises(DataError, match="rows than `at_most`=2 must have equal rows"):
             mechanism.release(CHAIN, lazy, ledger=account)
     with pytest.raises(DataError, match="missing value"):
         mechanism.release(CHAIN, data.assign(id=[None, *data["id"][1:]]), ledger=account)
@@ -254,7 +254,7 @@ class UnderNoised(OfRecords):
 
 
 def test_a_mechanism_that_promises_for_records_takes_no_persons():
-    with pytest.raises(PrivacyError, match="must promise for a person"):
+    with pytest.raises(PrivacyError, match="must give a guarantee for a person"):
         OfRecords(person="id", at_most=3).release(CHAIN, people())
 
 
@@ -435,7 +435,7 @@ def test_weights_are_of_queries_on_one_scope_and_of_noise_that_follows_them():
                 ArgumentError, match=r"reads \d scopes; ask for each scope by a query of its own"
             ):
                 call(CHAIN)
-    with pytest.raises(ArgumentError, match="does not follow it"):
+    with pytest.raises(ArgumentError, match="is not scaled by it"):
         OfRecords(queries=[q.table("m1")], **settings)
 
 
@@ -481,5 +481,5 @@ def test_no_name_of_a_variable_lifts_the_limit_where_the_data_is_a_query(name):
             if frame is alike:
                 assert mechanism.release(network, data).flat.tolist() == [0, 1, 2, 0]
             else:
-                with pytest.raises(DataError, match="must have equal ones"):
+                with pytest.raises(DataError, match="must have equal rows"):
                     mechanism.release(network, data)

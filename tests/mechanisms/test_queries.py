@@ -451,7 +451,8 @@ def test_the_split_of_tables_in_a_large_domain_takes_no_matrices():
         q.table("c"),
         q.coarsened("a", a={"all": range(60)}),
     ]
-    preview = make(GaussianStatistics, queries).preview(network)
+    with pytest.warns(NoiseWarning, match=r"`queries\[1\]`, `queries\[2\]`, `queries\[3\]`"):
+        preview = make(GaussianStatistics, queries).preview(network)
     assert preview.attrs["forecast_variance"] < preview.attrs["even_forecast_variance"]
 
 
@@ -479,6 +480,40 @@ def test_the_preview_of_queries_compares_with_a_guessed_total():
         mechanism.preview(network, total=-1)
 
 
+@pytest.mark.parametrize("kind", [LaplaceStatistics, GaussianStatistics])
+def test_a_coarse_answer_that_a_finer_table_tells_is_not_called_drowned(kind):
+    network = bpm.declare({"a": list(range(8)), "b": [0, 1]}, [("a", "b")])
+    queries = [
+        q.table("a", "b"),
+        q.coarsened("a", "b", groups={"a": {"few": [0, 1, 2, 3], "many": [4, 5, 6, 7]}}),
+    ]
+    mechanism = make(kind, queries, 1.0, weights=[1.0, 1e-6])
+    preview = mechanism.preview(network)
+    assert preview["noise_sd"][1] > 100 > 20 > preview["forecast_sd"][1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoiseWarning)
+        mechanism.preview(network, total=400)  # 100 records in a cell of the coarse table
+        mechanism.release(network, sample(network, 400), rng=1)
+    with pytest.warns(NoiseWarning, match="the mean answer to 2 of 2 queries, even with all combined"):
+        mechanism.preview(network, total=4)
+
+
+def test_the_preview_names_a_query_that_the_default_weights_starve():
+    states = list(range(40))
+    network = bpm.declare({"a": states, "b": [0, 1]}, [("a", "b")])
+    queries = [
+        q.table("a", "b"),
+        q.coarsened("a", "b", groups={"a": {"low": states[:20], "high": states[20:]}}),
+    ]
+    with pytest.warns(NoiseWarning, match=r"`even_forecast_sd`, and pass weights=\[1.0, 1.0\]") as caught:
+        preview = make(LaplaceStatistics, queries, 1.0).preview(network)
+    assert caught[0].filename == __file__
+    assert (preview["forecast_sd"] > 2 * preview["even_forecast_sd"]).tolist() == [False, True]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", NoiseWarning)
+        make(LaplaceStatistics, queries, 1.0, weights=[1.0, 1.0]).preview(network)
+
+
 # bad input: nothing is spent
 
 
@@ -495,7 +530,7 @@ class Unread:
         ([q.coarsened(0, groups={0: {"x": [5], "y": [99]}})], r"queries\[0\]"),
         ([q.coarsened(0, groups={0: {"x": [5]}})], "put it into one group"),
         ([q.weighted("a", matrix=[[1, 2, 3]])], "a column for each"),
-        ([q.weighted("a", matrix=[[0, 0]])], "answered differently"),
+        ([q.weighted("a", matrix=[[0, 0]])], "must have answers that depend on the records"),
     ],
 )
 def test_a_query_that_does_not_fit_is_named_before_the_data_is_read(queries, match):
@@ -511,7 +546,7 @@ def test_a_query_that_does_not_fit_is_named_before_the_data_is_read(queries, mat
 def test_what_a_public_number_of_records_fixes_is_not_measured():
     queries = [q.table("a"), q.coarsened("a", a={"all": ["z", "y"]})]
     LaplaceStatistics(epsilon=1.0, queries=queries).promise(CYCLE)
-    with pytest.raises(ArgumentError, match=r"answered differently.*leave it out"):
+    with pytest.raises(ArgumentError, match=r"must have answers that depend on the records.*leave it out"):
         LaplaceStatistics(epsilon=1.0, queries=queries, adjacency="replace-one").promise(CYCLE)
 
 
@@ -678,7 +713,11 @@ def test_the_true_mechanism_passes_and_a_twin_with_a_fifth_too_little_noise_is_c
 def test_whole_releases_of_queries_pass_their_audit(adjacency):
     network, queries = STACKS["mixed kinds"]
     mechanism = make(LaplaceStatistics, queries, 8.0, adjacency=adjacency, weights=[1] * 4)
-    result = audit_releases(mechanism, ModelSpecification.from_pgmpy(network), runs=150)
+    with (
+        warnings.catch_warnings()
+    ):  # the noise hides the made-up records, which says nothing about the mechanism
+        warnings.simplefilter("error", NoiseWarning)
+        result = audit_releases(mechanism, ModelSpecification.from_pgmpy(network), runs=150)
     assert not result.is_violated
     # the noise has no seed: under replace-one this is .9, with a deviation of .2
     assert max(result.epsilon_lower) > 0.1

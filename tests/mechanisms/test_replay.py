@@ -183,7 +183,7 @@ FOR_COMPARISON: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def relations(case: Case) -> list[Adjacency]:
-    """Return the neighbouring relations that a case is for."""
+    """Return the neighboring relations that a case is for."""
     if case.source is LargestScore:
         return [Adjacency.REPLACE_ONE]
     return [Adjacency.ADD_OR_REMOVE_ONE] if case.source is EveryRecord else ADJACENCIES

@@ -307,11 +307,11 @@ def test_copies_one_state_and_ten_thousand_rare_states_are_borne():
         ({"workload": []}, ArgumentError, "at least"),
         ({"workload": "ab"}, ArgumentError, "list of tables"),
         ({"workload": ["ab"]}, ArgumentError, "tuples"),
-        ({"workload": [("a",)]}, ArgumentError, "two variables"),
-        ({"workload": [("a", "a")]}, ArgumentError, "each once"),
+        ({"workload": [("a",)]}, ArgumentError, "two or more different variables"),
+        ({"workload": [("a", "a")]}, ArgumentError, "two or more different variables"),
         ({"workload": [("a", "b")], "degree": 1}, ArgumentError, "`workload`"),
         ({"measure": "tables"}, ArgumentError, "`measure`"),
-        ({"seconds": 10}, ArgumentError, "no setting `seconds` any more.*`maximum_cells`"),
+        ({"seconds": 10}, ArgumentError, "no setting `seconds` anymore.*`maximum_cells`"),
         ({"maximum_cells": 2}, ArgumentError, "`maximum_cells`"),
         ({"rho": 1e-30}, ArgumentError, "`rho`"),
         ({"rho": 1e300}, ArgumentError, "`rho`"),
@@ -345,7 +345,7 @@ def test_asked_tables_that_do_not_fit_are_named():
 
 
 def test_nothing_to_couple_is_said_before_a_degree_that_is_too_large():
-    with pytest.raises(ModelError, match="pair of variables"):
+    with pytest.raises(ModelError, match="two variables with two or more states"):
         SelectMeasure(rho=1.0, degree=2).preview(bpm.declare(states={"a": [0], "b": [0]}))
 
 

@@ -277,7 +277,7 @@ def test_a_release_that_noise_hides_warns_and_a_clear_one_does_not(adjacency, me
 
 
 def test_no_pair_kept_is_noise_or_independence():
-    with pytest.warns(NoiseWarning, match="none of 4 pairs stands out of it"):
+    with pytest.warns(NoiseWarning, match="none of 4 pairs stands out from it"):
         learned = SelectMeasure(rho=0.001, degree=1).release(network(), even(3000, False), rng=1)
     assert learned.details["pairs_kept"] == 0
     with no_noise_warning():  # here sampling is the larger error: nothing is hidden by noise

@@ -126,7 +126,7 @@ def test_a_budget_too_small_for_whole_number_noise_is_refused_before_the_data_is
     [
         ({("a", 0): 1.0}, "none for"),
         ({("a", 0): 1.0, ("a", "c"): 1.0, (0, "a"): 1.0}, "twice"),
-        ({("a", 0): 1.0, ("a", "c"): 1.0, ("a",): 1.0}, "in vain"),
+        ({("a", 0): 1.0, ("a", "c"): 1.0, ("a",): 1.0}, "which is no measured table"),
     ],
 )
 def test_weights_that_do_not_fit_the_tables_are_refused(weights, match):
@@ -351,7 +351,7 @@ def test_a_wrong_number_of_noise_laws_is_the_plugins_error():
         def _noise(self, specification):
             return ()
 
-    with pytest.raises(ArgumentError, match="one noise law"):
+    with pytest.raises(ArgumentError, match="one noise distribution"):
         Forgetful().release(MODEL, sample(5))
 
 
@@ -421,8 +421,8 @@ class Inexact(Plain):
 @pytest.mark.parametrize(
     ("law", "error", "words"),
     [
-        (Gaussian(2.0), PrivacyError, "'gaussian', which is of real numbers"),
-        (Laplace(2.0), PrivacyError, "'laplace', which is of real numbers"),
+        (Gaussian(2.0), PrivacyError, "'gaussian', which is continuous"),
+        (Laplace(2.0), PrivacyError, "'laplace', which is continuous"),
         (Inexact(), PrivacyError, "'inexact', which has no exact draw"),
         (Unequal(), ArgumentError, "must equal the one that is read back"),
         (Nameless(), ArgumentError, "a `name` of its own"),

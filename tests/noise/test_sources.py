@@ -129,7 +129,7 @@ def test_no_other_generator_is_reachable_from_the_secure_source():
         "NoiseSource",
         "NoiseLaw",
         "_checked",  # of the type and shape of what was drawn
-        "refuse_law",
+        "no_exact_draw",
         "whole_counts",  # of the type of what noise is added to
         "final",
     }

@@ -350,7 +350,7 @@ def test_two_laws_never_share_a_name_and_one_may_be_defined_anew():
 
     define("First")
     define("First")
-    with pytest.raises(TypeError, match=r"'test-again', which is that of .*First; choose another"):
+    with pytest.raises(TypeError, match=r"'test-again', which is the name of .*First; choose another"):
         define("Second")
     with pytest.raises(TypeError, match=r"'laplace'"):
         type("Mine", (NoiseLaw,), {"name": "laplace"})
@@ -419,7 +419,9 @@ def test_bounded_noise_has_the_cost_of_its_ends_and_an_audit_sees_them():
     ):
         found = audit_noise(add, [Flat(7)], "add-or-remove-one", runs=20_000, deltas=(0.0, 0.01, 1 / 15))
         assert found.is_violated is is_violated
-    with pytest.raises(ArgumentError, match="not finite; noise must be what its stated law can give"):
+    with pytest.raises(
+        ArgumentError, match="not finite; noise must be what its stated distribution can give"
+    ):
         audit_noise(lambda counts, table: counts + 90, [Flat(7)], "add-or-remove-one", runs=100)
 
 

@@ -64,12 +64,12 @@ def test_moments_are_those_of_draws(law):
     [
         (lambda: Within(0), "`half_width` must be positive"),
         (lambda: Within(1.3), "half a whole number"),
-        (lambda: Within(1.5, Laplace(2.0)), "laws of whole numbers"),
-        (lambda: Within(1.5, "laplace", 2.0), "laws of whole numbers"),
-        (lambda: Within(1.5, "nothing"), "laws of whole numbers"),
-        (lambda: Within(1.5, Within(1.5)), "laws of whole numbers"),
+        (lambda: Within(1.5, Laplace(2.0)), "discrete distributions"),
+        (lambda: Within(1.5, "laplace", 2.0), "discrete distributions"),
+        (lambda: Within(1.5, "nothing"), "discrete distributions"),
+        (lambda: Within(1.5, Within(1.5)), "discrete distributions"),
         (lambda: Within.between(9, 0), "the first at most the second"),
-        (lambda: Within.between(0, math.inf), "no finite upper bound"),
+        (lambda: Within.between(0, math.inf), "a count without an upper bound"),
         (lambda: Within.between(0, 9.5), "whole numbers"),
     ],
 )

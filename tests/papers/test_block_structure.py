@@ -125,7 +125,7 @@ def test_a_chain_is_recovered_from_blocks(structure):
 
 def test_blocks_are_refused_where_there_are_none():
     for setting in ({"blocks": 34}, {"certificate": "blocks"}):
-        with pytest.raises(ArgumentError, match=r"any more: .*BlockStructure"):
+        with pytest.raises(ArgumentError, match=r"anymore: .*BlockStructure"):
             StableStructure(epsilon=1.0, delta=1e-6, **setting)
     with pytest.raises(ArgumentError, match="`blocks` must be a whole number"):
         BlockStructure(epsilon=1.0, delta=1e-6, blocks=0)

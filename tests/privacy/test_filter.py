@@ -22,7 +22,7 @@ def test_no_sequence_of_charges_passes_the_total():
                 held.charge(step)
                 charged += Fraction(step)
             else:
-                with pytest.raises(PrivacyError, match="left"):
+                with pytest.raises(PrivacyError, match="remain"):
                     held.charge(step)
             assert held.spent == charged <= Fraction(total)
             assert Fraction(held.left) <= Fraction(total) - charged

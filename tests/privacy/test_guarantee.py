@@ -171,7 +171,7 @@ def test_composition_of_approximate_guarantees_adds_both_numbers():
     both = compose(pure(1.0, delta=1e-6), pure(0.5, delta=2e-6))
     assert both.epsilon == 1.5
     assert both.delta == pytest.approx(3e-6)
-    with pytest.raises(PrivacyError, match="promises nothing"):
+    with pytest.raises(PrivacyError, match="add up to less than 1"):
         compose(pure(1.0, delta=0.6), pure(1.0, delta=0.6))
 
 
@@ -179,7 +179,7 @@ def test_composition_of_approximate_guarantees_adds_both_numbers():
     ("other", "what"),
     [
         (pure(1.0, unit="person"), "unit"),
-        (pure(1.0, adjacency=REPLACE), "neighbouring relation"),
+        (pure(1.0, adjacency=REPLACE), "neighboring relation"),
         (concentrated(1.0), "form"),
     ],
 )
@@ -196,7 +196,7 @@ def test_a_pure_promise_composes_with_an_approximate_one_and_neither_with_a_conc
 
 
 def test_composition_refuses_an_unprotected_release():
-    with pytest.raises(ArgumentError, match="nothing composes with an unprotected one"):
+    with pytest.raises(ArgumentError, match="nothing composes with an unprotected release"):
         compose(pure(1.0), None)
     with pytest.raises(ArgumentError, match="at least one"):
         compose()

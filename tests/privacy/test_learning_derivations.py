@@ -1,4 +1,4 @@
-"""Scales and sensitivities of the learning mechanisms, derived anew and held to all neighbours of small data."""
+"""Scales and sensitivities of the learning mechanisms, derived anew and held to all neighbors of small data."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def law(scores: np.ndarray, scales: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("adjacency", [ADD, REPLACE])
 @pytest.mark.parametrize("kind", [frank_wolfe.PairwiseBySoftmax, frank_wolfe.PairwiseByPairs])
 @pytest.mark.parametrize("steps", [0, 6])
-def test_a_step_of_any_alphabet_costs_no_neighbours_more_than_it_may(kind, adjacency, steps):
-    # exact laws of all choices of a step, every data set of one record and one more, every neighbour of it
+def test_a_step_of_any_alphabet_costs_no_neighbors_more_than_it_may(kind, adjacency, steps):
+    # exact laws of all choices of a step, every data set of one record and one more, every neighbor of it
     rho, radius = 0.4, 3.0
     each = [regressions(kind, record[None], steps, radius) for record in RECORDS]
     starts, bounds = each[0].design.starts, each[0].bounds

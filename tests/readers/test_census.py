@@ -314,7 +314,7 @@ def test_coarsened_queries_are_read(folder):
         ({"geocode": "4401"}, ArgumentError, "one of `area` and `geocode`"),
         ({"state": "9"}, DataError, "one of the partitions"),
         ({"noise": DiscreteLaplace}, ArgumentError, "sum of 2"),
-        ({"noise": "normal"}, ArgumentError, "known noise law"),
+        ({"noise": "normal"}, ArgumentError, "known noise distribution"),
         ({"levels": {"Tract": {"4401": ["4401"], "4402": ["4402"]}}}, ArgumentError, "got '4503' no times"),
         ({"constraints": {"totl_con": ()}}, ArgumentError, "'total_con' is near"),
     ],

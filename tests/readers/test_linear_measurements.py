@@ -162,7 +162,7 @@ def test_a_prefix_and_a_total_are_read_and_laplace_noise_has_the_drawn_scale():
         ({**KEYS, "b": ["u", "v"]}, {}, ModelError, "each once, got 2 keys"),
         ({**KEYS, "b": ["u", "v", "w"]}, {}, ModelError, "got 'w'"),
         ([1], {}, ArgumentError, "`keys` and `marginals`"),
-        ({**KEYS, "b": ["u", "v", "missing"]}, {"noise": "gauss"}, ArgumentError, "known noise law"),
+        ({**KEYS, "b": ["u", "v", "missing"]}, {"noise": "gauss"}, ArgumentError, "known noise distribution"),
     ],
 )
 def test_keys_that_are_not_the_declared_states_are_refused(keys, kept, error, message):

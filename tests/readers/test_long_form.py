@@ -168,7 +168,7 @@ def test_guarantee_and_total_are_those_given():
         (changed(variance=[7] * 11), {}, ArgumentError, "contradict each other"),
         (changed(variance=[s * s for s in COLUMNS["scale"]]), {}, None, ""),
         (changed(law=["laplace"] * 11), {}, ArgumentError, "must be left out"),
-        (changed(law=["normal"] * 11), {"noise": None}, ArgumentError, "known noise law"),
+        (changed(law=["normal"] * 11), {"noise": None}, ArgumentError, "known noise distribution"),
         (COLUMNS, {"noise": None}, ArgumentError, "the law of the noise must be stated"),
         (COLUMNS, {"noise": Laplace(2.0)}, ArgumentError, "family of laws beside a column `scale`"),
         (COLUMNS, {"noise": 3}, ArgumentError, "family of noise laws"),

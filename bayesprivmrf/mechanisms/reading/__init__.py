@@ -1,4 +1,4 @@
-"""Reading records: columns, codes of declared states, counts."""
+"""Reading of records: columns, codes of declared states, and counts."""
 
 import lazy_loader
 

@@ -1,6 +1,6 @@
-"""Whole records as codes of declared states, for mechanisms that use all variables of a record together.
+"""Whole records as codes of declared states, and the declared recoding of values into states.
 
-The declared recoding of values into states: each value by itself, whatever stands in the other rows.
+Each value is recoded on its own, whatever the values in other rows.
 """
 
 from __future__ import annotations
@@ -43,24 +43,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_DISTINCT_SHARE = 0.5  # rows are merged where at most this share of them is distinct
-_LARGEST_KEY = 2**62  # joint states that 64 bits number
-# Largest number of records of a frequency table: mechanisms that draw 8-byte numbers per record then need 3 GiB
-_MOST_COUNTED = 2**27
-
-
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class CodedRecords:
-    """Exact, sensitive records; their printed form says so.
+    """Exact records as codes: sensitive, and printed as such.
 
     Parameters
     ----------
     codes
-        Distinct records, or all of them, as states' codes in declared order: shape (rows, p), unsigned.
+        Codes of the states in declared order, of distinct records or of all records: shape (rows, p), unsigned.
     counts
-        How many records each row stands for, shape (rows,), at least 1.
+        Number of records for each row, shape (rows,), at least 1.
     records
-        Their sum, n.
+        Number of records, n.
     """
 
     codes: np.ndarray
@@ -84,12 +78,12 @@ def read_records(
     other: Mapping[Variable, int] | None = None,
     count: Hashable | None = None,
 ) -> CodedRecords:
-    """Read the declared columns of a data frame as codes; equal records are merged where that makes them few.
+    """Return the codes of the declared columns of a data frame; equal records are merged if few are distinct.
 
-    The arguments and errors are those of `record_codes`, and `count` is the column of a frequency table that says how
-    many records each row stands for, at most 2^27 in all.
+    The arguments and errors are those of `record_codes`. `count` is the column of a frequency table with the number
+    of records for each row, at most 2^27 in all: mechanisms that draw 8-byte numbers per record then need 3 GiB.
     """
-    counts = Counts.of(count, domain.variables, _MOST_COUNTED)
+    counts = Counts.of(count, domain.variables, 2**27)
     frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])])
     if counts is None:
         warn_of_counts(data, domain.variables, stacklevel=3)
@@ -114,24 +108,31 @@ def record_codes(
     missing: Mapping[Variable, int] | None = None,
     other: Mapping[Variable, int] | None = None,
 ) -> np.ndarray:
-    """Read the declared columns of a data frame as codes, unsigned of shape (records, p), one row a record.
+    """Return the codes of the declared columns of a data frame, unsigned integers of shape (records, p).
 
     Parameters
     ----------
     domain
         Declared variables and states.
     data
-        Any frame that narwhals knows, an Arrow data set or a path to Parquet, one row a record; of a lazy one and of
-        a file the declared columns alone are read.
+        Any frame that narwhals supports, an Arrow data set or a path to Parquet, with one row for each record. Of a
+        lazy frame or a file, only the declared columns are read.
     missing, other
-        Codes that take missing and undeclared values, by variable.
+        Codes for missing and undeclared values, by variable; without one such values are an error.
 
     Raises
     ------
     DataError, UndeclaredStateError
         The data are refused, as by `bayesprivmrf.mechanisms.reading.counting.count_tables`.
     ModelError, ArgumentError
-        `domain` is no `Domain`; `missing` or `other` maps something else than its variables to codes of theirs.
+        `domain` is not a `Domain`, or `missing` or `other` is not a mapping from its variables to codes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> domain = Domain.from_states({"ill": ["no", "yes"], "age": [1, 2, 3]})
+    >>> record_codes(domain, pd.DataFrame({"age": [3, 1], "ill": ["no", "yes"]})).tolist()
+    [[0, 2], [1, 0]]
     """
     checked_domain(domain)
     missing, other = declared_codes("missing", domain, missing), declared_codes("other", domain, other)
@@ -151,59 +152,59 @@ def record_codes(
 
 
 def _merged(codes: np.ndarray, counts: IntArray, domain: Domain) -> CodedRecords:
-    """Return distinct records where they are few, and otherwise the rows unchanged."""
+    """Return distinct records if they are at most half of all, and otherwise the rows unchanged."""
     records = int(counts.sum())
-    if records and math.prod(domain.cardinalities) <= _LARGEST_KEY:
+    if records and math.prod(domain.cardinalities) <= 2**62:  # 64 bits number the joint states
         key = np.zeros(len(codes), dtype=np.int64)
         for place, states in enumerate(domain.cardinalities):
             key *= states
             key += codes[:, place]
         _, first, place = np.unique(key, return_index=True, return_inverse=True)
-        if first.size <= _DISTINCT_SHARE * records:
-            # sums of whole numbers up to 2^53 in all, exact as floats
+        if first.size <= 0.5 * records:
+            # sums of whole numbers of at most 2^53 in all are exact as floats
             merged = np.bincount(place, weights=counts, minlength=first.size).astype(np.int64)
             return CodedRecords(codes=codes[first], counts=merged, records=records)
     return CodedRecords(codes=codes, counts=counts, records=records)
 
 
 def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
-    """Records whose values are the declared states, by the declared rules.
+    """Return the records with values recoded into the declared states, by the declared rules.
 
     Parameters
     ----------
     declaration
         The declaration of the model file.
     data
-        Any data frame that narwhals knows (pandas, Polars, PyArrow, ...); a lazy one is collected, its declared
-        columns alone.
+        Any data frame that narwhals supports (pandas, Polars, PyArrow, ...); of a lazy frame, only the declared
+        columns are collected.
 
     Returns
     -------
     DataFrame
-        One column a declared variable, in declared order, of type object, same rows. A value that no rule covers
-        stays as it is, and counting refuses it.
+        One column of type object for each declared variable, in declared order, with the same rows. A value that no
+        rule covers is not changed, and counting refuses it.
 
     Raises
     ------
     DataError
-        `data` is not a data frame, lacks a declared column or has one twice, or holds values of a kind that
-        cannot be looked up (lists, records). No message holds a value.
+        `data` is not a data frame, lacks a declared column or has one twice, or holds values that cannot be looked
+        up (lists, records). No message contains a value.
     MemoryError
         Recoding ran out of memory.
 
     Notes
     -----
-    Text is compared with declared text as it stands; where the declaration has numbers (or true and false),
-    text that spells one is taken for it. ``1`` and ``1.0`` are one value, ``True`` and ``1`` are two.
+    Text is compared with declared text exactly. If the declaration has numbers (or true and false), text that spells
+    one is equal to it. ``1`` and ``1.0`` are one value, ``True`` and ``1`` are two.
 
-    A record's states depend on that record alone, so records that differ in one person's answers still do so once
-    they are recoded, and a mechanism's guarantee for the recoded records is one for the records. `distinct_values`
-    says why looking up each distinct value once does not break this.
+    The states of a record depend on that record alone. So data sets that differ in one person's answers still do so
+    after recoding, and a mechanism's guarantee for the recoded records is a guarantee for the records.
+    `distinct_values` explains why looking up each distinct value only once is consistent with this.
     """
     if not isinstance(declaration, Declaration):
         raise ArgumentError(
-            f"`declaration` must be the declaration of a model file, got a {type(declaration).__name__}; read one by "
-            "read_declaration."
+            f"`declaration` must be the declaration of a model file, got a {type(declaration).__name__}; read it "
+            "with read_declaration."
         )
     frame = frame_of(data, declaration.rules)
     return guarded(
@@ -228,14 +229,14 @@ def _recoded_frame(rules: Mapping[str, RecodingRule], data: Any, frame: Any) -> 
             raise repeated_error()
     frame = in_memory(frame, [by_text[variable] for variable in rules])
     columns = {v: _recoded(frame.get_column(by_text[v]), rule) for v, rule in rules.items()}
-    # as objects: a type inferred from all rows would change what one of them holds, a date into a time for instance
+    # as objects: a type inferred from all rows could change single values, a date into a time for instance
     recoded = pd.DataFrame(columns, index=getattr(frame.to_native(), "index", None), dtype=object)
     recoded.attrs[BREAKS] = {v: rule.breaks for v, rule in rules.items() if rule.breaks}
     return recoded
 
 
 def _recoded(column: Any, rule: RecodingRule) -> np.ndarray:
-    """Labels of a column: each distinct value is looked up once."""
+    """Return the labels of a column; each distinct value is looked up once."""
     positions, distinct = distinct_values(column)
     label_of = _by_value(rule) if rule.breaks is None else _by_bin(rule, rule.breaks)
     labels = [*map(label_of, distinct), rule.missing]  # a missing value's position is -1
@@ -243,7 +244,7 @@ def _recoded(column: Any, rule: RecodingRule) -> np.ndarray:
 
 
 def _by_value(rule: RecodingRule) -> Callable[[Any], Any]:
-    """Return the label of one value, where the rule names values or the data holds the states themselves."""
+    """Return the function from a value to its label, if the rule lists values or the data contain the states."""
     groups = [(label,) for label in rule.states] if rule.values is None else rule.values
     targets = rule.states if rule.values is None else rule.targets
     known = {label_key(v): t for group, t in zip(groups, targets, strict=True) for v in group}
@@ -259,7 +260,7 @@ def _by_value(rule: RecodingRule) -> Callable[[Any], Any]:
 
 
 def _by_bin(rule: RecodingRule, breaks: tuple[float, ...]) -> Callable[[Any], Any]:
-    """Return the label of one value, where the rule has bins: right-closed, of finite numbers."""
+    """Return the function from a value to its label, if the rule has right-closed bins of finite numbers."""
 
     def label_of(value: Any) -> Any:
         number = _number(value)
@@ -271,7 +272,7 @@ def _by_bin(rule: RecodingRule, breaks: tuple[float, ...]) -> Callable[[Any], An
 
 
 def _number(value: Any) -> float | None:
-    """Return the double nearest to a number, or to what a text spells; None for anything else."""
+    """Return the nearest double of a number, or of a text that spells one; None for anything else."""
     is_plain = type(value) in (float, str, int)  # asked first for speed
     if not is_plain and (isinstance(value, bool) or not isinstance(value, str | Real | Decimal)):
         return None
@@ -282,14 +283,14 @@ def _number(value: Any) -> float | None:
 
 
 def _readings(value: Any) -> list[Label]:
-    """Values that a text spells besides itself: an integer, a number, or a truth value."""
+    """Return the values that a text spells besides itself: an integer, a number, or a truth value."""
     if not isinstance(value, str):
         return []
     text = value.strip()
     if text.lower() in {"true", "false"}:
         return [text.lower() == "true"]
     readings: list[Label] = []
-    for kind in (int, float):  # int first: a long code must not lose digits
+    for kind in (int, float):  # int first, so that a long code keeps its digits
         try:
             readings.append(kind(text))
         except ValueError:

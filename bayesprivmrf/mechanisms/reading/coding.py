@@ -1,4 +1,4 @@
-"""Codes of columns of labels, in memory, without ever reading the states off the data."""
+"""Codes of columns of labels in memory; the states come from the declaration, and never from the data."""
 
 from __future__ import annotations
 
@@ -15,30 +15,28 @@ from bayesprivmrf.errors import ArgumentError, UndeclaredStateError
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
-# Key of a recoded frame's `attrs`: public breaks by the name of the column that they bin
+# Key in the `attrs` of a recoded frame: the public breaks of each binned column, by its name
 BREAKS = "bayesprivmrf.breaks"
 
-CHUNK = 1 << 15  # rows handled at a time: what a core's first cache holds
-_LARGEST_LOOKUP = (
-    1 << 16
-)  # entries of a table of whole numbers, which a second cache holds; else they are searched
-# two values of these types are equal only if they are one label
+# Rows that are processed at a time; they fit in the first cache of a core
+CHUNK = 1 << 15
+# two values of these types are equal only if they are the same label
 _EXACT = {str, bytes, int, float, type(None)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coding:
-    """How one variable's labels become codes 0, 1, ... in declared order.
+    """Mapping from the labels of one variable to the codes 0, 1, ... in declared order.
 
     Parameters
     ----------
     variable, states
         The variable and its states, as declared.
     missing, other
-        The codes that missing and undeclared values go to; ``None`` makes them an error.
+        Codes for missing and undeclared values; ``None`` makes such values an error.
     breaks
-        Right ends of the intervals into which `recode` put the column's numbers, for an error to speak of; none where
-        it did not.
+        Right ends of the intervals into which `recode` put the numbers of the column, for error messages; empty
+        otherwise.
     """
 
     variable: Variable
@@ -49,7 +47,7 @@ class Coding:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Smallest unsigned integer type that holds every code and two marks, undeclared and missing."""
+        """Smallest unsigned integer type for all codes and two marks, undeclared and missing."""
         return np.min_scalar_type(len(self.states) + 1)
 
     def encode(self, series: Any) -> np.ndarray:
@@ -58,7 +56,7 @@ class Coding:
         Raises
         ------
         UndeclaredStateError
-            A value is missing or undeclared, and no declared state takes it.
+            A value is missing or undeclared, and no state is declared for it.
         """
         undeclared, absent = len(self.states), len(self.states) + 1
         dtype = series.dtype
@@ -100,13 +98,13 @@ class Coding:
         if not targets:
             return codes
         low, span = min(targets), max(targets) - min(targets) + 1
-        if span > _LARGEST_LOOKUP:
+        if span > 1 << 16:  # a larger lookup table would not fit in the second cache of a core
             return _searched(values.astype(np.int64), np.int64, targets, codes)
         lookup = np.full(span + 1, len(self.states), dtype=self.dtype)
         for value, code in targets.items():
             lookup[value - low] = code
         for start in range(0, values.size, CHUNK):
-            # a difference that wraps around is large when seen as unsigned, so it cannot hit the table
+            # a difference that wraps around is large as an unsigned number, so it is outside the table
             place = values[start : start + CHUNK].astype(np.int64)
             place -= low
             unsigned = place.view(np.uint64)
@@ -125,7 +123,7 @@ class Coding:
         )
 
     def _looked_up(self, values: Sequence[Any]) -> Iterator[int]:
-        """Codes of text, categories, dates and objects, each by itself; what is not hashable is undeclared."""
+        """Yield the codes of text, categories, dates and objects; a value that is not hashable is undeclared."""
         known = {label_key(label): code for code, label in enumerate(self.states)}
         for value in values:
             try:
@@ -140,7 +138,7 @@ def codings_of(
     other: Mapping[Variable, int] | None,
     data: Any = None,
 ) -> list[Coding]:
-    """Return the coding of each variable of a domain, in declared order; `data` may tell which `recode` binned."""
+    """Return the coding of each variable of a domain, in declared order, with the breaks in the data's `attrs`."""
     missing, other = missing or {}, other or {}
     attributes = getattr(data, "attrs", None)
     binned = attributes.get(BREAKS, {}) if isinstance(attributes, dict) else {}
@@ -170,7 +168,7 @@ def in_memory_codes(
 def _polars_text_codes(
     frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
 ) -> dict[Variable, Any]:
-    """Codes of text columns of a Polars frame, all in one query, which Polars runs in parallel."""
+    """Return the codes of text columns of a Polars frame, from one query that Polars runs in parallel."""
     if not frame.implementation.is_polars():
         return {}
     import polars as pl
@@ -201,10 +199,11 @@ def _polars_text_codes(
 
 
 def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
-    """Return codes by variable, where these are declared."""
+    """Return checked codes by variable; the variables and codes must be declared."""
     if codes is not None and not isinstance(codes, Mapping):
         raise ArgumentError(
-            f"`{name}` must map variables to codes of their states, or be None, got a {type(codes).__name__}."
+            f"`{name}` must be a mapping from variables to codes of their states, or None, got a "
+            f"{type(codes).__name__}; write a dict."
         )
     return {
         variable: whole_number(name, code, 0, len(domain.states_of(variable)) - 1)
@@ -220,7 +219,7 @@ def label_fits(label: Label, *, is_boolean: bool) -> bool:
 
 
 def missing_error(coding: Coding) -> UndeclaredStateError:
-    """Error for a missing value, without saying where or how many."""
+    """Return the error for a missing value, which does not reveal its place or number."""
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold no missing value; drop or fill them, or declare a state for them "
         "and name it in the mechanism's `missing=`, or by the key `missing` in a model file."
@@ -228,31 +227,31 @@ def missing_error(coding: Coding) -> UndeclaredStateError:
 
 
 def undeclared_error(coding: Coding) -> UndeclaredStateError:
-    """Error for an undeclared value, without saying which or how many."""
+    """Return the error for an undeclared value, which does not reveal the value or its number."""
     if coding.breaks:
         least, most = coding.breaks[0], coding.breaks[-1]
         return UndeclaredStateError(
-            f"column {coding.variable!r} must hold finite numbers alone, which the model file puts into "
-            f"{len(coding.breaks) + 1} intervals (the first up to {least:.15g}, the last above {most:.15g}), but "
-            "holds something else; correct the column, or declare a state for the rest and name it by the key "
-            "`other` in the model file, or in the mechanism's `other=`."
+            f"column {coding.variable!r} must hold only finite numbers, which the model file puts into "
+            f"{len(coding.breaks) + 1} intervals (the first up to {least:.15g}, the last above {most:.15g}), but has "
+            "another value; correct the column, or declare a state for the rest and name it by the key `other` in "
+            "the model file, or in the mechanism's `other=`."
         )
     kinds = sorted({type(label).__name__ for label in coding.states})
     return UndeclaredStateError(
         f"column {coding.variable!r} must hold only the declared states of its variable (labels of type "
-        f"{' and '.join(kinds)}; text and numbers are different labels, truth values are neither); recode "
+        f"{' and '.join(kinds)}; text, numbers and truth values are different labels); recode "
         "the column, declare the missing states, or declare a state for the rest and name it in the mechanism's "
         "`other=`, or by the key `other` in a model file."
     )
 
 
 def type_name(dtype: Any) -> str:
-    """Name of a narwhals type, such as ``"Boolean"`` or ``"String"``."""
+    """Return the name of a narwhals type, such as ``"Boolean"`` or ``"String"``."""
     return type(dtype).__name__
 
 
 def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: np.ndarray) -> np.ndarray:
-    """Codes of numbers by binary search among the declared ones; others keep what `codes` holds."""
+    """Return codes of numbers by binary search among the declared ones; other numbers keep their entry in `codes`."""
     declared = np.array(sorted(targets), dtype=kind)
     order = np.array([targets[value] for value in sorted(targets)], dtype=codes.dtype)
     place = np.minimum(np.searchsorted(declared, values), declared.size - 1)
@@ -265,17 +264,17 @@ def is_missing(series: Any) -> np.ndarray:
 
 
 def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
-    """Position of each value of an eager narwhals series in a list of values, -1 where missing; and that list.
+    """Return the position of each value of an eager narwhals series in a list of values, -1 if missing, and the list.
 
-    What is then looked up for a value depends on that value alone, whatever stands in the other rows: two rows share
-    a position only if their values are one label.
+    The position of a value depends on that value alone, and not on the values in other rows: two rows share a
+    position only if their values are the same label.
 
-    - A typed column holds values of one type, and its engine's equality on them is exact.
-    - A column of Python objects may hold anything, and its type says nothing of rows beyond the first hundred. A
-      hash table over it would take ``True`` for ``1``, or ``(True,)`` for ``np.complex64(1)``, whichever came first,
-      so that one record could change the codes of all others. So only objects of plain types are gathered, text and
-      numbers by themselves and truth values by themselves: there, equal values are one label. Any other object is
-      listed by itself.
+    - A typed column has values of one type, and its engine compares them exactly.
+    - A column of Python objects may hold anything, and its inferred type may hold only for the first hundred rows. A
+      hash table over it would treat ``True`` and ``1``, or ``(True,)`` and ``np.complex64(1)``, as one value,
+      whichever came first, so that one record could change the codes of all others. So only objects of plain types
+      are grouped: text and numbers in one group, truth values in another. Within a group, equal values are the same
+      label. Every other object is listed separately.
     """
     native, engine = series.to_native(), series.implementation
     positions: Any

@@ -1,6 +1,7 @@
-"""The one pass over the records: from a data frame to the tables of counts.
+"""Tables of counts from a data frame, in one pass over the records.
 
-Counting where the data is: the query of a lazy frame, and the checks of what it brings back.
+An eager frame is coded and counted in memory. For a lazy frame one query counts in the engine that holds the data,
+and its result is checked.
 """
 
 from __future__ import annotations
@@ -48,14 +49,14 @@ def count_where_the_data_is(
     columns: Mapping[Variable, Any],
     rows: Persons | Counts | None = None,
 ) -> tuple[IntArray, int]:
-    """Return the counts of a lazy frame and its number of records, from one query collected once.
+    """Return the counts of a lazy frame and its number of records, from one query that is collected once.
 
-    There is one group-by a table, codes are expressions, and the tables' results are united.
+    The query has one group-by for each table, with codes as expressions, and concatenates their results.
 
-    A record that does not fit goes to a negative cell, -(3 v + 1) where variable v is missing, -(3 v + 2) where
-    it is undeclared and -(3 v + 3) where the engine finds it equal to several states, so that the one query also
-    carries the checks. Sensitivity rests on each record being in one cell of each table: what comes back is
-    checked against that, whatever the engine did.
+    A record that does not fit goes to a negative cell, so that the same query carries the checks: -(3 v + 1) if
+    variable v is missing, -(3 v + 2) if it is undeclared, and -(3 v + 3) if the engine finds it equal to several
+    states. Sensitivity rests on each record being in one cell of each table, so the result is checked for this,
+    whatever the engine did.
     """
     import narwhals.stable.v2 as nw
 
@@ -76,7 +77,7 @@ def count_where_the_data_is(
             own += [units.alias("n"), units.cast(nw.Float64).alias("size"), refused.alias("refused")]
             groups = frame.select(*own).group_by(*keys).agg(nw.col("n", "size", "refused").sum())
             sums = (nw.col("n").cast(nw.Int64), nw.col("size"), nw.col("refused").cast(nw.Int64))
-        # labels become codes after grouping, on as many rows as the table has cells, not as there are records
+        # labels become codes after grouping, when there are as many rows as cells, and not as many as records
         codes = [
             _code_expression(codings[place_of[v]], nw.col(key), schema[columns[v]], place_of[v]).alias(key)
             for v, key in zip(clique, keys, strict=True)
@@ -84,7 +85,7 @@ def count_where_the_data_is(
         coded = groups.select(*codes, *sums)
         strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         cell = nw.sum_horizontal(*[nw.col(key) * stride for key, stride in zip(keys, strides, strict=True)])
-        # Spark takes the least of two columns at least
+        # in Spark the minimum needs at least two columns
         worst = nw.min_horizontal(*keys) if len(keys) > 1 else nw.col(*keys)
         cell = nw.when(worst < 0).then(worst).otherwise(cell).cast(nw.Int64)
         table = nw.lit(position, dtype=nw.Int64).alias("table")
@@ -97,7 +98,7 @@ def count_where_the_data_is(
     )
     if rows is not None:
         sizes, first = result.get_column("size").to_numpy(), tables == 0
-        # as floats first, for whole numbers of 64 bits may overflow
+        # as floats first, because the sum of 64-bit integers may overflow
         are_many = sizes[first].sum() > MOST_RECORDS or counts[first].sum() > MOST_RECORDS
         if result.get_column("refused").to_numpy().any() or are_many:
             raise rows.error()
@@ -105,14 +106,17 @@ def count_where_the_data_is(
         raise _misfit(int(cells.min()), codings)
     sizes = np.diff(specification.offsets)
     if (cells >= sizes[tables]).any():
-        raise DataError("the data's engine put a record outside its table; hand the records over in memory.")
+        raise DataError(
+            "each record must be in a cell of its table, but the data's engine put one outside; collect the data, "
+            "and pass them in memory."
+        )
     flat = np.zeros(specification.size, dtype=np.int64)
     np.add.at(flat, np.asarray(specification.offsets)[tables] + cells, counts)
     sums = np.bincount(tables, weights=counts, minlength=len(sizes))
     if (sums != sums[0]).any():
         raise DataError(
-            "each table must count the same records, but the data's engine gave other ones to some; "
-            "a query must give the same rows each time (no sampling, no unordered limit): store its result first."
+            "each table must count the same records, but the data's engine gave different numbers; a query must give "
+            "the same rows each time (no sampling, no unordered limit), or store its result first."
         )
     return flat, int(sums[0])
 
@@ -120,14 +124,15 @@ def count_where_the_data_is(
 def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
     """Return the code of a lazy column's value as an expression, or its negative mark.
 
-    With S states, a hit on state k adds S + k: below S is none, S to 2S - 1 is one, more is several.
+    With S states, a match with state k adds S + k. A sum below S means no match, S to 2S - 1 one match, and more
+    several matches.
     """
     import narwhals.stable.v2 as nw
 
     states = len(coding.states)
     missing, undeclared, several = (-(3 * place + kind) for kind in (1, 2, 3))
     exact = {position: _literal(dtype, label) for position, label in enumerate(coding.states)}
-    seen = value.cast(nw.Float64) if dtype.is_float() else value  # a narrower literal would be rounded
+    seen = value.cast(nw.Float64) if dtype.is_float() else value  # otherwise a literal could be rounded
     hits = [
         (seen == label).cast(nw.Int64) * (states + position)
         for position, label in exact.items()
@@ -147,8 +152,8 @@ def _code_expression(coding: Coding, value: Any, dtype: Any, place: int) -> Any:
 def _literal(dtype: Any, label: Label) -> Any:
     """Return the label as a value of a column of this type, or None where the column cannot hold it exactly.
 
-    Labels are what they are in Python, so a label is left out where the engine would have to round or convert it:
-    two labels would become one value, and a record be found in two states.
+    A label that the engine would have to round or convert is left out: two labels could become one value, and a
+    record would match two states.
     """
     kind = type_name(dtype)
     if kind == "Boolean":
@@ -183,8 +188,8 @@ def _misfit(cell: int, codings: list[Coding]) -> DataError:
     place, kind = divmod(-cell - 1, 3)
     if kind == 2:
         return DataError(
-            f"each value of column {codings[place].variable!r} must be one declared state, but the data's engine "
-            "finds some equal to several; check the column's collation and type, or declare one of the states."
+            f"each value of column {codings[place].variable!r} must be one declared state, but in the data's engine "
+            "some equal several; check the collation and type of the column, or declare one of the states."
         )
     return undeclared_error(codings[place]) if kind == 1 else missing_error(codings[place])
 
@@ -196,9 +201,9 @@ class ExactCounts:
     Parameters
     ----------
     flat
-        Counts of all cells, shape (size,), records, laid out as `ModelSpecification.offsets` says.
+        Counts of all cells, shape (size,), records, in the layout of `ModelSpecification.offsets`.
     records
-        Number of records N; or of units, where rows of persons weigh several.
+        Number of records N; or number of units, if the rows of persons have weights.
     """
 
     flat: IntArray
@@ -216,40 +221,39 @@ def count_tables(
     other: Mapping[Variable, int] | None = None,
     rows: Persons | Counts | None = None,
 ) -> ExactCounts:
-    """Count the records of each cell of each measured table, in one pass.
+    """Count the records in each cell of each measured table, in one pass.
 
-    An eager frame (pandas, Polars, PyArrow, ...) is coded column by column and counted by bins; a lazy one
-    (DuckDB, Polars, Ibis, PySpark, ...) runs one query of group-bys where the data is, collected once.
+    An eager frame (pandas, Polars, PyArrow, ...) is coded column by column and counted by bins. For a lazy frame
+    (DuckDB, Polars, Ibis, PySpark, ...) its engine runs one query of group-bys, which is collected once.
 
     Parameters
     ----------
     specification
         The declared model.
     data
-        Any frame that narwhals knows, an Arrow data set or a path to Parquet, one row a record. Columns of no
-        variable are ignored.
+        Any frame that narwhals supports, an Arrow data set or a path to Parquet, with one row for each record.
+        Columns that are no variable are ignored.
     missing, other
-        Codes of the states that take missing and undeclared values, by variable; without one they are an
-        error.
+        Codes for missing and undeclared values, by variable; without one such values are an error.
     rows
-        Persons behind the rows, the number of rows counted of each and their weights; or the number of records that
-        each row stands for. By default each row is one record.
+        The column with the persons of the rows, or with the number of records for each row. By default each row is
+        one record.
 
     Returns
     -------
     ExactCounts
-        Sensitive: for mechanisms only.
+        Exact counts: sensitive, for mechanisms only.
 
     Raises
     ------
     DataError
-        The data is not a frame, lacks a column, holds a record in a cell declared impossible, its engine
-        takes two declared states for one value, or its engine fails. The engine's own error is withheld, in the
-        message and in the chain of exceptions, because it may quote the data.
+        The data are not a frame, lack a column, or have a record in a cell declared impossible; or their engine takes
+        two declared states for one value, or fails. The engine's own error is withheld, in the message and in the
+        chain of exceptions, because it may quote the data.
     UndeclaredStateError
         A value is missing or undeclared.
     MemoryError
-        Counting ran out of memory; without the size that was asked for, which tells the number of records.
+        Counting ran out of memory. The error does not state the requested size, which reveals the number of records.
 
     Notes
     -----
@@ -292,7 +296,7 @@ def count_in_memory(
     columns: Mapping[Variable, Any],
     units: IntArray | None = None,
 ) -> tuple[IntArray, int]:
-    """Return the counts of an eager narwhals frame, each row as many times as it has units, and their number."""
+    """Return the counts of an eager narwhals frame, with rows weighted by their units, and the sum of the units."""
     codes = in_memory_codes(frame, codings, columns)
     flat = np.zeros(specification.size, dtype=np.int64)
     for position, clique in enumerate(specification.cliques):
@@ -304,9 +308,9 @@ def count_in_memory(
 def _add_bins(
     codes: list[np.ndarray], shape: tuple[int, ...], table: IntArray, units: IntArray | None
 ) -> None:
-    """Add each row to its cell, C order, a chunk at a time so that the cells' numbers stay in cache.
+    """Add each row to its cell, in C order and in chunks, so that the positions of cells stay in cache.
 
-    Units are added up as floats, exactly: they are whole numbers of at most 2^53 together.
+    Units are added up as floats, which is exact because they are whole numbers with a sum of at most 2^53.
     """
     chunk = max(CHUNK, 4 * table.size)
     for start in range(0, codes[0].size, chunk):
@@ -325,13 +329,13 @@ def refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None
         return
     for position in range(len(specification.cliques)):
         start, stop = specification.offsets[position : position + 2]
-        held = (flat[start:stop] != 0) & ~possible[start:stop]
-        if held.any():
-            raise DataError(_reason(specification, position, np.flatnonzero(held)))
+        found = (flat[start:stop] != 0) & ~possible[start:stop]
+        if found.any():
+            raise DataError(_reason(specification, position, np.flatnonzero(found)))
 
 
 def _reason(specification: ModelSpecification, position: int, cells: IntArray) -> str:
-    """Say what is wrong with records in some impossible cells of a clique: of a chain with an end, in its words."""
+    """Return the message about records in impossible cells of a clique, in terms of a chain if it is one."""
     clique, scope = specification.cliques[position], specification.scopes[position]
     first, end = _start_and_end(specification)
     if end is None:
@@ -344,18 +348,18 @@ def _reason(specification: ModelSpecification, position: int, cells: IntArray) -
     label = domain.states[first][end]
     if first in scope and (codes[scope.index(first)] == end).any():
         return (
-            f"no sequence may begin with the end state {label!r}, as that of a person without any state does, but "
-            f"one does: column {domain.variables[first]!r} holds the end, or a missing value that is read as one. "
-            "Leave out who has no state, or, where it is not known, declare a state for that and fill it in."
+            f"no sequence may begin with the end state {label!r}, but column {domain.variables[first]!r} has the end "
+            "state, or a missing value that is read as one. Leave out persons without any state, or declare a state "
+            "for an unknown one and fill it in."
         )
     return (
-        f"no sequence may go on after the end state {label!r}, but one does in the table of {clique!r}: a gap inside "
-        "a sequence is read as its end. Declare a state for what is not known, and fill it in."
+        f"no sequence may continue after the end state {label!r}, but one does in the table of {clique!r}, where a "
+        "gap inside a sequence is read as its end. Declare a state for an unknown one, and fill it in."
     )
 
 
 def _start_and_end(specification: ModelSpecification) -> tuple[int, int | None]:
-    """Position of the first time's variable and code of the end state; None where there is no chain with an end."""
+    """Return the position of the first step's variable and the code of the end state, None without such a state."""
     try:
         chain = chain_of(specification)
     except ModelError:

@@ -1,4 +1,4 @@
-"""Data frames: their columns, and the one guard that withholds the messages of their engines."""
+"""Data frames: their columns, and the guard that withholds the error messages of their engines."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from bayesprivmrf.errors import BayesPrivMRFError, DataError
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.readers.text_files import repeated_error
 
-# remedy where the engine's own message is withheld
-_RUN_THE_QUERY = "run the query behind the frame by itself to see it."
 
+def guarded[T](
+    doing: str, read: Callable[[], T], remedy: str = "run the query behind the frame by itself to see it."
+) -> T:
+    """Return the result of a function that reads data, and withhold the error messages of the data's engine.
 
-def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) -> T:
-    """Return what a function reads from the data, or raise an error without a word of the engine's own.
-
-    An engine's message may quote a value, and the size that it could not allocate tells the number of records.
+    An engine's message may quote a value, and the size of a failed allocation reveals the number of records.
 
     Parameters
     ----------
     doing
-        The word for what the function does to the data: "counting".
+        Description of the function's work, such as "counting".
     read
         The function.
     remedy
@@ -32,9 +31,10 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
     Raises
     ------
     DataError
-        The function raised anything but an error of this package; its kind is named, its message withheld.
+        The function raised an error that is not from this package; the error names its class and withholds its
+        message.
     MemoryError
-        Memory ran out; the message does not state the size that was asked for.
+        Memory ran out; the message does not state the requested size.
     """
     failure: type[BaseException]
     try:
@@ -43,7 +43,7 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
         raise
     except BaseException as error:  # a panic of Polars or Arrow is no Exception
         failure = type(error)
-    # Raised here, outside the handler: an exception keeps the one being handled, and its message, as context.
+    # raised outside the handler: inside it, the new exception would keep the old one and its message as context
     if issubclass(failure, MemoryError):
         raise MemoryError(f"{doing} ran out of memory")
     raise DataError(
@@ -53,7 +53,7 @@ def guarded[T](doing: str, read: Callable[[], T], remedy: str = _RUN_THE_QUERY) 
 
 
 def opened(data: Any) -> Any:
-    """Return the Arrow data set behind a path to Parquet, a file or a folder of files; other data as they are."""
+    """Return the Arrow data set of a path to Parquet, a file or a folder; other data are returned unchanged."""
     is_path = isinstance(data, str | os.PathLike)
     if not is_path or not (".parquet" in Path(data).suffixes or os.path.isdir(data)):
         return data
@@ -69,9 +69,9 @@ def is_dataset(data: Any) -> bool:
 
 
 def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
-    """Return the data as a narwhals frame; errors are raised outside the handlers, so that they carry no context.
+    """Return the data as a narwhals frame; errors are raised outside the handlers, so that they have no context.
 
-    From an Arrow data set or a path to Parquet only the `wanted` columns are read into memory; by default all.
+    From an Arrow data set or a path to Parquet, only the `wanted` columns are read into memory, by default all.
     """
     import narwhals.stable.v2 as nw
 
@@ -81,9 +81,10 @@ def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
         names = [name for name in data.schema.names if among is None or name in among]
         data = guarded("reading", lambda: data.to_table(columns=names))
     if type(data).__module__.partition(".")[0] == "dask":
-        # narwhals' group-by takes no cast of a sum there
+        # the group-by of narwhals takes no cast of a sum for Dask
         raise DataError(
-            "Dask is not supported: pass `data.compute()`, or read the same files by DuckDB, Polars or PySpark."
+            "`data` must not be a Dask frame, which is not supported; pass `data.compute()`, or read the same files "
+            "by DuckDB, Polars or PySpark."
         )
     try:
         return nw.from_native(data)
@@ -100,14 +101,14 @@ def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
 
 
 def in_memory(frame: Any, columns: Iterable[Any]) -> Any:
-    """Return an eager narwhals frame as it is, and of a lazy one these columns, collected."""
+    """Return an eager narwhals frame unchanged, or the given columns of a lazy frame, collected."""
     import narwhals.stable.v2 as nw
 
     return frame.select(list(columns)).collect() if isinstance(frame, nw.LazyFrame) else frame
 
 
 def column_names(data: Any, frame: Any) -> list[Any]:
-    """Return column names as the frame's owner has them: pandas' may be integers, or repeat."""
+    """Return the column names of the original frame; those of pandas may be integers, or repeat."""
     import narwhals.stable.v2 as nw
 
     native_columns = getattr(data, "columns", None) if isinstance(frame, nw.DataFrame) else None
@@ -117,7 +118,7 @@ def column_names(data: Any, frame: Any) -> list[Any]:
 
 
 def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) -> dict[Variable, Any]:
-    """Return the column of each variable: the one of that name, else the one named ``str(name)``.
+    """Return the column of each variable: the column of that name, or else the column named ``str(name)``.
 
     Raises
     ------
@@ -145,7 +146,7 @@ def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: st
     name, columns
         The name given, and those of the frame.
     says
-        Meaning of the column in an error message, such as "says whose a row is".
+        Meaning of the column in an error message, such as "identifies the person of a row".
     argument
         The argument's name.
     """
@@ -157,6 +158,7 @@ def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: st
         ) from None
     if sum(str(each) == str(column) for each in columns) > 1:
         raise DataError(
-            f"the data must have one column that is printed {str(column)!r}, because it {says}; rename the others."
+            f"the data must have one column that is printed {str(column)!r}, because it {says}; rename the other "
+            "columns."
         )
     return column

@@ -1,9 +1,11 @@
-"""Which rows of each person are counted: the first ones, up to a public number; and how much each weighs.
+"""Rows of persons: the rows that are counted, their weights, and event logs turned to sequences or transitions.
 
-One row an event: turned to one row a person with a column a step, or to one row a transition.
+Of each person, the first rows are counted, up to a public number. `wide_sequences` turns an event log into one row
+for each person, with a column for each step, and `transition_rows` into one row for each transition.
 
-Both see the data, so that they stand here; neither adds noise. What a person's events become depends on that person's
-alone, so that a mechanism's promise for rows of the first, and for persons of both, is one for the events' persons.
+These functions see the data, and add no noise. The result for a person depends on that person's events alone. So a
+mechanism's guarantee for the rows of `wide_sequences`, or for the persons of either function, is a guarantee for the
+persons of the event log.
 """
 
 from __future__ import annotations
@@ -31,33 +33,26 @@ from bayesprivmrf.mechanisms.reading.frame import (
 from bayesprivmrf.model.domain import Variable, label_key, listed
 from bayesprivmrf.model.tables import IntArray
 
-# types that can name a person; `_name` gives their values one exact and transitive equality
+# types whose values can identify a person; `_name` gives them one exact and transitive equality
 _NAMES = {str, bytes, int, bool, float, Decimal, UUID, date, datetime, time, timedelta}
-# types of NumPy, which become Python's
-_NUMPY = (np.integer, np.floating, np.bool_, np.str_, np.bytes_)
-# types of pandas, by name, since pandas may not be imported
-_PANDAS = {"Timestamp", "Timedelta", "Period"}
-
-# Names of the columns that a query is given: whose a row is, and the counts that say what is kept of it
-_NEW = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persons:
-    """The column that says whose a row is, and how many rows of one person are counted.
+    """Column that identifies the person of a row, with the number of rows of one person that are counted.
 
     Parameters
     ----------
     column
         Name of the column.
     at_most
-        Rows of one person that are counted: the first ones in the frame's order.
+        Largest number of rows of one person that are counted, the first ones in the order of the frame.
     grid
-        Units that the rows of one person share, each of K counted rows having floor(grid / K); by default a row has
-        one unit.
+        Units that the rows of one person share: each of K counted rows has floor(grid / K). By default a row has one
+        unit.
     """
 
-    # a row that is not counted is still somebody's, and an undeclared value in it is refused
+    # a row that is not counted still belongs to somebody, and an undeclared value in it is refused
     leaves_out_zeros: ClassVar[bool] = False
 
     column: Hashable
@@ -65,15 +60,15 @@ class Persons:
     grid: int | None = None
 
     def units(self, data: Any, frame: Any) -> IntArray:
-        """Return how much each row weighs, shape (rows,); 0 where it is not counted.
+        """Return the weight of each row, shape (rows,); 0 for a row that is not counted.
 
-        It depends on that person's rows alone, and on their own order: the rows of others may come and go, before it
-        or after it. `Mechanism`s rest on that.
+        The weight depends only on the rows of the same person and their order, and not on the rows of others. The
+        guarantees of mechanisms rely on this.
 
         Raises
         ------
         DataError
-            As `numbers` raises it.
+            `numbers` raises it.
         """
         numbers = self.numbers(data, frame)
         kept = rank_within(numbers) < self.at_most
@@ -85,9 +80,9 @@ class Persons:
     def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
         """Return a lazy frame of distinct rows, and expressions for the weight of a row and for its refusal.
 
-        The rows of a query have no order, so that "the first rows" of a person are defined only where all count, or
-        all are equal. Equal rows of each person are counted first, then the rows of each person; neither sum depends
-        on an order. The result then equals that of `units`, and all other cases are refused.
+        The rows of a query have no order, so the first rows of a person are defined only if all rows are counted or
+        all are equal. The query counts the equal rows of each person, and then the rows of each person; neither sum
+        depends on an order. In these cases the result equals that of `units`, and all other cases are refused.
 
         Parameters
         ----------
@@ -97,14 +92,16 @@ class Persons:
         Raises
         ------
         DataError
-            The column is missing, or some engine does not compare its type exactly.
+            The column is missing, or some engine does not compare values of its type exactly.
         """
         import narwhals.stable.v2 as nw
 
-        column = named_column(self.column, column_names(data, frame), "says whose a row is", "person")
+        column = named_column(
+            self.column, column_names(data, frame), "identifies the person of a row", "person"
+        )
         dtype = frame.collect_schema()[column]
         is_bytewise = frame.implementation.is_polars() or frame.implementation.is_pyspark()
-        # the collation of an engine may treat two texts as one person; Polars and Spark compare bytes
+        # the collation of an engine may treat two different texts as equal; Polars and Spark compare bytes
         if not (dtype.is_integer() or dtype == nw.Date or (dtype == nw.String and is_bytewise)):
             raise self.error()
         who, alike, rows, kinds = _free_names(columns)
@@ -121,52 +118,54 @@ class Persons:
         return joined, units, nw.when(is_refused).then(1).otherwise(0)
 
     def error(self) -> DataError:
-        """Return the error for a query from which some rows of a person would have to be chosen."""
+        """Return the error for a query in which the rows of a person would have to be chosen."""
         return DataError(
-            f"where `data` is a query, whose rows have no order, column {self.column!r} must name a person in each "
+            f"if `data` is a query, whose rows have no order, column {self.column!r} must identify a person in each "
             "row, by whole numbers or dates (in Polars and PySpark also by text), and a person with more rows than "
-            f"`at_most`={self.at_most} must have equal ones. Raise `at_most`, or sort by person and by the order "
-            "in which rows shall count, and collect."
+            f"`at_most`={self.at_most} must have equal rows. Increase `at_most`, or sort by person and by the order "
+            "in which rows should count, and collect."
         )
 
     def numbers(self, data: Any, frame: Any) -> IntArray:
-        """Return a number for each row, the same for rows of one person, shape (rows,).
+        """Return the number of each row's person, shape (rows,).
 
         Raises
         ------
         DataError
-            The frame is lazy, so that its rows have no order; the column is not there; it holds a missing value, or
-            one that cannot be compared.
+            The frame is lazy, so that its rows have no order; or the column does not exist, or has a value that is
+            missing or cannot be compared.
         """
         import narwhals.stable.v2 as nw
 
         if isinstance(frame, nw.LazyFrame):
             raise DataError(
-                "`data` must be in memory where events are put in order; sort it by person and by what shall come "
-                "first, and collect it."
+                "`data` must be in memory, because the order of events matters; sort it by person and by the "
+                "position of events, and collect it."
             )
-        column = named_column(self.column, column_names(data, frame), "says whose a row is", "person")
+        column = named_column(
+            self.column, column_names(data, frame), "identifies the person of a row", "person"
+        )
         series = frame.get_column(column)
         if is_missing(series).any():
             raise DataError(
-                f"column {self.column!r} must name a person in each row, but has a missing value; drop the rows "
-                "that are nobody's, or give each a name of its own."
+                f"column {self.column!r} must identify a person in each row, but has a missing value; drop the rows "
+                "without a person, or give each a name of its own."
             )
         return self._numbered(series)
 
     def _numbered(self, series: Any) -> IntArray:
-        """Return a number for each row, the same for rows of one person, and no other's.
+        """Return a number for each row, equal for rows of the same person and different for different persons.
 
-        Both matter: a person under two numbers has twice the rows, and the rows of two under one number make room for
-        each other. So only values of types are taken whose equality is that of what they say; and those of a typed
-        Polars column by the engine's own equality, for Python's times are coarser.
+        Both directions matter. A person with two numbers has twice as many counted rows, and if two persons share a
+        number, one of them changes which rows of the other are counted. So only types with an exact equality are
+        allowed. A typed Polars column is compared by Polars, because times in Python are coarser.
         """
         positions, distinct = distinct_values(series)
         names = [_name(value) for value in distinct]
         if any(name is None for name in names):
             raise DataError(
-                f"column {self.column!r} must hold names that can be compared: text, whole numbers or dates; recode "
-                "it, pairs of columns to one."
+                f"column {self.column!r} must hold text, whole numbers or dates, which can be compared, but has "
+                "another kind of value; recode it, for instance several columns into one text."
             )
         if series.implementation.is_polars() and str(series.dtype) != "Object":
             return np.asarray(positions, dtype=np.int64)
@@ -176,29 +175,40 @@ class Persons:
 
 
 def _free_names(columns: list[Any]) -> list[str]:
-    """Return names of new columns that no engine takes for one of these.
+    """Return names of new columns for a query that differ from all given names in every engine.
 
-    A variable of the same name would be read in place of the count, and the limit would hold for nobody. Many engines
-    do not tell capitals from small letters.
+    A variable with the same name would be read in place of the count, and the limit on a person's rows would not
+    hold. Many engines do not distinguish capital and small letters.
     """
+    # the person of a row, and three counts: of equal rows, of all rows, and of different rows of the person
+    new = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
     taken = max(
         (len(str(each)) for each in columns if str(each).lower().startswith("bayesprivmrf")), default=0
     )
-    return [name.ljust(taken + 1, "_") for name in _NEW]
+    return [name.ljust(taken + 1, "_") for name in new]
 
 
 def _name(value: Any) -> Any:
-    """Return a value as a name whose equality is exact and transitive, or None where it has no such form.
+    """Return a value in a form whose equality is exact and transitive, or None if it has no such form.
 
-    If a equals b and b equals c, but a differs from c, then the position of b decides how many persons there are,
-    and one person changes the rows of others. NumPy's numbers become Python's, which compare exactly; its extended
-    ``longdouble`` has no such form. Nor have moments of pandas outside the years 1 to 9999, of which equal ones of
-    different resolution have two hash values. Times with a zone become moments of UTC, because Python compares the
-    two occurrences of a repeated hour by the clock within a zone and by the moment across zones.
+    If a equals b and b equals c, but a differs from c, then the position of b determines how many persons there are,
+    and one person changes the rows of others. Numbers of NumPy become Python numbers, which compare exactly; its
+    extended ``longdouble`` has no such form. Pandas timestamps outside the years 1 to 9999 have no such form either,
+    because equal ones of different resolution have different hash values. Times with a zone become UTC, because
+    Python compares the two occurrences of a repeated hour by the clock within a zone and by the moment across zones.
     """
-    value = value.item() if isinstance(value, _NUMPY) else value
+    value = (
+        value.item()
+        if isinstance(value, np.integer | np.floating | np.bool_ | np.str_ | np.bytes_)
+        else value
+    )
     kind = type(value)
-    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in _PANDAS
+    # by name, because pandas may not be imported
+    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in {
+        "Timestamp",
+        "Timedelta",
+        "Period",
+    }
     if not (kind in _NAMES or is_pandas) or value != value:
         return None
     if isinstance(value, datetime) and not MINYEAR <= value.year <= MAXYEAR:
@@ -208,7 +218,7 @@ def _name(value: Any) -> Any:
 
 
 def rank_within(groups: IntArray) -> IntArray:
-    """Return how many earlier rows are of the same group, shape (rows,)."""
+    """Return the number of earlier rows of the same group, shape (rows,)."""
     order = np.argsort(groups, kind="stable")
     placed = groups[order]
     is_first = np.append(True, placed[1:] != placed[:-1])[: placed.size]
@@ -228,36 +238,36 @@ def wide_sequences(
     names: Sequence[Variable] | None = None,
     longer: Literal["error", "cut"] = "error",
 ) -> Any:
-    """Turn one row an event to one row a person, with the states of the person's events in order.
+    """Return one row for each person from one row for each event, with the states of the events in order.
 
-    Columns after a person's last event are missing: ``missing="<end>"`` of a mechanism reads it as the end state
-    that `markov_chain` has by ``end="<end>"``. A person without events has no row.
+    Columns after a person's last event are missing values. The setting ``missing="<end>"`` of a mechanism reads them
+    as the end state that ``markov_chain(end="<end>")`` declares. A person without events has no row.
 
     Parameters
     ----------
     data
-        A frame that narwhals knows; of a lazy one three columns are collected.
+        Any frame that narwhals supports; of a lazy frame, three columns are collected.
     person, position, state
-        Names of the columns that say whose an event is, what comes first (numbers, or times; ties keep the frame's
-        order), and what it is.
+        Names of the columns with the person of an event, its position (numbers or times; ties keep the order of the
+        frame), and its state.
     length
-        Longest length, public.
+        Largest length of a sequence, public.
     names
-        Name of each step's column; ``x1``, ``x2``, ... by default, as `markov_chain` has them.
+        Name of each step's column; ``x1``, ``x2``, ... by default, as in `markov_chain`.
     longer
-        What becomes of a sequence of more than `length` events: ``"error"`` refuses the data, as values outside the
-        declared domain are refused, and like that refusal is not private; ``"cut"`` keeps the first `length` of each
-        person's events, and says nothing.
+        Treatment of a sequence of more than `length` events. ``"error"`` refuses the data, like values outside the
+        declared domain; this refusal is not private. ``"cut"`` keeps the first `length` events of each person without
+        a message.
 
     Returns
     -------
     frame
-        In memory and of the same engine, with the column `person` first: as sensitive as the data.
+        A frame in memory of the same engine, with the column `person` first; as sensitive as the data.
 
     Raises
     ------
     DataError
-        A column is not there, or holds a missing value; or a sequence is longer than `length`, and is not to be cut.
+        A column does not exist or has a missing value; or a sequence is longer than `length` under ``"error"``.
 
     Examples
     --------
@@ -271,7 +281,8 @@ def wide_sequences(
     steps = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
     if len(steps) != length or len({str(person), *map(str, steps)}) != length + 1:
         raise ArgumentError(
-            f"`names` must hold {length} different names, none of them {person!r}, got {len(steps)}."
+            f"`names` must be {length} different names, none of them {person!r}, got {len(steps)}; write one for "
+            "each step."
         )
 
     def read() -> Any:
@@ -307,10 +318,27 @@ def transition_rows(
     state: Hashable,
     names: tuple[Variable, Variable] = ("from", "to"),
 ) -> Any:
-    """Turn one row an event to one row a transition, in the order of each person's events.
+    """Return one row for each transition from one row for each event, in the order of each person's events.
 
-    A mechanism reads them with ``person=``, and with ``at_most=``, or with ``grid=`` as well. Parameters and errors
-    are those of `wide_sequences`, without a length; a person of one event makes no transition and has no row.
+    A mechanism reads these rows with the settings ``person=`` and ``at_most=``, and optionally ``grid=``. A person
+    with one event has no transition and no row.
+
+    Parameters
+    ----------
+    data, person, position, state
+        As for `wide_sequences`.
+    names
+        Names of the columns with the states before and after the transition.
+
+    Returns
+    -------
+    frame
+        A frame in memory of the same engine, with the column `person` first; as sensitive as the data.
+
+    Raises
+    ------
+    DataError
+        A column does not exist or has a missing value.
 
     Examples
     --------
@@ -320,7 +348,9 @@ def transition_rows(
     [[1, 'well', 'ill'], [1, 'ill', 'ill']]
     """
     if len({str(person), *map(str, names)}) != 3:
-        raise ArgumentError(f"`names` must be two names, neither of them {person!r}, got {names!r}.")
+        raise ArgumentError(
+            f"`names` must be two different names, neither of them {person!r}, got {names!r}; write ('from', 'to')."
+        )
 
     def read() -> Any:
         import narwhals.stable.v2 as nw
@@ -337,15 +367,15 @@ def transition_rows(
 
 
 def _in_order(data: Any, *names: Hashable) -> tuple[Any, IntArray]:
-    """Return the columns person, position and state in the order of positions, and a number for each row's person."""
+    """Return the columns person, position and state in the order of positions, and a number for each person."""
     frame = frame_of(data)
     columns = list(match_columns(list(names), column_names(data, frame)).values())
     frame = in_memory(frame, columns).select(columns)
     for name in names[1:]:
         if is_missing(frame.get_column(match_columns([name], frame.columns)[name])).any():
             raise DataError(
-                f"column {name!r} must hold no missing value; drop those events, or write a state of their own."
+                f"column {name!r} must hold no missing value; drop those events, or give them a state of their own."
             )
-    order = "bayesprivmrf order"  # ties by it: an unstable sort would let the rows of others decide them
+    order = "bayesprivmrf order"  # breaks ties: in an unstable sort the rows of others would decide them
     frame = frame.with_row_index(order).sort(columns[1], order).drop(order)
     return frame, Persons(column=names[0], at_most=1).numbers(frame.to_native(), frame)

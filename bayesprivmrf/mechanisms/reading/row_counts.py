@@ -1,4 +1,4 @@
-"""Frequency tables, in which each row stands for a number of records."""
+"""Frequency tables, in which each row represents a number of records."""
 
 from __future__ import annotations
 
@@ -22,18 +22,15 @@ from bayesprivmrf.mechanisms.reading.frame import (
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import IntArray
 
-# Largest number of records of a frequency table for which sums of its counts are exact as floats
+# Largest number of records of a frequency table: sums of its counts are then exact as floats
 MOST_RECORDS = 2**53
-
-# names that R, SPSS and others give to the counts of a frequency table
-_USUAL_NAMES = {"freq", "frequency", "count", "counts", "n"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """Column of a frequency table that says how many records a row stands for.
+    """Column of a frequency table with the number of records for each row.
 
-    A row with count c is equivalent to c equal rows, so that neighbors, sensitivity and guarantee are those of the
+    A row with count c is equivalent to c equal rows. So neighbors, sensitivity and guarantee are those of the
     repeated rows: neighbors differ in one record, which changes one count by 1.
 
     Parameters
@@ -46,7 +43,7 @@ class Counts:
         Largest number of records of the whole table.
     """
 
-    # a row with count 0 stands for nobody, so that its values are not looked at
+    # a row with count 0 represents nobody, and its values are not read
     leaves_out_zeros: ClassVar[bool] = True
 
     column: Hashable
@@ -66,11 +63,11 @@ class Counts:
     def of(
         cls, count: Hashable | None, variables: tuple[Variable, ...], most: int = MOST_RECORDS
     ) -> Counts | None:
-        """Return the column that the argument `count` of a caller names, or None if it names none."""
+        """Return the column named by the argument `count` of a caller, or None if it is None."""
         return None if count is None else cls(column=count, variables=variables, most=most)
 
     def units(self, data: Any, frame: Any) -> IntArray:
-        """Return how many records each row of an eager frame stands for, shape (rows,).
+        """Return the number of records for each row of an eager frame, shape (rows,).
 
         Raises
         ------
@@ -87,13 +84,13 @@ class Counts:
             values = series.to_numpy()
             if not (np.abs(values) <= self.most).all() or (values != np.floor(values)).any():
                 raise self.error()
-        else:  # text from a CSV file, and Python numbers
+        else:  # text from a CSV file, or Python numbers
             values = np.array([self._whole(value) for value in series.to_list()], dtype=np.int64)
-        # compared before they are converted: an unsigned number may be too large
+        # compared before the conversion: an unsigned number may be too large for int64
         if values.size and (values.min() < 0 or values.max() > self.most):
             raise self.error()
         counts = values.astype(np.int64)
-        # as floats first, for whole numbers of 64 bits may overflow
+        # as floats first, because the sum of 64-bit integers may overflow
         if counts.sum(dtype=np.float64) > self.most or counts.sum() > self.most:
             raise self.error()
         return counts
@@ -101,7 +98,7 @@ class Counts:
     def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
         """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal.
 
-        The columns of the declared variables are not needed.
+        The argument `columns` is not needed here; `Persons.of_query` uses it.
         """
         import narwhals.stable.v2 as nw
 
@@ -113,9 +110,9 @@ class Counts:
         return frame.filter((nw.col(column) != 0) | nw.col(column).is_null()), count, refused
 
     def named(self, data: Any, frame: Any) -> Any:
-        """Return the column's name as the frame spells it."""
+        """Return the name of the column as the frame spells it."""
         return named_column(
-            self.column, column_names(data, frame), "says how many records a row stands for", "count"
+            self.column, column_names(data, frame), "has the number of records for each row", "count"
         )
 
     def _whole(self, value: Any) -> int:
@@ -131,30 +128,31 @@ class Counts:
     def error(self) -> DataError:
         """Return the error for invalid counts, which does not show them."""
         return DataError(
-            f"column {self.column!r} must hold whole numbers, at least 0 and at most {self.most:,} in all, as it "
-            "says how many records each row stands for; correct the others, or drop their rows."
+            f"column {self.column!r} must hold whole numbers, at least 0 and with a sum of at most {self.most:,}, "
+            "because it is the number of records for each row; correct other values, or drop their rows."
         )
 
 
 def without_empty_rows(frame: Any, units: IntArray) -> tuple[Any, IntArray]:
-    """Return the rows of an eager narwhals frame that stand for at least one record, and their numbers of records."""
-    held = np.flatnonzero(units)
-    return (frame, units) if held.size == units.size else (frame[held], units[held])
+    """Return the rows of an eager narwhals frame with at least one record, and their numbers of records."""
+    rows = np.flatnonzero(units)
+    return (frame, units) if rows.size == units.size else (frame[rows], units[rows])
 
 
 def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2) -> None:
-    """Warn if an undeclared column has a name that is usual for the counts of a frequency table.
+    """Warn if an undeclared column has a usual name for the counts of a frequency table.
 
     Only the names of columns are used, which are public.
     """
+    usual = {"freq", "frequency", "count", "counts", "n"}  # names in R, SPSS and other programs
     declared = set(map(str, variables))
     data = opened(data)
     names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
-    found = [name for name in names if name.lower() in _USUAL_NAMES and name not in declared]
+    found = [name for name in names if name.lower() in usual and name not in declared]
     if found:
         warning = DeclarationWarning(
             f"each row counts as one record, and the column {found[0]!r} is not used",
-            remedy="where it says how many records a row stands for, pass its name as `count=` here, or else drop it",
-            option="where it says how many records a row stands for, pass its name as `--count`, or else drop it",
+            remedy="if it is the number of records for each row, pass its name as `count=` here, or else drop it",
+            option="if it is the number of records for each row, pass its name as `--count`, or else drop it",
         )
         warnings.warn(warning, stacklevel=stacklevel + 1)

@@ -1,18 +1,17 @@
 """`SelectMeasure`: choose the most informative tables, measure them, and fit a Markov random field.
 
-`Mechanism.release` (`bayesprivmrf.mechanisms.base`) sets the order of check, charge and noise, and calls the hooks
-of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. The mechanism then has two
-forms:
+`Mechanism.release` (`bayesprivmrf.mechanisms.base`) fixes the order of check, charge and noise, and calls the hooks
+of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. The mechanism has two forms:
 
-- **adaptive rounds**, without a degree. `select_measure.plan` has the public facts, sensitivities and noise;
+- **Adaptive rounds**, without a degree. `select_measure.plan` has the public facts, sensitivities and noise;
   `select_measure.rounds` sees the records; `select_measure.released` makes the release. In
   `bayesprivmrf.learning.rounds`, `tables` has the released tables, `fit` the model, and `solution` the intervals of
-  its marginals;
-- **one choice of pairs**, with a degree. `SelectMeasure._measurements` shares the budget and sets the noise, by the
-  sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records; `couplings` there goes
-  on from the noisy numbers, by `fit`; `_release` makes the release, and `map` has the intervals of its couplings. As
-  answers to queries, for other estimators, the noisy numbers go through
-  `bayesprivmrf.learning.select_measure.forecast`.
+  its marginals.
+- **One choice of pairs**, with a degree. `SelectMeasure._measurements` divides the budget and sets the noise, by the
+  sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records. `couplings` in that
+  folder continues with the noisy numbers only, by `fit`. `_release` makes the release, and `map` has the intervals of
+  its couplings. `bayesprivmrf.learning.select_measure.forecast` turns the noisy numbers into answers to queries, for
+  other estimators.
 
 Codes and noise are combined only in `_randomise`. A setting of the other form is refused.
 """
@@ -50,10 +49,10 @@ from bayesprivmrf.learning.select_measure import (
     smallest_measured,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
+from bayesprivmrf.mechanisms.after_charge import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.noise_warning import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, RoundsPlan, no_pair, rounds_plan
 from bayesprivmrf.mechanisms.select_measure.released import release_of, warning_of
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
@@ -71,10 +70,8 @@ from bayesprivmrf.planning import Outlay, about
 from bayesprivmrf.privacy import selection_scale
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
-# Shares of the budget for learning; the rest is for the chosen pairs
+# Shares of the budget for single variables and for the choice; the rest is for the chosen pairs
 ONE_WAY_SHARE, SELECTION_SHARE = 0.1, 0.4
-
-_ARRAYS = 7  # of the size of all pairs of states, held at once
 
 type Measure = Literal["moments", "tables"]
 
@@ -90,45 +87,44 @@ class SelectMeasurePlan(LearningPlan):
 @final
 @dataclass(frozen=True, kw_only=True)
 class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedPairwise | LearnedPotentials]):
-    r"""Learn a model by choosing the tables about which the records say most, and measuring those alone.
+    r"""Learn a model by choosing the most informative tables, and measuring only those.
 
-    Without a `degree` the analyst has nothing to guess. The mechanism measures single variables first; then, in
-    rounds, the pairs and triples whose tables are furthest from what the model says, as many as stand out from the
-    noise that measuring them would have; and it fits the model after each round (`select_measure.rounds`).
-    If nothing stands out any more, it measures again what it has, single variables first of all. The release is a
-    `LearnedPotentials`. Rare states are merged for the fit (`merged_states` of the release names them). Where
-    `declare(ordinal=...)` gives scores, only neighboring states are merged; the scores have no other effect here.
-    The state of `missing` is never merged with an answer.
+    Without a `degree` the analyst need not guess anything. The mechanism measures single variables first. Then, in
+    rounds, it measures the pairs and triples whose tables differ most from the model, as many as stand out from the
+    noise of measuring them, and fits the model after each round (`select_measure.rounds`). If nothing stands out
+    anymore, it measures earlier tables again. The release is a `LearnedPotentials`. Rare states are merged for the
+    fit (`merged_states` of the release names them). If `declare(ordinal=...)` gives scores, only adjacent states are
+    merged; the scores have no other effect here. The state of `missing` is never merged with an answer.
 
-    With a `degree` there is one choice, of pairs. The mechanism measures every variable by itself, then chooses the
-    :math:`m = \lceil p d / 2 \rceil` pairs of the largest noisy dependence scores, and measures these;
+    With a `degree` there is one choice of pairs. The mechanism measures every single variable, chooses the
+    :math:`m = \lceil p d / 2 \rceil` pairs with the largest noisy dependence scores, and measures these;
     `bayesprivmrf.learning.select_measure.measurement` derives score and sensitivities. The model is fitted by maximum
-    likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, whichever the chosen graph
-    allows; a smaller model stands in for a fit that fails, and the release says which. If rare states are merged in
-    it, the same holds for scores and missing values as in rounds. Where measuring all pairs
-    would have no more noise, because no budget goes to a choice, the mechanism measures all.
+    likelihood to the pairs that stand out from the noise, exactly or by Gibbs sampling, as the chosen graph allows.
+    If this fit fails, a smaller model replaces it, and the release names this model. Rare states are merged by the
+    same rules as in rounds. If measuring all pairs would have no more noise than a choice, the mechanism measures
+    all.
 
     Parameters
     ----------
     rho
-        Budget, nats, positive. With a degree, a private number of records takes 2 %; a tenth of the rest is for
-        single variables, four tenths are for the choice, and the pairs get what is left. `preview` shows the rounds'
-        shares.
+        Budget, nats, positive. With a degree, a private number of records takes 2 %. Of the rest, a tenth is for
+        single variables, four tenths are for the choice, and the remainder is for the pairs. `preview` shows the
+        shares of the rounds.
     degree
-        d, public: about how many neighbours a variable has, on average. Give one more than you believe: a pair
-        chosen for nothing costs little, but a coupling left out is lost. ``None`` asks for rounds.
+        d, public: the average number of neighbors of a variable in the graph, about. Give one more than you expect: a
+        superfluous pair costs little, but a coupling that is left out is lost. ``None`` asks for rounds.
     measure
-        For one choice only. ``"moments"`` measures sums of spins and of their products, and needs two states a
-        variable; ``"tables"`` measures whole tables of pairs. The default is moments where all variables have two
-        states, because that is more exact. The release holds either kind as `statistics`, for `LatentCounts` and the
+        For one choice only. ``"moments"`` measures sums of spins and of their products, and needs variables of two
+        states; ``"tables"`` measures whole tables of pairs. The default is moments if all variables have two states,
+        because they are more precise. The release contains the measurements as `statistics`, for `LatentCounts` and
         other estimators.
     workload
         For rounds only: the tables that may be measured, each a tuple of variables. The default is all pairs and
-        triples, or those inside the cliques where some are declared.
+        triples, or those inside declared cliques.
     maximum_cells
-        For rounds only: the largest number of cells in all cliques of the model, rare states merged. More cells bear
-        more tables and take longer: a fit evaluates them some hundred times. Beyond a hundred variables the model may
-        have this many for each hundred.
+        For rounds only: the largest number of cells in all cliques of the model with merged states. More cells allow
+        more tables and take longer, because a fit evaluates the cells some hundred times. Beyond a hundred variables
+        the model may have this many cells for each hundred.
     adjacency, missing, other
         See `LearningMechanism`.
 
@@ -141,6 +137,13 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     ----------
     Durfee, Rogers 2019 (several choices from one draw). McKenna, Miklau, Sheldon 2021 (select, measure, generate).
     McKenna, Mullins, Sheldon, Miklau 2022 (rounds that adapt). Feldman, Zrnic 2021 (privacy filters).
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> variables = bpm.declare(states={"smokes": ["no", "yes"], "ill": ["no", "yes"], "age": ["<30", ">=30"]})
+    >>> SelectMeasure(rho=0.1, degree=1).preview(variables)["step"].tolist()
+    ['number of records', 'each variable by itself', 'all pairs']
     """
 
     releases = (LearnedIsing, LearnedPairwise, LearnedPotentials)
@@ -162,15 +165,15 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         if self.degree is None:
             if self.measure is not None:
                 raise ArgumentError(
-                    f"`measure` must be left out without `degree`, got {self.measure!r}: rounds measure tables; "
-                    "give both for one choice of pairs."
+                    f"`measure` must be left out without `degree`, got {self.measure!r}, because rounds measure "
+                    "tables; give both for one choice of pairs."
                 )
             return
         if self.workload is not None:
             raise ArgumentError(
-                "`workload` must be left out with `degree`, which chooses among all pairs; leave out `degree`."
+                "`workload` must be left out with `degree`, which chooses among all pairs; leave out one of the two."
             )
-        positive_finite("degree", self.degree, "state about how many neighbours a variable has")
+        positive_finite("degree", self.degree, "give the average number of neighbors of a variable")
         if self.measure is not None:
             one_of(
                 "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"
@@ -178,7 +181,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     @property
     def needs_total(self) -> bool:
-        """True if the number of records has its own budget; rounds get it from tables of single variables."""
+        """True if the number of records has its own budget; rounds take it from tables of single variables."""
         return self.degree is not None
 
     @property
@@ -207,12 +210,13 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
             raise no_pair()
         if float(degree) > variables - 1:
             raise ArgumentError(
-                f"`degree` must be at most {variables - 1}, as there are {variables} variables, got {degree!r}."
+                f"`degree` must be at most {variables - 1} with {variables} variables, got {degree!r}; choose a "
+                "smaller one."
             )
         is_binary = all(k == 2 for k in cards)
         if self.measure == "moments" and not is_binary:
             raise ModelError(
-                "`measure` must be 'tables' where a variable has not two states, got 'moments'; leave it out."
+                "`measure` must be 'tables' unless all variables have two states, got 'moments'; leave it out."
             )
         _require_pairs_fit(cards)
         form: Measure = self.measure or ("moments" if is_binary else "tables")
@@ -224,17 +228,17 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     def _measurements(
         self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
     ) -> MeasurementPlan:
-        r"""Share the budget between single variables, the choice and the pairs, and widen the noise to the shares.
+        r"""Divide the budget between single variables, the choice and the pairs, and return noise for these shares.
 
-        `discrete_gaussian_laws` rounds each scale up until OpenDP's loss for it is no more than its share. The choice
-        has the scale :math:`b = R \sqrt{m / (8 \rho_2)}`: R is `score_range`, m the number chosen. ``at_once=True``,
-        for the m are the best of one draw of Gumbel noise (`choose_several`): b then also pays for the rounding of
-        that draw, at most :math:`m^2 2^{-39}` scales in the range of each choice.
+        `discrete_gaussian_laws` rounds each scale up until its loss by OpenDP is at most its share. The choice has
+        the scale :math:`b = R \sqrt{m / (8 \rho_2)}`, where R is `score_range` and m is the number of chosen pairs.
+        With ``at_once=True`` the m pairs are the best of one draw of Gumbel noise (`choose_several`), and b also pays
+        for the rounding of that draw, at most :math:`m^2 2^{-39}` scales in the range of each choice.
         """
         few, all_of_them = (
             pairs_sensitivity(len(cards), m, form, self.adjacency) for m in (count, len(candidates))
         )
-        # variances of the noise, but for a common factor, on pairs that are chosen and on all
+        # variances of the noise, up to a common factor, on chosen pairs and on all pairs
         chosen_noise = few**2 / (1 - ONE_WAY_SHARE - SELECTION_SHARE)
         chooses = count < len(candidates) and chosen_noise < all_of_them**2 / (1 - ONE_WAY_SHARE)
         count = count if chooses else len(candidates)
@@ -246,7 +250,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         (two_way,) = discrete_gaussian_laws([1.0], rest, sensitivity)
         if not min(one_way.variance, two_way.variance) > 0:
             raise ArgumentError(
-                f"`rho` must leave noise that a float can represent, got {self.rho!r}; choose a smaller budget."
+                f"`rho` must give noise that a float can represent, got {self.rho!r}; choose a smaller budget."
             )
         scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True) if chooses else None
         return MeasurementPlan(
@@ -299,15 +303,15 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
     def _warning(
         self, plan: SelectMeasurePlan, measured: MeasurementPlan, fitted: FittedCouplings
     ) -> str | None:
-        """Return a warning about a release whose couplings noise hides, or which kept none because of noise."""
+        """Return the text of a warning if the noise hides the couplings, or if no pair stands out from it."""
         total = max(fitted.total, 1.0)
         kept_none = not any(len(subset) == 2 for subset in fitted.fit.effects.subsets)
         is_noise = noise_share(measured, total) > 1 / 2
-        also = f", and none of {measured.count} pairs stands out of it" if kept_none and is_noise else ""
+        also = f", and none of {measured.count} pairs stands out from it" if kept_none and is_noise else ""
         if hides := fitted.signal.details.get(HIDDEN_BY_NOISE):
-            also += f"; it hides {hides}, so that no number of the model is to be trusted"
+            also += f"; it hides {hides}, so that no number of the model can be trusted"
         if stands_in := fitted.fit.details.get(FALLBACK):
-            also += f"; the fit of all pairs failed, and the model is a smaller one: {stands_in}"
+            also += f"; the fit of all pairs failed, and a smaller model replaces it: {stands_in}"
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(
@@ -345,7 +349,7 @@ def _release(
     total: float,
     stamp: Stamp,
 ) -> LearnedIsing | LearnedPairwise:
-    """Return couplings, fields, the map that made them, and the noisy numbers as answers to queries: all public."""
+    """Return the release: couplings, fields, their map, and the noisy numbers as answers to queries, all public."""
     is_binary = all(k == 2 for k in plan.specification.cardinalities)
     common: dict[str, Any] = {
         "domain": plan.specification.domain,
@@ -370,7 +374,7 @@ def _release(
 
 
 def eligible_pairs(specification: ModelSpecification) -> IntArray:
-    """Return the pairs that may be coupled, ascending: those inside a declared clique, or all of several states."""
+    """Return the pairs that may be coupled, ascending: those inside a declared clique, or all with several states."""
     cards = specification.cardinalities
     if not specification.cliques_declared:
         return all_pairs(cards)
@@ -387,6 +391,9 @@ def _require_pairs_fit(cards: tuple[int, ...]) -> None:
     ModelTooLargeError
         The model does not fit in memory; the error states the forecast in bytes.
     """
-    needed = _ARRAYS * 8 * sum(k - 1 for k in cards) ** 2
-    what, remedy = f"all pairs of {sum(cards):,} states", "merge states, or learn groups of variables apart"
+    needed = 7 * 8 * sum(k - 1 for k in cards) ** 2  # seven arrays of all pairs of states at once
+    what, remedy = (
+        f"all pairs of {sum(cards):,} states",
+        "merge states, or learn groups of variables separately",
+    )
     require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)

@@ -1,23 +1,23 @@
-r"""Misfits of tables, in whole numbers, and how many tables stand out by them.
+r"""Misfits of tables as whole numbers, and heaviest bases by which the tables that stand out are counted.
 
 Misfits of many tables of two variables are computed by compiled passes over the records. Each pass counts one table
-and compares it with a model's mean counts, so that no table of counts is kept: memory is that of the records and of
-one number a pair. `select_measure.rounds` says what a neighbour can change.
+and compares it with a model's mean counts. No table of counts is kept, so the memory is that of the records and of
+one number for each pair. `select_measure.rounds` derives how far a neighbor moves a misfit.
 
-**A heaviest basis.** Some tables say the same, so that how many stand out is counted on a heaviest basis of them.
-Pairs across parts of a model, which are independent in it, are of use as a forest alone. If a depends on b, and b on
-c, then a depends on c as well; once two of the three tables are in the model, it says the third. Measuring all three
-shares the budget among more tables, and fills the model with cliques that no dependence needs. So of such pairs those
-count that a heaviest spanning forest of the parts holds, and a choice that closes a ring is not made. All other
-candidates, tables within a part and those of three variables and more, count each by itself.
+**Heaviest basis.** Some tables are redundant, so the number of tables that stand out is counted on a heaviest basis.
+Pairs across parts of a model, which are independent in it, are useful only as a forest. If a depends on b, and b on
+c, then a depends on c as well; once two of the three tables are in the model, it implies the third. Measuring all
+three would divide the budget among more tables, and fill the model with cliques that no dependence needs. So of such
+pairs only those of a heaviest spanning forest of the parts count, and a choice that closes a cycle is not made. All
+other candidates, tables within a part and tables of three or more variables, count separately.
 
-**The k-th largest score of a heaviest basis moves by at most D** if each score does. Let r(S) be the most candidates
-of a set S that a basis can hold. A heaviest basis, taken greedily, has exactly :math:`r(\{c : u_c \ge t\})` scores of
-at least t, and r grows with its set. If no score falls by more than D, then
-:math:`\{c : u'_c \ge t - D\} \supseteq \{c : u_c \ge t\}`, so that k scores of at least t leave k of at least t - D;
-and the other way round. Forests of the parts, beside any of the other candidates, are the independent sets of a
-matroid, of which this holds; with no pair across parts it is the statement for order statistics. Parts and candidates
-are functions of what was released before.
+**The k-th largest score of a heaviest basis moves by at most D** if each score does. Let r(S) be the largest number
+of candidates of a set S in a basis. A heaviest basis from the greedy algorithm has exactly
+:math:`r(\{c : u_c \ge t\})` scores of at least t, and r increases with its set. If no score falls by more than D,
+then :math:`\{c : u'_c \ge t - D\} \supseteq \{c : u_c \ge t\}`. So k scores of at least t imply k scores of at least
+t - D afterwards, and vice versa. Forests of the parts, together with any of the other candidates, are the independent
+sets of a matroid, for which this holds. Without pairs across parts it is the statement for order statistics. Parts
+and candidates are functions of earlier released numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.threads import one_blas_thread
 
-# M: a misfit's steps for one record. Rounding a mean count to a step moves a misfit by half a step at most, far
+# M, the steps of a misfit for one record. Rounding a mean count to a step moves a misfit by at most half a step, far
 # less than the noise on it.
 STEPS = 64
 
@@ -50,7 +50,7 @@ def misfit(counts: IntArray, expected: IntArray) -> int:
 
 @njit(nogil=True, cache=True)
 def _starts(column: Any, states: Any) -> Any:
-    """Return where the row of each record's state starts in a flat table; unsigned, so that no index is checked."""
+    """Return the start of each record's row in a flat table; unsigned, so that no index is checked."""
     found = np.empty(column.size, dtype=np.uint32)
     for row in range(column.size):
         found[row] = column[row] * states
@@ -59,7 +59,7 @@ def _starts(column: Any, states: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def _counted(starts: Any, other: Any, weights: Any, table: Any) -> None:
-    """Count the joint states of two columns, flat; no weights are ones."""
+    """Count the joint states of two columns into a flat table; an empty array of weights means ones."""
     table[:] = 0
     if weights.size:
         for row in range(starts.size):
@@ -81,7 +81,7 @@ def _row_of_misfits(
     steps: Any,
     found: Any,
 ) -> None:
-    """Write the misfits of u and each later variable under independence; see `independent_misfits`."""
+    """Write the misfits of u with each later variable under independence; see `independent_misfits`."""
     starts, last = _starts(columns[u], 1), 1
     for v in range(u + 1, len(columns)):
         if states[v] != last:
@@ -119,17 +119,17 @@ def independent_misfits(
     Parameters
     ----------
     codes, counts
-        Records, shape (rows, p), and how many each row stands for.
+        Codes of the records, shape (rows, p), and the number of records for each row.
     shares
         Public probabilities of each variable's states.
     total
         Public number of records, N.
     steps
-        M, of one record.
+        M, the steps for one record.
 
     Notes
     -----
-    Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as `expected_counts`.
+    Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as in `expected_counts`.
     """
     columns, weights = _prepared(codes, counts)
     states = np.array([len(each) for each in shares], dtype=np.int64)
@@ -152,7 +152,7 @@ def pair_misfits(
     expected: Sequence[IntArray],
     steps: int,
 ) -> IntArray:
-    """Return the misfits of some pairs, ascending each: sensitive, shape (pairs,).
+    """Return the misfits of some pairs of variables, each in ascending order: sensitive, shape (pairs,).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def pair_misfits(
     pairs
         Positions of two variables each.
     expected
-        Public mean counts of each pair, whole steps, flat.
+        Public mean counts of each pair in whole steps, flat.
     """
     columns, weights = _prepared(codes, counts)
     found = np.zeros(len(pairs), dtype=np.int64)
@@ -183,12 +183,12 @@ def pair_misfits(
 
 
 def _prepared(codes: np.ndarray, counts: IntArray) -> tuple[np.ndarray, IntArray]:
-    """Return columns in one piece each, and the counts, none where all are one."""
+    """Return contiguous columns, and the counts, or an empty array if all counts are one."""
     return np.ascontiguousarray(codes.T), counts if (counts != 1).any() else counts[:0]
 
 
 def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
-    """Return the independent part of each variable in a model of these scopes: its smallest variable, shape (p,)."""
+    """Return each variable's independent part in a model of these scopes, by its smallest variable, shape (p,)."""
     part = np.arange(variables)
     for scope in scopes:
         own = part[list(scope)]
@@ -197,7 +197,7 @@ def parts_of(variables: int, scopes: Sequence[Scope]) -> IntArray:
 
 
 def ends_across(scopes: Sequence[Scope], parts: IntArray) -> IntArray:
-    """Return the two parts that each pair joins, shape (candidates, 2); -1 for tables that count by themselves."""
+    """Return the two parts that each pair joins, shape (candidates, 2); -1 for tables that count separately."""
     ends = np.full((len(scopes), 2), -1, dtype=np.int64)
     pairs = [place for place, scope in enumerate(scopes) if len(scope) == 2]
     ends[pairs] = parts[np.array([scopes[place] for place in pairs], dtype=np.int64).reshape(-1, 2)]
@@ -206,7 +206,7 @@ def ends_across(scopes: Sequence[Scope], parts: IntArray) -> IntArray:
 
 
 def without_subsets(scopes: Sequence[Scope]) -> list[Scope]:
-    """Return the scopes that lie in no larger one of three variables or more."""
+    """Return the scopes that are not contained in a larger scope of three or more variables."""
     larger = [set(c) for c in scopes if len(c) > 2]
     return [c for c in scopes if not any(set(c) < other for other in larger)]
 
@@ -217,9 +217,9 @@ def basis_scores(scores: IntArray, ends: IntArray) -> IntArray:
     Parameters
     ----------
     scores
-        The scores of all candidates.
+        Scores of all candidates.
     ends
-        The two parts that a candidate joins, shape (candidates, 2); -1 for one that is always independent.
+        The two parts that each candidate joins, shape (candidates, 2); -1 for a candidate that counts separately.
     """
     across = np.flatnonzero(ends[:, 0] >= 0)
     order = across[np.argsort(-scores[across], kind="stable")]
@@ -229,7 +229,7 @@ def basis_scores(scores: IntArray, ends: IntArray) -> IntArray:
 
 @njit(nogil=True, cache=True)
 def _forest(ends: Any, parts: Any) -> Any:
-    """Return which edges, taken in turn, close no ring."""
+    """Return the mask of edges that close no cycle, when added in turn; a union-find with path halving."""
     above, found, left = np.arange(parts), np.zeros(len(ends), dtype=np.bool_), parts - 1
     for place in range(len(ends)):
         u, v = ends[place]

@@ -1,23 +1,24 @@
-r"""Plan of adaptive rounds, from public facts: eligible tables, shares of the budget, and noise of each step.
+r"""The plan of adaptive rounds, from public facts: candidate tables, shares of the budget, and noise of each step.
 
 The plan is computed from the declaration, the settings, and earlier released numbers; no function here reads a
-record. `select_measure.rounds` runs the steps and proves their sensitivities. With M steps of a
-score for one record, and D = 1 where a neighbour has a record more or less, D = 2 where one record is another:
+record. `select_measure.rounds` runs the steps and proves their sensitivities. A score has M steps for one record. D
+is 1 under add-or-remove-one neighbors, and 2 under replace-one neighbors:
 
 | step | released | sensitivity | share of rho |
 |---|---|---|---|
-| single variables | tables of p of them | :math:`\sqrt{p D}`, L2, records | `SINGLES_SHARE` |
-| each round | | | `ROUND_SHARES` of the rest; the last all that is left |
-| 1. how many tables | k order statistics of scores | :math:`\sqrt k D M`, L2, steps | `COUNTING_SHARE` of it |
-| 2. which tables | m choices | scores by D M, range 2 D M | `CHOICE_SHARE` of it |
-| 3. these tables, or again what was measured | their cells | :math:`\sqrt{m D}`, L2, records | what is left of it |
+| single variables | tables of p variables | :math:`\sqrt{p D}`, L2, records | `SINGLES_SHARE` |
+| each round | | | `ROUND_SHARES` of the rest; the last one the whole rest |
+| 1. how many tables | k order statistics of scores | :math:`\sqrt k D M`, L2, steps | 3 % of it |
+| 2. which tables | m choices | scores by D M, range 2 D M | 12 % of it |
+| 3. these tables, or earlier ones again | their cells | :math:`\sqrt{m D}`, L2, records | the rest of it |
 
-Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`discrete_gaussian_laws`), each choice is
-the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`), both rounded up.
+Numbers get discrete Gaussian noise of scale :math:`\Delta / \sqrt{2 \rho}` (`discrete_gaussian_laws`). Each choice is
+the exponential mechanism of scale :math:`R / \sqrt{8 \rho}` (`selection_scale`). Both scales are rounded up.
 
-**Which tables.** Pairs and triples, inside declared cliques, or those of a `workload` (`RoundsPlan.candidates`), as
-far as exact inference is feasible in the model with them (`select_measure.size`, which also forecasts time and
-memory). For more than thirty variables `select_measure.wide_rounds` has the candidates; all else is the same.
+**Candidates** are pairs and triples, inside declared cliques if there are some, or the tables of a `workload`
+(`RoundsPlan.candidates`). Exact inference must be feasible in the model with them (`select_measure.size`, which also
+forecasts time and memory). For more than thirty variables `select_measure.wide_rounds` has other candidates, and all
+else is the same.
 """
 
 from __future__ import annotations
@@ -42,59 +43,40 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 # Share of the budget for single variables
 SINGLES_SHARE = 0.08
 
-# Share of each round in what the budget has after the single variables; the last spends what is left
+# Share of each round in the budget that remains after the single variables; the last round spends the whole rest
 ROUND_SHARES = (0.1, 0.2, 0.3, 1.0)
 
-# Share that each round may fill of the cells and memory that the model has left: later choices are
-# better. The first measures a forest, which is small.
-#
-# Rounds of many variables, whose models are nearly forests, may use all of it.
+# Share of the remaining cells and memory that each round may fill, because later choices are better. The first round
+# measures a forest, which is small. Rounds of many variables, whose models are nearly forests, may use all of it.
 SIZE_SHARES = (1.0, 0.2, 0.4, 1.0)
-
-# Shares of a round for how many tables stand out, and which; the rest is for measuring them
-COUNTING_SHARE, CHOICE_SHARE = 0.03, 0.12
-
-# Share of a table's noise that remains after the fit, which pools tables and shrinks; its weight in scores
-NOISE_WEIGHT = 0.5
-
-# Largest number of variables whose pairs are all candidates in every round; beyond, pairs near in the model are.
-#
-# If all pairs are candidates, planning exact inference for each takes most of the time. Errors of pairs and triples
-# of 16 to 30 columns are the same either way (docs/benchmarks.md, "Many columns").
-FEW_VARIABLES = 30
 
 # Largest number of variables, inside declared cliques or with a `workload`, whose tables are all candidates
 MOST_VARIABLES = 100
 
-# Cells of all cliques of the model, for each hundred variables: some milliseconds for each evaluation
+# Number of cells of all cliques of the model, for each hundred variables: an evaluation takes some milliseconds
 MAXIMUM_CELLS = 1 << 18
-
-# Triples up to which all are candidates after the first round; else those of which two pairs are in the model
-MOST_TRIPLES = 1_000
-
-_MEMORY = 1 << 29  # bytes of exact inference in the model of declared states
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsPlan:
-    """Plan of the rounds before the first answer, from public facts alone.
+    """Plan of the rounds before the first answer, from public facts only.
 
     Parameters
     ----------
     declared
         Number of declared states of each variable.
     rho
-        Budget of everything, nats.
+        Budget of all steps together, nats.
     adjacency
-        The neighbouring relation.
+        The neighboring relation.
     inside
-        Declared cliques in which tables must lie; ``None`` for any.
+        Declared cliques that must contain each table; ``None`` for no restriction.
     workload
         The tables that may be measured; ``None`` for pairs and triples.
     maximum_cells, memory
-        Size that the model is kept in.
+        Largest number of cells of the model, and of bytes of exact inference.
     rules
-        Rule for merging the states of each variable; ``None`` allows all rare states to be merged.
+        Rule for merging the states of each variable; ``None`` allows merging all rare states.
     """
 
     declared: tuple[int, ...]
@@ -110,21 +92,23 @@ class RoundsPlan:
     def is_wide(self) -> bool:
         """True if the rounds are those of `select_measure.wide_rounds`."""
         is_free = self.inside is None and self.workload is None
-        return len(self.declared) > (min(FEW_VARIABLES, MOST_VARIABLES) if is_free else MOST_VARIABLES)
+        # with all pairs as candidates, planning exact inference for each takes most of the time; the errors with 16
+        # to 30 columns are the same either way (benchmarks/results/rounds-near-pairs.csv)
+        return len(self.declared) > (min(30, MOST_VARIABLES) if is_free else MOST_VARIABLES)
 
     @property
     def most_tables(self) -> int:
-        """The most tables of a round, as far as that is public; of many variables those of the first."""
+        """Largest number of tables of a round that is known in advance; for many variables, of the first round."""
         return len(self.free) - 1 if self.is_wide else len(self.candidates(self.declared, ()))
 
     @property
     def largest_change(self) -> float:
-        """Range of the changes of scores, steps: they may rise and fall."""
+        """Range of the changes of scores, steps; scores may increase and decrease."""
         return 2.0 * self.moved * STEPS
 
     @property
     def free(self) -> list[int]:
-        """Variables of several states, whose tables are informative; the first variable if there are none."""
+        """Variables with several states, whose tables are informative; the first variable if there are none."""
         return [v for v, k in enumerate(self.declared) if k > 1] or [0]
 
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
@@ -136,7 +120,7 @@ class RoundsPlan:
 
     @property
     def moved(self) -> int:
-        """Number of cells of a table that a neighbor moves by one: D in records."""
+        """D, the number of cells of a table that differ by one between neighbors."""
         return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
 
 
@@ -150,8 +134,8 @@ class Spending:
 
     @classmethod
     def of(cls, rho: float) -> Spending:
-        """Share a round's budget."""
-        counting, choosing = COUNTING_SHARE * rho, CHOICE_SHARE * rho
+        """Return the parts of a round's budget: 3 % for how many tables, 12 % for which, the rest to measure them."""
+        counting, choosing = 0.03 * rho, 0.12 * rho
         return cls(
             counting=counting, choosing=choosing, measuring=(rho - counting - choosing) * (1 - 2.0**-40)
         )
@@ -160,7 +144,7 @@ class Spending:
 def rounds_plan(
     plan: LearningPlan, adjacency: Adjacency, workload: Iterable[Clique] | None, maximum_cells: int
 ) -> RoundsPlan:
-    """Return the plan of rounds, after a check of what is public.
+    """Return the plan of rounds, after a check of the public inputs.
 
     Parameters
     ----------
@@ -179,7 +163,7 @@ def rounds_plan(
     singles, most = sum(model.cardinalities), max(maximum_cells, maximum_cells * variables // MOST_VARIABLES)
     if singles > most:
         raise ModelTooLargeError(
-            f"the tables of single variables have {singles:,} cells, more than `maximum_cells` of "
+            f"`maximum_cells` must be at least the {singles:,} cells of the tables of single variables, got "
             f"{maximum_cells:,}; allow more, or merge states."
         )
     rounds = RoundsPlan(
@@ -189,7 +173,7 @@ def rounds_plan(
         inside=model.scopes if model.cliques_declared else None,
         workload=_positions(model, workload),
         maximum_cells=most,
-        memory=_MEMORY,
+        memory=1 << 29,  # bytes of exact inference in the model of declared states
         rules=plan.merge_rules,
     )
     if not rounds.most_tables:
@@ -199,10 +183,10 @@ def rounds_plan(
 
 
 def no_pair() -> ModelError:
-    """Return the error of a model in which nothing can be coupled."""
+    """Return the error for a model without a pair of variables to couple."""
     return ModelError(
-        "`network` must have a pair of variables to couple, each of two states or more, inside one clique where "
-        "cliques are declared, got none; declare more."
+        "`network` must have two variables with two or more states, inside one clique if cliques are declared, got "
+        "no such pair; declare more."
     )
 
 
@@ -219,23 +203,23 @@ def _positions(
 
 
 def require_noise(plan: RoundsPlan) -> None:
-    """Refuse a budget that would leave some step with noise that cannot be drawn.
+    """Refuse a budget that would give some step noise that cannot be drawn.
 
     Raises
     ------
     ArgumentError
-        The budget is too small or too large. No later step fails for it, for no round has a smaller share, or more
-        tables, than these.
+        The budget is too small or too large. No later step can fail because of the budget, since no round has a
+        smaller share or more tables than the ones checked here.
     """
     least = Spending.of(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
     free = len(plan.free)
     most = len(plan.workload or ()) or math.comb(free, 2) + math.comb(free, 3) or 1
     try:
         laws = [
-            singles_law(plan),
-            tables_law(plan, least.measuring, most + free),
-            counting_law(plan, least.counting, len(numbers_of_tables(most))),
-            tables_law(plan, plan.rho, 1),
+            singles_noise(plan),
+            tables_noise(plan, least.measuring, most + free),
+            counting_noise(plan, least.counting, len(numbers_of_tables(most))),
+            tables_noise(plan, plan.rho, 1),
         ]
         choice_scale(plan, least.choosing / most)
         choice_scale(plan, plan.rho)
@@ -243,17 +227,17 @@ def require_noise(plan: RoundsPlan) -> None:
         laws = []
     if not laws or not min(law.variance for law in laws) > 0:
         raise ArgumentError(
-            f"`rho` must leave every step noise that can be drawn, got {plan.rho!r}; choose a budget nearer to one."
+            f"`rho` must give every step noise that can be drawn, got {plan.rho!r}; choose a budget nearer to one."
         )
 
 
-def singles_law(plan: RoundsPlan) -> DiscreteGaussian:
-    """Return the noise distribution of tables of single variables."""
-    return tables_law(plan, SINGLES_SHARE * plan.rho, len(plan.free))
+def singles_noise(plan: RoundsPlan) -> DiscreteGaussian:
+    """Return the noise distribution of the tables of single variables."""
+    return tables_noise(plan, SINGLES_SHARE * plan.rho, len(plan.free))
 
 
-def counting_law(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
-    """Return the noise distribution of a number of order statistics of misfits, steps."""
+def counting_noise(plan: RoundsPlan, rho: float, numbers: int) -> DiscreteGaussian:
+    """Return the noise distribution of several order statistics of misfits, steps."""
     sensitivity = math.nextafter(math.sqrt(numbers) * plan.moved * STEPS, math.inf)
     (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
     return law
@@ -264,10 +248,10 @@ def choice_scale(plan: RoundsPlan, rho: float) -> float:
     return selection_scale(plan.largest_change, rho)
 
 
-def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
-    r"""Return the noise distribution of the cells of m tables, records; all cells have the same.
+def tables_noise(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
+    r"""Return the noise distribution of all cells of m tables, records.
 
-    :math:`\sqrt{m D}` is the sensitivity of all of them stacked; OpenDP's map of the scale gives at most rho.
+    :math:`\sqrt{m D}` is the joint L2 sensitivity of the tables; OpenDP's map of the scale gives at most rho.
     """
     sensitivity = math.nextafter(math.sqrt(tables * plan.moved), math.inf)
     (law,) = discrete_gaussian_laws([1.0], rho, sensitivity)
@@ -275,16 +259,18 @@ def tables_law(plan: RoundsPlan, rho: float, tables: int) -> DiscreteGaussian:
 
 
 def allowance(cells: IntArray, law: DiscreteGaussian, weight: float) -> IntArray:
-    """Return the L1 error that noise leaves in tables of so many cells, steps of 1/M record.
+    """Return the L1 error of noise that remains in tables with given numbers of cells, steps of 1/M record.
 
-    It is held to 2^50 steps, 10^12 records, so that it fits in 64 bits; no score is as large, so nothing stands out.
+    The error is limited to 2^50 steps, or 10^12 records, so that it fits in 64 bits. No score is as large, so nothing
+    stands out then.
     """
-    error = NOISE_WEIGHT * weight * math.sqrt(2 / math.pi) * law.standard_deviation
+    # half of a table's noise remains after the fit, which pools tables and shrinks
+    error = 0.5 * weight * math.sqrt(2 / math.pi) * law.standard_deviation
     return np.minimum(np.rint(STEPS * error * cells), 2.0**50).astype(np.int64)
 
 
 def numbers_of_tables(most: int) -> list[int]:
-    """Return the numbers of tables that a round may have: each by half more than the last, up to all."""
+    """Return the possible numbers of tables of a round: each about half larger than the last, up to all."""
     found = [1]
     while found[-1] * 3 // 2 + 1 < most:
         found.append(found[-1] * 3 // 2 + 1)
@@ -302,11 +288,11 @@ def _pairs_and_triples(
     Parameters
     ----------
     cardinalities
-        Number of merged states of each variable; one of a single state is in none.
+        Number of merged states of each variable; a variable with one state is in no table.
     largest
-        The most cells of a table.
+        Largest number of cells of a table.
     inside
-        Declared cliques, or a workload: tables must lie in one of them; ``None`` for any.
+        Declared cliques, one of which must contain each table; ``None`` for no restriction.
     model
         Scopes of the model so far.
     """
@@ -314,7 +300,8 @@ def _pairs_and_triples(
     allowed = [free] if inside is None else [sorted(set(scope) & set(free)) for scope in inside]
     pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
     triples: set[Scope] = set()
-    if sum(math.comb(len(scope), 3) for scope in allowed) <= MOST_TRIPLES:
+    # up to a thousand triples, all are candidates; else those of which two pairs are in the model
+    if sum(math.comb(len(scope), 3) for scope in allowed) <= 1_000:
         triples = {triple for scope in allowed for triple in combinations(scope, 3)}
     else:
         triples = _closing(model, pairs)
@@ -324,13 +311,13 @@ def _pairs_and_triples(
 
 def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
     """Return triples of three allowed pairs, two of which are in the model."""
-    neighbours: dict[int, set[int]] = {}
+    linked: dict[int, set[int]] = {}
     for scope in model:
         for a, b in combinations(scope, 2):
-            neighbours.setdefault(a, set()).add(b)
-            neighbours.setdefault(b, set()).add(a)
+            linked.setdefault(a, set()).add(b)
+            linked.setdefault(b, set()).add(a)
     found = set()
-    for v, around in neighbours.items():
+    for v, around in linked.items():
         for a, b in combinations(sorted(around), 2):
             triple = tuple(sorted((a, b, v)))
             if set(combinations(triple, 2)) <= pairs:

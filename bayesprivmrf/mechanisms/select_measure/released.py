@@ -1,11 +1,11 @@
 """Release of adaptive rounds: the fitted model on the declared states, all measured tables, and warnings.
 
-Nothing here uses a record: only the released numbers of a finished run are read. The release holds the last model,
-and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their order,
-then what was measured again. Intervals rely on this order. A `LearnedPotentials`
-(`bayesprivmrf.learning.models.potentials`) keeps both as they are given, and writes them to files; its `solution` is
-that of `bayesprivmrf.learning.rounds.solution`, with intervals. It is not trusted where the noisy numbers do not
-differ from noise alone (`bayesprivmrf.learning.models.advice`).
+No function here uses a record: only the released numbers of a finished run are read. The release contains the last
+model, and every noisy table as an answer to a query: single variables first, then the tables of the rounds in their
+order, then repeated measurements. Intervals rely on this order. A `LearnedPotentials`
+(`bayesprivmrf.learning.models.potentials`) stores both and writes them to files. Its `solution`, with intervals, is
+that of `bayesprivmrf.learning.rounds.solution`. The solution is not trusted if the noisy numbers do not differ from
+noise alone (`bayesprivmrf.learning.models.advice`).
 """
 
 from __future__ import annotations
@@ -55,19 +55,17 @@ def release_of(run: Rounds, domain: Domain, stamp: Stamp) -> LearnedPotentials:
 
 
 def warning_of(run: Rounds, domain: Domain) -> str | None:
-    """Return the text of a warning about the rounds, from public numbers; None where they were interrupted."""
+    """Return the text of a warning about the rounds, from public numbers; None if they were interrupted."""
     if interrupted_by() is not None:
         return None
     said, left_out = [], _left_out(run)
     if left_out:
         names = ["(" + ", ".join(str(domain.variables[v]) for v in scope) + ")" for scope in left_out]
-        said.append(
-            f"requested tables did not fit into `maximum_cells` beside the others: {', '.join(names)}"
-        )
+        said.append(f"requested tables did not fit into `maximum_cells` with the others: {', '.join(names)}")
     if not run.measured and not left_out:
         said.append("the noise hides all dependence: no table of two variables was measured")
     if hides := _signal(run).details.get(HIDDEN_BY_NOISE):
-        said.append(f"the noise hides {hides}, so that no number of the model is to be trusted")
+        said.append(f"the noise hides {hides}, so that no number of the model can be trusted")
     return f"{'; '.join(said)}; spend more, or declare fewer variables or states." if said else None
 
 
@@ -84,7 +82,7 @@ def _number_of_records(run: Rounds) -> tuple[float, float]:
 
 
 def _left_out(run: Rounds) -> list[Scope]:
-    """Return the tables of the workload that do not fit beside those that were measured."""
+    """Return the tables of the workload that do not fit together with the measured ones."""
     inside = [set(scope) for scope in run.fit.effects.scopes]
     asked, cards = run.plan.workload or (), run.merging.cardinalities
     found = {c: tuple(v for v in c if cards[v] > 1) for c in asked}

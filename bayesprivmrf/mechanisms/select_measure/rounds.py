@@ -1,10 +1,10 @@
 r"""Adaptive rounds: find the tables with the largest misfit, measure them, fit the model, and repeat.
 
-This module reads the records. Every step uses them and earlier released numbers. A `PrivacyFilter` is charged
-before each step, so that neither the choices nor the number of rounds, which depend on the answers, can spend more
-than the total (proof: `bayesprivmrf.privacy.selection`). The budget `left` is rounded down, and `charge` raises
-an error beyond it. `Spending` holds back a share of 2^-40 of a round's measurements, which exceeds all rounding, so
-that this never happens. Shares, sensitivities and noise distributions are those of `select_measure.plan`.
+This module reads the records. Every step uses them and earlier released numbers. A `PrivacyFilter` is charged before
+each step. So neither the choices nor the number of rounds, which depend on the answers, can spend more than the total
+(proof: `bayesprivmrf.privacy.selection`). The budget `left` is rounded down, and `charge` raises an error beyond it.
+`Spending` reserves a share of 2^-40 of a round's measurements, more than all rounding, so that this never happens.
+Shares, sensitivities and noise distributions are those of `select_measure.plan`.
 
 1. **Single variables**: the table of counts of each, with discrete Gaussian noise. Rare states are merged, by these
    noisy counts alone, and every later table is of merged states (`bayesprivmrf.learning.rounds.tables`).
@@ -13,35 +13,36 @@ that this never happens. Shares, sensitivities and noise distributions are those
    .. math:: u_c = \sum_x \bigl| M n_c(x) - e_c(x) \bigr|, \qquad
        e_c(x) = \lfloor M \hat N \mu_c(x) \rceil ,
 
-   whole numbers in steps of 1/M record: the L1 distance between the data and the fitted model, whose mean counts
-   :math:`e_c` are public. A record that is added or removed changes one cell of :math:`n_c` by one, so that
-   :math:`u_c` moves by at most M; one that is replaced changes two, and :math:`u_c` moves by at most 2M: by D M,
-   with D of the plan. If each of several numbers moves by at most this much, so does the k-th largest of them.
+   whole numbers in steps of 1/M record. It is the L1 distance between the data and the fitted model, whose mean
+   counts :math:`e_c` are public. Adding or removing a record changes one cell of :math:`n_c` by one, so
+   :math:`u_c` moves by at most M. Replacing a record changes two cells, so :math:`u_c` moves by at most 2M. This is
+   D M, with D of the plan. If each of several numbers moves by at most this much, so does the k-th largest of them.
    The same holds for a heaviest basis of the candidates, which leaves out pairs that a chain of others implies
-   (`select_measure.misfits`). So these order statistics of :math:`u_c` less a public allowance, at several k, are
-   released with discrete Gaussian noise of that sensitivity. The allowance is for the noise that measuring k tables
-   would have, and for the effect of the noise on single variables, which is public, on the misfit
-   (`bayesprivmrf.learning.rounds.learned_scales`). Unless one of these numbers is three deviations of its noise above
-   zero, or one where tables were measured before, nothing stands out, and the round ends here; else the largest k
-whose number is above zero is the number of tables. 3. **Choices**: that many, in turn, by the exponential mechanism
-   on :math:`u_c` less the L1 error that noise would leave, a share of :math:`\sigma \sqrt{2/\pi}` a cell. All
-   changes of scores lie in [-D M, D M]: range 2 D M. A pair across parts that earlier choices have joined is no
-   longer a candidate. A chosen table that would make the model larger than the limit of this round is dropped, and
-   its cost is still charged. The noisy answers of steps 2 and 3 also bound the total variation of pairs that are not
-   measured. These bounds are released (`select_measure.unmeasured`): post-processing of answers that were paid for.
+   (`select_measure.misfits`). So these order statistics of :math:`u_c` minus a public allowance, at several k, are
+   released with discrete Gaussian noise of that sensitivity. The allowance is for the noise of measuring k tables,
+   and for the public effect of the noise on single variables on the misfit
+   (`bayesprivmrf.learning.rounds.learned_scales`). Nothing stands out if none of these numbers is three deviations
+   of its noise above zero, or one deviation where tables were measured before; the round then ends here. Otherwise
+   the number of tables is the largest k whose number is above zero.
+3. **Choices**: that many, in turn, by the exponential mechanism on :math:`u_c` minus the L1 error that noise would
+   leave, a share of :math:`\sigma \sqrt{2/\pi}` for each cell. All changes of scores lie in [-D M, D M]: range 2 D M.
+   A pair across parts that earlier choices have joined is no longer a candidate. A chosen table that would make the
+   model larger than the limit of this round is dropped, and its cost is still charged. The noisy answers of steps 2
+   and 3 also bound the total variation of pairs that are not measured. These bounds are released
+   (`select_measure.unmeasured`): they are post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose tables are still imprecise are measured again with them, as tables of
-   the same sensitivity and noise. The model is fitted to all that was measured so far
+   the same sensitivity and noise. The model is fitted to all measurements so far
    (`bayesprivmrf.learning.rounds.fit`), and steps 2 to 4 are repeated.
-5. **Remaining budget.** If the last round measures nothing, because nothing stands out or nothing fits,
-   the remaining budget is spent on earlier tables: all tables of the model, and single variables as in
-   step 4; where there are no tables, all single variables, and which states are rare is decided anew by both
-   measurements. Whether this step is taken, and of what, is a function of noisy answers alone; its sensitivity and
-   noise are those of step 4; and the filter is charged before it, as before any.
+5. **Remaining budget.** If the last round measures nothing, because nothing stands out or nothing fits, the
+   remaining budget is spent on earlier tables: all tables of the model, and single variables as in step 4. If there
+   are no tables, all single variables are measured again, and both measurements decide which states are rare. The
+   decision for this step, and its tables, are functions of noisy answers only. Its sensitivity and noise are those of
+   step 4, and the filter is charged before it, as before any step.
 
 Every noisy table is released with the last model (`select_measure.released`). For more than thirty variables
-`WideRounds` takes the place of `Rounds` (`select_measure.wide_rounds`): it has other public candidates, and makes
-some choices at once. Filter, noise, measurements and fit are those of this file.
+`WideRounds` (`select_measure.wide_rounds`) replaces `Rounds`: it has other public candidates, and makes some choices
+at once. Filter, noise, measurements and fit are those of this file.
 """
 
 from __future__ import annotations
@@ -82,10 +83,10 @@ from bayesprivmrf.mechanisms.select_measure.plan import (
     Spending,
     allowance,
     choice_scale,
-    counting_law,
+    counting_noise,
     numbers_of_tables,
-    singles_law,
-    tables_law,
+    singles_noise,
+    tables_noise,
 )
 from bayesprivmrf.mechanisms.select_measure.size import Size
 from bayesprivmrf.mechanisms.select_measure.unmeasured import Asked, bound_by_choice, bound_by_count
@@ -94,18 +95,10 @@ from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.privacy.selection import PrivacyFilter
 
-# Deviations of its noise by which some number is above zero in a round that measures tables: the first, and later.
-# The first round must be certain that columns depend at all; later, an extra table costs less than a missed one.
-STANDS_OUT = (3.0, 1.0)
-
-_ITERATIONS, _LAST_ITERATIONS = 150, 3000  # of the fit after a round, and of the last one
-# deviations of noise that these fits may be off: between rounds it would be taken for a misfit
-_ENOUGH_TO_CHOOSE, _ENOUGH = 0.01, 0.1
-
 
 @dataclass(slots=True)
 class Rounds:
-    """Run of the adaptive rounds; the records are released only through the source of noise."""
+    """Run of the adaptive rounds; the records influence the release only through the source of noise."""
 
     plan: RoundsPlan
     source: NoiseSource
@@ -134,7 +127,7 @@ class Rounds:
         return "Rounds(sensitive)"
 
     def run(self) -> None:
-        """Spend the budget; an interruption ends the rounds, and no measured table is lost."""
+        """Spend the budget; after an interruption the rounds end, and no measured table is lost."""
         self.filter = PrivacyFilter(self.plan.rho)
         try:
             self._measure_singles(SINGLES_SHARE * self.plan.rho)
@@ -166,7 +159,7 @@ class Rounds:
         if not self.filter.spent:
             self.filter.charge(SINGLES_SHARE * plan.rho)
         self._count_singles()
-        self._draw(missing, singles_law(plan), self.singles)
+        self._draw(missing, singles_noise(plan), self.singles)
         self.merging = Merging.by(plan.declared, self.tables, plan.rules)
         cards = self.merging.cardinalities
         self.size = Size(cards, plan.declared, plan.maximum_cells, plan.memory)
@@ -205,14 +198,15 @@ class Rounds:
         return replace(found, coordinates=np.zeros_like(found.coordinates), off=math.inf)
 
     def _fitted(self, last: RoundFit | None = None, *, is_last: bool = False) -> RoundFit:
-        """Fit to all that was measured."""
+        """Return the fit of the model to all measurements so far."""
         return fit_tables(
             self.merging.cardinalities,
             [each.merged(self.merging) for each in self.tables],
             last,
             total=self.total,
-            iterations=_LAST_ITERATIONS if is_last else _ITERATIONS,
-            enough=_ENOUGH if is_last else _ENOUGH_TO_CHOOSE,
+            iterations=3000 if is_last else 150,
+            # deviations of noise; a larger error between rounds would look like a misfit
+            enough=0.1 if is_last else 0.01,
         )
 
     # one round
@@ -241,7 +235,7 @@ class Rounds:
         return True
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
-        """Return how far the model is from each table: sensitive."""
+        """Return the misfit of each table to the model: sensitive."""
         expected = [expected_counts(table, self.fit.total) for table in self.fit.probabilities(scopes)]
         found = [misfit(self._counts(c), e) for c, e in zip(scopes, expected, strict=True)]
         return np.array(found, dtype=np.int64)
@@ -266,7 +260,7 @@ class Rounds:
         return ends_across(scopes, parts_of(len(self.plan.declared), [*self._scopes(), *chosen]))
 
     def _scopes(self) -> list[Scope]:
-        """Return the scopes of all that was measured."""
+        """Return the scopes of all measured tables."""
         return [each.scope for each in (*self.measured, *self.singles)]
 
     @property
@@ -290,7 +284,7 @@ class Rounds:
         """Return how many tables stand out, by noisy order statistics of a heaviest basis."""
         ends, beyond = self._ends(scopes), misfits - self._of_noise(scopes)
         numbers = numbers_of_tables(len(basis_scores(misfits, ends)))
-        allowances = [allowance(cells, tables_law(self.plan, spent.measuring, k), 1.5) for k in numbers]
+        allowances = [allowance(cells, tables_noise(self.plan, spent.measuring, k), 1.5) for k in numbers]
         exact = [int(basis_scores(beyond - a, ends)[-k]) for k, a in zip(numbers, allowances, strict=True)]
         return self._standing(numbers, exact, spent)
 
@@ -301,28 +295,29 @@ class Rounds:
     def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
         """Return the largest number whose order statistic is above zero with noise, each of sensitivity D.
 
-        It is none if no order statistic stands out of this noise by `STANDS_OUT` deviations: three, which K numbers
-        of noise alone reach in 0.00135 K of cases at most; one, where the model has tables already.
+        The number is 0 if no order statistic exceeds its noise by three deviations, or by one deviation if the model
+        already has tables. The first round must be certain that columns depend at all: K numbers of noise alone
+        exceed three deviations in at most 0.00135 K of cases. Later, an extra table costs less than a missed one.
         """
-        law = counting_law(self.plan, spent.counting, len(numbers))
+        law = counting_noise(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
         self._largest = float(noisy[0]), law.standard_deviation
-        if not noisy.max() > STANDS_OUT[bool(self.measured)] * law.standard_deviation:
+        if not noisy.max() > (1.0 if self.measured else 3.0) * law.standard_deviation:
             return 0
         return max(k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0)
 
     def _choose(
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
     ) -> list[Scope]:
-        """Return tables, chosen in turn; one that does not fit with those before it is dropped."""
+        """Return tables, chosen in turn; a table that does not fit with earlier ones is dropped."""
         chosen: list[Scope] = []
         self._last_choice = None
         model = self._scopes()
         everything = without_subsets(scopes)
         if number >= len(everything) and self._bears([*model, *everything]):
             return everything
-        scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
+        scores = misfits - allowance(cells, tables_noise(self.plan, spent.measuring, number), 1.0)
         scale = choice_scale(self.plan, spent.choosing / number)
         eligible, is_across = np.ones(len(scopes), dtype=bool), self._ends(scopes)[:, 0] >= 0
         for _ in range(number):
@@ -351,7 +346,7 @@ class Rounds:
         alone: list[MeasuredTable] | None = None,
     ) -> None:
         """Charge and draw tables with the same noise; those of single variables are appended to `alone`."""
-        law = tables_law(self.plan, rho, len(scopes))
+        law = tables_noise(self.plan, rho, len(scopes))
         self.filter.charge(rho)
         self._draw(scopes, law, into, alone)
         self.merging = Merging.by(self.plan.declared, self.tables, self.plan.rules)
@@ -370,7 +365,7 @@ class Rounds:
             kept.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
     def _measure_again(self, rho: float) -> None:
-        """Spend the rest of the budget on the measured tables, as nothing stands out any more; see the module."""
+        """Spend the rest of the budget on the measured tables, because nothing stands out anymore; see the module."""
         if not rho > 0:
             return
         known = list(maximal([each.scope for each in self.measured]))
@@ -381,7 +376,7 @@ class Rounds:
         self._use(self._first_fit())  # the merged states may differ from before
 
     def _refit(self, *, is_last: bool = False) -> None:
-        """Fit to all measurements; if the fit diverges, keep the previous one, on the cliques of all tables."""
+        """Fit the model to all measurements; if the fit diverges, keep the previous, on all tables' cliques."""
         found = self._fitted(self.fit, is_last=is_last)
         if is_last:
             tables = [each.merged(self.merging) for each in self.tables]
@@ -393,6 +388,6 @@ class Rounds:
                 self.fit,
                 effects=found.effects,
                 coordinates=carried(found.effects, self.fit),
-                off=math.inf,  # what it was off is of another objective, without the newest tables
+                off=math.inf,  # the known distance is that of another objective, without the newest tables
             )
         self.fit = found

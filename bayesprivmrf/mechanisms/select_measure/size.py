@@ -1,23 +1,23 @@
-r"""Size of a model learned in rounds: limits of exact inference, and time and memory of a release.
+r"""The size of a model that is learned in rounds: limits of exact inference, and time and memory of a release.
 
-**A table that never fits.** Only noisy answers decide which states of long columns are merged. A variable with one
-group is in no table. A table of k variables of several states that is measured with all of them therefore has at
-least two groups of each: :math:`2^k` cells, besides two for each other variable alone. A model on its declared
-states has the cells of the declared table whatever is merged. If such a model is beyond the limits, the
-requested table is not measured whatever the answers are. It is refused before data are read or budget is charged.
+**Tables that never fit.** Noisy answers decide which states of long columns are merged, and a variable with one group
+is in no table. So a measured table of k variables with several states has at least two groups of each: :math:`2^k`
+cells, besides two for each other variable. A model on the declared states has the cells of the declared table,
+whatever is merged. If such a model exceeds the limits, the requested table cannot be measured whatever the answers
+are. It is refused before data are read or budget is charged.
 
-**Time and memory** are forecast from public sizes alone: variables, states, and a number of records.
-The work is a sum of few products of these sizes, each times a constant: processor seconds of one core, measured as
-docs/benchmarks.md says ("Many columns"). What is not known beforehand is assumed to have a typical value (pairs that
-are near, steps of a fit). The model is assumed to grow from a forest to the cells that its rounds allow; that of many
-variables grows to half of them. A forecast of time is within a factor of about three. The memory is an upper bound,
-except for the memory of the data frame itself.
+**Time and memory** are forecast from public sizes only: variables, states, and a number of records. The work is a sum
+of a few products of these sizes, each times a constant in processor seconds of one core; the constants were measured
+on releases of hundreds of columns (`benchmarks/results/rounds-wide.csv`). Unknown quantities, such as the number of
+near pairs and of steps of a fit, have typical values. The model is assumed to grow from a forest to the cells that
+its rounds allow, or for many variables to half of them. A forecast of time is within a factor of about three. The
+memory is an upper bound, except for the memory of the data frame itself.
 
 The last fit learns prior scales (`bayesprivmrf.learning.rounds.learned_scales`) if the model has at most
-`DENSE_LIMIT` coordinates d. Each of its renewals takes :math:`d + 50` products of the covariance, each of which
-passes over all configurations or over the cells of the model, and factors d × d matrices. As d is not known
-beforehand, it is taken as six tenths of the coordinates of all single variables, pairs and triples, and at most as
-the number of cells of the model.
+`DENSE_LIMIT` coordinates d. Each of its renewals takes :math:`d + 50` products with the covariance, each of which
+passes over all configurations or over the cells of the model, and factors d × d matrices. As d is not known in
+advance, it is assumed to be six tenths of the coordinates of all single variables, pairs and triples, and at most the
+number of cells of the model.
 """
 
 from __future__ import annotations
@@ -44,34 +44,16 @@ from bayesprivmrf.mechanisms.select_measure.plan import (
     RoundsPlan,
     Spending,
     choice_scale,
-    counting_law,
+    counting_noise,
     numbers_of_tables,
-    singles_law,
-    tables_law,
+    singles_noise,
+    tables_noise,
 )
 from bayesprivmrf.model import Domain
 from bayesprivmrf.planning import Outlay
 
-_PAIR_RECORD = 0.4e-9  # seconds: one record counted into one table
-_PAIR = 2e-5  # one pair scored against independence, counted in a basis, and looked at by choices
-_NEAR = 3e-5  # one near pair: the model's table, and its comparison
-_NOISE = 16e-6  # one cell of secure noise
-_FIT = 90e-9  # one cell of the model in one step of a fit
-_STEPS = {True: 60, False: 150}  # of a fit after a round, mostly: of many variables, and of few
-_LAST_STEPS = {True: 20, False: 500}  # of the last fit, mostly
-_FILLED = {True: 0.5, False: 0.05}  # typical share of the allowed cells that the last model has
-_ROUND = 0.1  # seconds of a round with few variables
-_TYPICAL_COORDINATES = (
-    0.6  # of the effects of up to three variables, the share in the last model; 0.4 to 1 were seen
-)
-# one product of the last fit, one configuration in it, and one entry of d³ in each renewal's factors
-_PRODUCT, _CONFIGURATION, _FACTOR = 3e-5, 1.3e-8, 5e-10  # seconds
-_SEARCH = 50  # products of the search in one renewal
-# one pair of a model of few variables, by variables: whether it fits in the model, and its table
-_PLANNED = 1.5e-4
-
-_PROGRAM = 350 << 20  # bytes: the program itself, and the libraries that it loads
-_OF_PAIR, _OF_CELL, _OF_CODE = 300, 1000, 4  # bytes: a pair, a cell of the model, a value of a record
+# Seconds for one cell of the model in one step of a fit
+_FIT = 90e-9
 
 
 class Size:
@@ -84,7 +66,7 @@ class Size:
     declared
         Number of declared states of each variable.
     cells, memory
-        The most cells and bytes.
+        Largest number of cells and of bytes.
     """
 
     def __init__(
@@ -120,7 +102,7 @@ class Size:
 
 
 def _ratio(count: int, most: int) -> float:
-    """Return a share, at most two: a thousand columns have more joint states than a float can represent."""
+    """Return a share, limited to two: a thousand columns have more joint states than a float can represent."""
     return min(count, 2 * most) / most
 
 
@@ -130,7 +112,7 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
     Raises
     ------
     ModelTooLargeError
-        The first such table, by name, with the setting that would allow it.
+        A table does not fit; the error names the first such table and the setting that would allow it.
     """
     least = [min(states, 2) for states in plan.declared]
     merged = Size(least, plan.declared, plan.maximum_cells, 1 << 62)
@@ -161,7 +143,7 @@ class Forecast:
     seconds
         Seconds of one processor core.
     memory
-        Bytes held at once, at most.
+        Largest number of bytes in use at once.
     """
 
     seconds: float
@@ -169,12 +151,12 @@ class Forecast:
 
 
 def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
-    """Return a forecast of each step: single variables, then each round, the last with the last fit.
+    """Return a forecast of each step: single variables, then each round, and the last fit with the last round.
 
     Parameters
     ----------
     plan
-        What is public.
+        Plan of the rounds.
     records
         A public number of records, or a guess of it.
     """
@@ -185,37 +167,48 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
     cells_of_tree = states**2 / max(variables, 1)
     model = min(plan.maximum_cells, math.prod(plan.declared))
     width = 1 if max(plan.declared) <= 256 else 2
-    memory = _PROGRAM + _OF_CODE * width * records * len(plan.declared) + _OF_PAIR * pairs + _OF_CELL * model
-    counted = _PAIR_RECORD * records
-    noise = _NOISE * min(model, 2 * cells_of_tree)
-    found = [Forecast(seconds=states * _NOISE + 20 * counted * variables, memory=int(memory))]
+    # bytes: the program and its libraries, a value of a record, a pair, a cell of the model
+    memory = (350 << 20) + 4 * width * records * len(plan.declared) + 300 * pairs + 1000 * model
+    counted = 0.4e-9 * records  # seconds to count the records into one table
+    cell_noise = 16e-6  # seconds for one cell of secure noise
+    noise = cell_noise * min(model, 2 * cells_of_tree)
+    # typical steps of a fit after a round and of the last fit, and share of the allowed cells in the last model
+    steps_of_fit, steps_of_last, filled = (60, 20, 0.5) if plan.is_wide else (150, 500, 0.05)
+    found = [Forecast(seconds=states * cell_noise + 20 * counted * variables, memory=int(memory))]
     for number in range(1, len(ROUND_SHARES) + 1):
-        if plan.is_wide:
-            asked = pairs * (counted + _PAIR) if number == 1 else _near_pairs(plan, pairs) * (counted + _NEAR)
+        if plan.is_wide and number == 1:
+            # a pair is scored against independence, counted in a basis, and considered by choices
+            asked = pairs * (counted + 2e-5)
+        elif plan.is_wide:
+            # a near pair needs the model's table and its comparison
+            asked = _near_pairs(plan, pairs) * (counted + 3e-5)
         else:
-            asked = pairs * (10 * counted + _PLANNED * variables)
-        steps = _STEPS[plan.is_wide] + (_LAST_STEPS[plan.is_wide] if number == len(ROUND_SHARES) else 0)
-        share = _FILLED[plan.is_wide] * (number - 1) / (len(ROUND_SHARES) - 1)
+            # a pair of few variables needs its table, and a check that it fits in the model
+            asked = pairs * (10 * counted + 1.5e-4 * variables)
+        steps = steps_of_fit + (steps_of_last if number == len(ROUND_SHARES) else 0)
+        share = filled * (number - 1) / (len(ROUND_SHARES) - 1)
         forest = min(cells_of_tree, model)
         cells = forest + share * (model - forest)
         fitting = steps * _FIT * cells + (_scales(plan, cells) if number == len(ROUND_SHARES) else 0.0)
-        found.append(Forecast(seconds=_ROUND + asked + noise + fitting, memory=int(memory)))
+        found.append(Forecast(seconds=0.1 + asked + noise + fitting, memory=int(memory)))
     return found
 
 
 def _scales(plan: RoundsPlan, cells: float) -> float:
-    """Return the seconds in which the last fit learns its scales; 0 if the model is likely too large for that."""
+    """Return the seconds in which the last fit learns its scales; 0 if the model is probably too large for this."""
     free = [plan.declared[v] - 1 for v in plan.free]
     one, two, three = (sum(k**power for k in free) for power in (1, 2, 3))
     triples = (one**3 - 3 * one * two + 2 * three) / 6  # elementary symmetric sums of K - 1
-    size = min(_TYPICAL_COORDINATES * (one + (one**2 - two) / 2 + triples), cells)
+    # the last model typically has six tenths of the effects of up to three variables; 0.4 to 1 were seen
+    size = min(0.6 * (one + (one**2 - two) / 2 + triples), cells)
     if scopes := plan.workload or plan.inside:  # no effect reaches beyond them
         size = min(size, one + sum(math.prod(plan.declared[v] for v in scope) for scope in scopes))
     if size > DENSE_LIMIT:
         return 0.0
+    # seconds: one product, of which a search takes 50, one configuration in it, and one entry of d³ in the factors
     configurations = math.prod(plan.declared)
-    each = _FIT * cells if configurations > MOST_CONFIGURATIONS else _CONFIGURATION * configurations
-    return RENEWALS * ((size + _SEARCH) * (_PRODUCT + each) + _FACTOR * size**3)
+    each = _FIT * cells if configurations > MOST_CONFIGURATIONS else 1.3e-8 * configurations
+    return RENEWALS * ((size + 50) * (3e-5 + each) + 5e-10 * size**3)
 
 
 def require_memory_of_rounds(plan: RoundsPlan, records: float = 0.0) -> None:
@@ -224,21 +217,22 @@ def require_memory_of_rounds(plan: RoundsPlan, records: float = 0.0) -> None:
     Raises
     ------
     ModelTooLargeError
-        The forecast is above the limit; the error states it.
+        The forecast is above the limit; the error states the forecast.
     """
     what = f"rounds over {len(plan.free):,} variables{_beside(records)}"
-    remedy = "set a smaller `maximum_cells`, or learn groups of variables apart"
+    remedy = "set a smaller `maximum_cells`, or learn groups of variables separately"
     needed = max(step.memory for step in forecast_rounds(plan, records))
     require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)
 
 
 def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
-    """Return the steps; the tables that a round measures depend on earlier answers.
+    """Return the steps of a release for a preview.
 
-    Its noise is that of as many tables as would join all variables. With a number of records there is a forecast
-    of time and memory as well, and what is too large is refused.
+    The tables that a round measures depend on earlier answers. The noise is that of as many tables as would connect
+    all variables. With a number of records there is a forecast of time and memory as well, and a release that is too
+    large is refused.
     """
-    law = singles_law(plan)
+    law = singles_noise(plan)
     forecasts: list[dict[str, Any]] = [{} for _ in range(len(ROUND_SHARES) + 1)]
     if total is not None:
         require_memory_of_rounds(plan, total)
@@ -261,7 +255,7 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     for number, share in enumerate(ROUND_SHARES, start=1):
         rho = min(share * (plan.rho - alone), left)
         rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
-        noise = tables_law(plan, Spending.of(rho).measuring, tables).standard_deviation
+        noise = tables_noise(plan, Spending.of(rho).measuring, tables).standard_deviation
         step = f"round {number}: how many tables, which, and these (noise of {tables})"
         draws = _round_draws(plan, rho)
         found.append(Outlay(step=step, rho=rho, noise_sd=noise, draws=draws, **forecasts[number]))
@@ -269,14 +263,14 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
 
 
 def _round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
-    """Return the most that a round draws, for an audit: as if every table of declared states stood out."""
+    """Return the largest draws of a round, for an audit: as if every table of declared states stood out."""
     spent, most = Spending.of(rho), plan.most_tables
     numbers = len(numbers_of_tables(most))
     scale = choice_scale(plan, spent.choosing / most)
     return (
-        Sums(law=counting_law(plan, spent.counting, numbers), copies=numbers, shift=plan.moved * STEPS),
+        Sums(law=counting_noise(plan, spent.counting, numbers), copies=numbers, shift=plan.moved * STEPS),
         Choices(scale=scale, score_range=plan.largest_change, copies=most),
-        Sums(law=tables_law(plan, spent.measuring, most), copies=most * plan.moved),
+        Sums(law=tables_noise(plan, spent.measuring, most), copies=most * plan.moved),
     )
 
 
@@ -285,7 +279,7 @@ def _beside(records: float) -> str:
 
 
 def _near_pairs(plan: RoundsPlan, pairs: int) -> float:
-    """Return about how many pairs are near in a later round."""
+    """Return the approximate number of near pairs in a later round."""
     mean = sum(plan.declared) / len(plan.declared)
     steps = plan.maximum_cells / 64 / mean**3  # cliques between the two
     return min(pairs, len(plan.free) * (1 + 6 * steps))

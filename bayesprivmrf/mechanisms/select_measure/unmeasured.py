@@ -1,4 +1,4 @@
-"""Bounds on pairs that a round did not measure, from its noisy answers; nothing here uses the records.
+"""Bounds on pairs that a round did not measure, from its noisy answers; no function here uses the records.
 
 `bayesprivmrf.learning.rounds.unmeasured` derives the bounds. The functions here pass it the allowances and the scale
 of the choice from the plan.
@@ -21,7 +21,7 @@ from bayesprivmrf.mechanisms.select_measure.plan import (
     Spending,
     allowance,
     choice_scale,
-    tables_law,
+    tables_noise,
 )
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -37,14 +37,14 @@ class Asked:
     spent: Spending
 
     def allowed(self, tables: int, weight: float) -> FloatArray:
-        """Return the allowance of each candidate, in records, where a given number of tables is measured."""
-        return allowance(self.cells, tables_law(self.plan, self.spent.measuring, tables), weight) / STEPS
+        """Return the allowance of each candidate, records, if a given number of tables is measured."""
+        return allowance(self.cells, tables_noise(self.plan, self.spent.measuring, tables), weight) / STEPS
 
 
 def bound_by_count(
     bounds: Unmeasured, asked: Asked, of_noise: IntArray, largest: float, deviation: float
 ) -> None:
-    """Keep the bounds of a round that chose nothing, from the noisy largest misfit above its allowance, steps."""
+    """Store the bounds of a round that chose nothing, from the noisy largest misfit above its allowance, steps."""
     if not asked.plan.is_wide:
         allowed = asked.allowed(1, 1.5) + of_noise / STEPS
         bounds.by_count(asked.fit, asked.scopes, allowed, largest / STEPS, deviation / STEPS)
@@ -57,7 +57,7 @@ def bound_by_choice(
     last: tuple[int, np.ndarray] | None,
     measured: Sequence[MeasuredTable],
 ) -> None:
-    """Keep the bounds of a round that measured tables.
+    """Store the bounds of a round that measured tables.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def bound_by_choice(
     number
         Number of choices in the round.
     last
-        Position of the last chosen table, and the candidates that were left then; ``None`` where none was chosen.
+        Position of the last chosen table, and the candidates at that time; ``None`` if no table was chosen.
     measured
         All tables of several variables so far.
     """

@@ -1,6 +1,6 @@
 r"""Adaptive rounds for many variables: consider all pairs once, and later only pairs near each other in the model.
 
-`select_measure.rounds` has the steps. The differences are in the candidates, and in which of them count:
+`select_measure.rounds` describes the steps. The differences are in the candidates, and in which of them count:
 
 - **Across parts** of the model, which are independent in it, the candidates are pairs. Their misfits against
   independence are computed once, when the model is that of single variables, and stand for all rounds: they are
@@ -33,21 +33,18 @@ from bayesprivmrf.mechanisms.select_measure.misfits import (
     misfit,
     pair_misfits,
 )
-from bayesprivmrf.mechanisms.select_measure.plan import Spending, allowance, tables_law
+from bayesprivmrf.mechanisms.select_measure.plan import Spending, allowance, tables_noise
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
 
-# A pair within a part may add this share of the most cells, one in so many
-NEAR = 64
-
-# Times that a round looks at the scores to choose all its tables
+# Largest number of batches in which a round chooses its tables
 BATCHES = 64
 
 
 @dataclass(slots=True)
 class WideRounds(Rounds):
-    """Run of the rounds over many variables; see the module."""
+    """Run of the adaptive rounds over many variables; see the module."""
 
     forest: GrowingForest = field(init=False)
     _across: IntArray | None = field(init=False, default=None)
@@ -68,7 +65,7 @@ class WideRounds(Rounds):
             (u, v) for u, v in combinations(free, 2) if parts[u] != parts[v] and cards[u] * cards[v] <= left
         ]
         within, costs = [], [cards[u] * cards[v] for u, v in across]
-        reach = min(left, plan.maximum_cells // NEAR)
+        reach = min(left, plan.maximum_cells // 64)  # a pair within a part may add this many cells
         for pair, cost, table in forest.near(effects, beta, reach):
             if table.size <= plan.maximum_cells:
                 within.append(pair)
@@ -81,7 +78,7 @@ class WideRounds(Rounds):
         return across + within + triples
 
     def _misfits(self, scopes: list[Scope]) -> IntArray:
-        """Return how far the model is from each table: sensitive."""
+        """Return the misfit of each table to the model: sensitive."""
         cards = self.merging.cardinalities
         if self._across is None:
             shares = self.fit.probabilities([(v,) for v in range(len(cards))])
@@ -103,7 +100,7 @@ class WideRounds(Rounds):
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
     ) -> list[Scope]:
         """Return tables, several chosen at once; one that does not fit with earlier ones is dropped."""
-        scores = misfits - allowance(cells, tables_law(self.plan, spent.measuring, number), 1.0)
+        scores = misfits - allowance(cells, tables_noise(self.plan, spent.measuring, number), 1.0)
         place_of = {scope: place for place, scope in enumerate(scopes)}
         across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
         ends = np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)
@@ -133,8 +130,8 @@ class WideRounds(Rounds):
         if self.forest.holds(scope):
             return True
         u, v = scope
-        is_ring = scope not in self._expected and self.forest.parts[u] == self.forest.parts[v]
-        if is_ring or self.forest.cells + self.forest.cost(u, v) > self.plan.maximum_cells:
+        closes_cycle = scope not in self._expected and self.forest.parts[u] == self.forest.parts[v]
+        if closes_cycle or self.forest.cells + self.forest.cost(u, v) > self.plan.maximum_cells:
             return False
         self.forest.add(u, v)
         return True
