@@ -1,7 +1,7 @@
 """Errors and warnings of bayesprivmrf.
 
-Each message names the argument, the requirement, what was seen and a remedy. Errors raised where data is
-read never contain a value of the data.
+A message names the argument, the requirement, the value that was given and the remedy. The messages of code that
+reads data never contain a value of the data.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = [
 
 
 class _Message:
-    """Message whose remedy may be another one at the command line than in Python.
+    """Message whose remedy may differ between Python and the command line.
 
     Parameters
     ----------
     args
-        The message; with a remedy, what is wrong.
+        The message, without the remedy.
     remedy
-        The remedy in Python, which follows the message.
+        The remedy in Python; it follows the message.
     option
-        The remedy at the command line, in its place.
+        The remedy at the command line, which replaces `remedy` there.
     """
 
     def __init__(self, *args: object, remedy: str = "", option: str = "") -> None:
@@ -49,15 +49,15 @@ class _Message:
 
 
 class BayesPrivMRFError(_Message, Exception):
-    """The base of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose."""
 
 
 class ArgumentError(BayesPrivMRFError, ValueError):
-    """An argument is outside what the call accepts."""
+    """An argument has a value that the call does not accept."""
 
 
 class ModelError(BayesPrivMRFError, ValueError):
-    """A declared model is inconsistent, or not of the kind that the call needs."""
+    """A declared model is inconsistent, or is not of the kind that the call needs."""
 
 
 class ModelTooLargeError(ModelError):
@@ -65,7 +65,10 @@ class ModelTooLargeError(ModelError):
 
 
 class NoIntervalError(BayesPrivMRFError, AttributeError):
-    """An estimate that does not know how far off it may be was asked for an interval; ``hasattr`` says so too."""
+    """An estimate without a measure of its error was asked for an interval.
+
+    The class derives from `AttributeError`, so that ``hasattr(estimate, "interval")`` is False.
+    """
 
 
 class DataError(BayesPrivMRFError, ValueError):
@@ -85,49 +88,49 @@ class ReleaseFileError(BayesPrivMRFError, ValueError):
 
 
 class ForeignFileError(ReleaseFileError):
-    """A file is no release of this package."""
+    """A file is not a release of this package."""
 
 
 class NewerFormatError(ReleaseFileError):
-    """A release file is of a format that only a newer version reads."""
+    """A release file has a format that only a newer version of this package can read."""
 
 
 class ConsistencyWarning(UserWarning):
-    """The conditions under which an estimate is known to come near the truth look unmet.
+    """The data seem to violate a condition that an estimate relies on.
 
-    Among them: that released tables which overlap are of the same records.
+    One such condition is that overlapping tables of a release describe the same records.
     """
 
 
 class DeclarationWarning(_Message, UserWarning):
-    """A network holds something that is not taken for part of its declaration."""
+    """A part of a network is not used as part of its declaration."""
 
 
 class ForecastWarning(UserWarning):
-    """A computation is forecast to take minutes."""
+    """A computation will take minutes, according to its forecast."""
 
 
 class GuaranteeWarning(UserWarning):
-    """Releases are used together whose guarantees do not add up to one."""
+    """Releases whose guarantees cannot be composed are used together, or a guarantee contradicts the noise."""
 
 
 class InterruptionWarning(UserWarning):
-    """Interruption of a release after its budget was spent; the release holds what was computed until then."""
+    """A release was interrupted after its budget was spent; it holds the results computed until then."""
 
 
 class NoiseWarning(UserWarning):
-    """The noise that privacy asks for is as large as what it is to protect."""
+    """The noise that privacy requires is as large as the numbers that it protects."""
 
 
 class SamplingWarning(_Message, UserWarning):
-    """A posterior's chains cannot be trusted as they are: not mixed, stopped early, or somewhere they cannot go."""
+    """The chains of a posterior cannot be trusted, for example because they have not mixed or stopped early."""
 
 
 class UnfinishedSaveWarning(UserWarning):
-    """A complete release, whose budget is spent, left beside the file by a save that was killed."""
+    """A save that was killed left a complete release, whose budget is spent, beside the file."""
 
 
-# All warnings of this package; none quotes a value of the data
+# All warnings of this package. No message quotes a value of the data.
 OWN_WARNINGS: tuple[type[Warning], ...] = (
     ConsistencyWarning,
     DeclarationWarning,
