@@ -149,8 +149,8 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
     line_ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
     if len(whole) != line_ends + (not is_ended):
         raise DataError(
-            "no field of a CSV file may hold a line break, but one does, or a double quote is left open; replace line "
-            "breaks, so that each record is one line, and double every quote that is part of a text."
+            "no field of a CSV file may hold a line break, but one does, or a double quote is left open; replace "
+            "line breaks, so that each record is one line, and double every quote that is part of a text."
         )
     rest = content.replace(b"\r\n", b"")
     if sum((b"\r\n" in content, b"\r" in rest, b"\n" in rest)) > 1:

@@ -16,8 +16,8 @@ from bayesprivmrf.inference import gather
 from bayesprivmrf.model import ModelSpecification, declare
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import Measurement, NoisyStatistics
-from bayesprivmrf.release.codec import query_content
-from bayesprivmrf.release.file import packed
+
+from .nasty import document_and_array, write_sealed
 
 CYCLE = declare(
     {"a": ["z", "y"], 0: [7, 5, 6], ("c", 1): [True, False], "d/e": [2, 1, 3], "b": [0, 1], "f": [0, 1]},
@@ -248,13 +248,14 @@ def test_exact_counts_that_are_not_whole_are_called_exact():
 
 def test_a_file_of_table_queries_alone_is_written_again_as_the_equal_release_of_tables(tmp_path):
     release = measured(CYCLE, *(q.table(*clique) for clique in ModelSpecification.from_pgmpy(CYCLE).cliques))
-    queries = [query_content(query, release.specification.domain) for query in release.queries]
-    stamp = {"guarantee": None, "provenance": release.provenance._content()}
-    content = release._content() | stamp | {"kind": "noisy-measurements", "queries": queries}
-    (tmp_path / "old").write_bytes(packed(content, release.flat, 4))
-    again = load_release(tmp_path / "old")
+    release.save(tmp_path / "tables")
+    document, array = document_and_array(tmp_path / "tables")
+    scopes = document["content"]["cliques"]
+    queries = [{"query": "table", "scope": scope, "groups": []} for scope in scopes]
+    document["content"] |= {"kind": "noisy-measurements", "queries": queries}
+    write_sealed(tmp_path / "queries", document, array)
+    again = load_release(tmp_path / "queries")
     assert again == release
     assert (again.kind, again.has_tables) == ("noisy-statistics", True)
     again.save(tmp_path / "again")
-    release.save(tmp_path / "own")
-    assert (tmp_path / "again").read_bytes() == (tmp_path / "own").read_bytes()
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "tables").read_bytes()
