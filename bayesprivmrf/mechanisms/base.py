@@ -223,7 +223,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             try:
                 made = self._called("_randomise", *given)
             except _INTERRUPTIONS:
-                if names or names.has_told:
+                if names or names.has_disclosed:
                     raise
                 made = self._called("_randomise", *given)
         if names:

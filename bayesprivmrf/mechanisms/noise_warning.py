@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayesprivmrf.errors import ConsistencyWarning, NoiseWarning
-from bayesprivmrf.interruption import interrupted_by, remember, stopped_details, tell
+from bayesprivmrf.interruption import interrupted_by, note_disclosure, remember, stopped_details
 from bayesprivmrf.learning.models.base import LearnedNetwork
 
 # files of this package, which a warning skips to point at the caller
@@ -19,7 +19,7 @@ def warn_without_raising(message: str, category: type[Warning] = NoiseWarning) -
 
     The budget is spent and the noise is drawn: an exception would lose the release that was paid for.
     """
-    tell()
+    note_disclosure()
     try:
         warnings.warn(message, category, skip_file_prefixes=_PACKAGE)
     except category:
