@@ -177,8 +177,7 @@ class Effects:
         Returns
         -------
         ndarray
-            Tables, shape (..., cells). Each effect is in all cliques that contain it, spread evenly over the cells of
-            their other variables.
+            Tables, shape (..., cells), with each effect spread evenly over the cells of all cliques that contain it.
         """
         given = _checked("beta", beta, self.size)
         padded = np.concatenate([given, np.zeros((*given.shape[:-1], 1))], axis=-1)

@@ -71,7 +71,7 @@ def declare(
     -------
     pgmpy.models.DiscreteMarkovNetwork
         The network, with one unit factor for each clique. A structural zero has the value 0 in its factor, and is
-        kept in the network's ``graph`` attribute. Zeros that a fit puts into factors are not read as structural zeros.
+        kept in the network's ``graph`` attribute. Zeros that a fit puts into factors are no structural zeros.
 
     Raises
     ------

@@ -15,8 +15,8 @@ entries of M_0 are zeros and ones, or larger numbers if the scopes of a group sh
 coordinates of b that the ties make equal, and one coordinate γ replaces them. In a chain these are the main effects
 of the first state, of all inner states and of the last state, and the interaction of neighbors. The distinct rows may
 be linearly dependent: in a chain without a separate potential of the first state, first + last = inner. Then γ are
-coordinates in an orthonormal basis of the span of the distinct rows. The number of coordinates γ is thus the number of
-parameters of the model. A standard normal prior of γ is a standard normal prior of the distinct coordinates,
+coordinates in an orthonormal basis of the span of the distinct rows. The number of coordinates γ is thus the number
+of parameters of the model. A standard normal prior of γ is a standard normal prior of the distinct coordinates,
 conditional on the relations between them.
 
 **Scores and levels** (`bayesprivmrf.model.contrast_parts`) give orthonormal bases of the parts of an effect: γ = R δ,

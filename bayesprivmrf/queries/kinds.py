@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, require
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import refuse_other_states
@@ -26,6 +26,7 @@ from bayesprivmrf.queries.query import (
     checked_scope,
     declared_scope,
     one_per_column,
+    whole_matrix,
 )
 
 type _Groups = tuple[tuple[Variable, tuple[tuple[Label, tuple[Label, ...]], ...]], ...]
@@ -137,7 +138,7 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
     >>> weighted("age", matrix=[[0, 1, 2]], labels=["score"]).bind(network).labels
     ('score',)
     """
-    variables, rows = checked_scope("weighted", scope), _whole_matrix(matrix)
+    variables, rows = checked_scope("weighted", scope), whole_matrix(matrix)
     names = range(rows.shape[0]) if labels is None else listed("`labels`", labels)
     if len(names) != rows.shape[0]:
         raise ArgumentError(f"`labels` must name each of {rows.shape[0]} rows, got {len(names)} labels.")
@@ -383,34 +384,3 @@ def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[
         require(members, f"the group {label!r} of {variable!r}", "hold at least one state", "none")
         listing.append((label, members))
     return tuple(listing)
-
-
-def _whole_matrix(matrix: Any) -> Sparse:
-    """Return a sparse matrix of whole weights in canonical form: sorted indices and no explicit zeros."""
-    from scipy.sparse import csr_array, issparse
-
-    given = matrix if issparse(matrix) else bare_array("matrix", matrix)
-    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.shape[0]:
-        raise ArgumentError(
-            f"`matrix` must be a two-dimensional array of numbers with at least one row, got shape {given.shape} of "
-            f"{given.dtype}."
-        )
-    rows: Sparse = csr_array(given)
-    rows.sum_duplicates()
-    is_whole = rows.data == np.floor(rows.data)
-    if not is_whole.all():
-        raise ArgumentError(
-            f"`matrix` must hold whole numbers, got {rows.data[~is_whole][0]}; multiply all weights by a number that "
-            "makes them whole."
-        )
-    # up to this limit, sums of squared weights are exact in floats, and sums over records in 64 bits
-    if not abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0) <= 2**50:
-        raise ArgumentError(
-            "`matrix` must have columns whose squares add up to at most 2^50; divide the matrix by a number."
-        )
-    rows = rows.astype(np.int64)
-    rows.eliminate_zeros()
-    rows.sort_indices()
-    for part in (rows.data, rows.indices, rows.indptr):  # mechanisms are calibrated for these weights
-        part.flags.writeable = False
-    return rows

@@ -348,6 +348,37 @@ def one_per_column(rows: IntArray, count: int) -> Sparse:
     return csr_array((np.ones_like(rows), np.argsort(rows, kind="stable"), ends), (count, rows.size))
 
 
+def whole_matrix(matrix: Any) -> Sparse:
+    """Return a sparse matrix of whole weights in canonical form: sorted indices and no explicit zeros."""
+    from scipy.sparse import csr_array, issparse
+
+    given = matrix if issparse(matrix) else bare_array("matrix", matrix)
+    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.shape[0]:
+        raise ArgumentError(
+            f"`matrix` must be a two-dimensional array of numbers with at least one row, got shape {given.shape} of "
+            f"{given.dtype}."
+        )
+    rows: Sparse = csr_array(given)
+    rows.sum_duplicates()
+    is_whole = rows.data == np.floor(rows.data)
+    if not is_whole.all():
+        raise ArgumentError(
+            f"`matrix` must hold whole numbers, got {rows.data[~is_whole][0]}; multiply all weights by a number that "
+            "makes them whole."
+        )
+    # up to this limit, sums of squared weights are exact in floats, and sums over records in 64 bits
+    if not abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0) <= 2**50:
+        raise ArgumentError(
+            "`matrix` must have columns whose squares add up to at most 2^50; divide the matrix by a number."
+        )
+    rows = rows.astype(np.int64)
+    rows.eliminate_zeros()
+    rows.sort_indices()
+    for part in (rows.data, rows.indices, rows.indptr):  # mechanisms are calibrated for these weights
+        part.flags.writeable = False
+    return rows
+
+
 def cell_labels(axes: Sequence[Sequence[Any]], variables: Sequence[Variable] | None) -> tuple[str, ...]:
     """Return a label for each cell in C order, such as ``"smokes=no, age=<30"``; without variables, the states."""
     names = ["" if variables is None else f"{v}=" for v in (variables or axes)]

@@ -48,7 +48,7 @@ LARGEST_PAIRS = 2**20
 type Part = tuple[tuple[int, ...], Sparse, float]
 
 
-def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], bool]:
+def parts_of(query: BoundQuery, norm: int, differing: int) -> tuple[list[Part], bool]:
     r"""Return parts of a query that read one scope each, and True if their powers add up to that of the query.
 
     If each row reads one scope, the powers add up. Rows that read several scopes, as in a pooled query, become one
@@ -60,7 +60,7 @@ def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], boo
         return [(scope, block, 1.0) for scope, block in zip(scopes, blocks, strict=True)], True
     union, cards = sorted({v for scope in scopes for v in scope}), query.model.cardinalities
     joint = math.prod(cards[v] for v in union)
-    if joint**copies * len(scopes) <= LARGEST_PAIRS:
+    if joint**differing * len(scopes) <= LARGEST_PAIRS:
         cells = [cells_within(cards, scope, union) for scope in scopes]
         columns: Sparse = sum(block[:, at] for block, at in zip(blocks, cells, strict=True))
         return [(tuple(union), columns.tocsc(), 1.0)], True
@@ -69,7 +69,7 @@ def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], boo
 
 
 def norm_tables(
-    scope: tuple[int, ...], columns: Sparse, cardinalities: Sequence[int], norm: int, copies: int
+    scope: tuple[int, ...], columns: Sparse, cardinalities: Sequence[int], norm: int, differing: int
 ) -> tuple[list[Table], bool]:
     """Return tables whose sum is the p-th power of a part's norm, or an upper bound; and True if it is exact.
 
@@ -78,7 +78,7 @@ def norm_tables(
     """
     shape, size = [cardinalities[v] for v in scope], columns.shape[1]
     single = np.asarray(abs(columns).power(norm).sum(axis=0), dtype=float).ravel()
-    if copies == 1:
+    if differing == 1:
         return [(scope, single.reshape(shape))], True
     twins = tuple(v + len(cardinalities) for v in scope)
     if size**2 <= LARGEST_PAIRS:
@@ -236,11 +236,11 @@ def sensitivity(
         relations = {Adjacency.ADD_OR_REMOVE_ONE, adjacency}
         each = [sensitivity(queries, network, norm=norm, adjacency=r, scales=scales) for r in relations]
         return _of_person(max(each, key=lambda found: found.power), most)
-    copies = 1 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+    differing = 1 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
     model = ModelSpecification.from_pgmpy(network)
     bound = [query.bind(model) for query in checked_queries(queries)]
     weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
-    stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, copies=copies)
+    stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, differing=differing)
     return stacked.sensitivity(is_integer=scales is None)
 
 
@@ -259,15 +259,15 @@ class _Stacked:
     queries: list[BoundQuery]
     weights: list[float]
     norm: int
-    copies: int
+    differing: int
 
     def sensitivity(self, *, is_integer: bool) -> Sensitivity:
         constant, tables, is_exact = self._all_tables()
-        if self.copies == 2:
+        if self.differing == 2:
             # a variable whose states can be shifted without a change is fixed in the first record
             tables = with_one_fixed(tables, self.model.cardinalities)
         # elimination finds the record, or pair of records, with the largest change
-        found = largest_sum(tables, self.copies * len(self.model.cardinalities))
+        found = largest_sum(tables, self.differing * len(self.model.cardinalities))
         power = constant + found.value
         rounding = (len(tables) + len(self.queries) + 16) * 2.0**-52
         if is_integer and power < 2**53:  # sums of whole numbers below 2^53 are exact
@@ -290,10 +290,10 @@ class _Stacked:
         """Return a constant and tables whose sum is the p-th power of the norm, or a bound; and True if exact."""
         constants, tables, is_exact, cards = [], [], True, self.model.cardinalities
         for query, weight in zip(self.queries, self.weights, strict=True):
-            parts, is_separate = parts_of(query, self.norm, self.copies)
+            parts, is_separate = parts_of(query, self.norm, self.differing)
             is_exact &= is_separate
             for scope, columns, factor in parts:
-                found, is_joint = norm_tables(scope, columns, cards, self.norm, self.copies)
+                found, is_joint = norm_tables(scope, columns, cards, self.norm, self.differing)
                 is_exact &= is_joint
                 for variables, table in found:
                     kept, least = reduced(variables, weight * factor * table)
@@ -304,9 +304,9 @@ class _Stacked:
         return math.fsum(constants), tables, is_exact
 
     def _records(self, states: Sequence[int]) -> list[list[int]]:
-        """Split the states of all copies of the variables into records."""
+        """Split the states of all variables into records."""
         p = len(self.model.cardinalities)
-        return [list(states[copy * p : (copy + 1) * p]) for copy in range(self.copies)]
+        return [list(states[at * p : (at + 1) * p]) for at in range(self.differing)]
 
     def _power(self, records: Sequence[Sequence[int]]) -> float:
         """Return the p-th power of the norm for one record, or for a pair of records."""
@@ -319,7 +319,7 @@ class _Stacked:
         """Yield records whose variables have equal codes, so that they fall into one cell of all pooled scopes."""
         largest = max(self.model.cardinalities, default=1) - 1
         codes = [[min(code, states - 1) for states in self.model.cardinalities] for code in {0, 1, largest}]
-        if self.copies == 1:
+        if self.differing == 1:
             yield from codes
         else:
             yield from (one + other for one in codes for other in codes)

@@ -229,13 +229,12 @@ class NoisyStatistics(Released):
         measurements
             The measurements, in any order and number. A query may occur several times.
         guarantee, total
-            The publisher's guarantee and the public number of records, as for `from_tables`.
+            As for `from_tables`.
 
         Returns
         -------
         NoisyStatistics
-            The release. `has_tables` is True if the measurements are the whole table of each clique, in the order of
-            the cliques and with their axes. `Measurement` has an example.
+            The release. `has_tables` is True if the measurements are the whole table of each clique, in order.
         """
         return cls(
             specification=ModelSpecification.from_pgmpy(network),
@@ -349,7 +348,7 @@ class NoisyStatistics(Released):
         Parameters
         ----------
         path, overwrite
-            Path of the file, and whether another release there may be replaced; see `Released.save`.
+            As for `Released.save`.
         allow_unprotected
             Whether exact tables may be saved. Only the owner can read their file.
 
