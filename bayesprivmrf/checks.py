@@ -133,14 +133,12 @@ def finite_pair(name: str, value: Any) -> tuple[float, float]:
     >>> finite_pair("bounds", (0, 5))
     (0.0, 5.0)
     """
+    must = "a pair (low, high) of finite numbers"
     try:
-        low, high = (_number(name, item, "a pair (low, high) of finite numbers") for item in value)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, ArgumentError):
-            raise
-        raise ArgumentError(
-            f"`{name}` must be a pair (low, high) of finite numbers, got {value!r}; write two numbers."
-        ) from None
+        low, high = value
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`{name}` must be {must}, got {value!r}; write two numbers.") from None
+    low, high = _number(name, low, must), _number(name, high, must)
     if not -math.inf < low < high < math.inf:
         raise ArgumentError(
             f"`{name}` must be finite with low < high, got ({low!r}, {high!r}); put the lower one first."

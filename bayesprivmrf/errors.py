@@ -53,81 +53,82 @@ class BayesPrivMRFError(_Message, Exception):
 
 
 class ArgumentError(BayesPrivMRFError, ValueError):
-    """An argument has a value that the call does not accept."""
+    """Error for an argument whose value the call does not accept."""
 
 
 class ModelError(BayesPrivMRFError, ValueError):
-    """A declared model is inconsistent, or is not of the kind that the call needs."""
+    """Error for a declared model that is inconsistent, or not of the kind that the call needs."""
 
 
 class ModelTooLargeError(ModelError):
-    """A table, or exact inference in the model, would not fit in memory."""
+    """Error for a table, or exact inference in a model, that would not fit in memory."""
 
 
 class NoIntervalError(BayesPrivMRFError, AttributeError):
-    """An estimate without a measure of its error was asked for an interval.
+    """Error for an interval of an estimate that has no measure of its error.
 
     The class derives from `AttributeError`, so that ``hasattr(estimate, "interval")`` is False.
     """
 
 
 class DataError(BayesPrivMRFError, ValueError):
-    """The records are not a data frame with the declared columns."""
+    """Error for records that are not a data frame with the declared columns."""
 
 
 class UndeclaredStateError(DataError):
-    """A column holds a missing value, or one outside the declared states."""
+    """Error for a column with a missing value, or with a value outside the declared states."""
 
 
 class PrivacyError(BayesPrivMRFError, ValueError):
-    """A privacy condition does not hold, or guarantees of different kinds were mixed."""
+    """Error for a privacy condition that does not hold, or for guarantees that cannot be combined."""
 
 
 class ReleaseFileError(BayesPrivMRFError, ValueError):
-    """A release file is missing, damaged, was altered, or cannot be written."""
+    """Error for a release file that is missing, damaged, altered, or cannot be written."""
 
 
 class ForeignFileError(ReleaseFileError):
-    """A file is not a release of this package."""
+    """Error for a file that is not a release of this package."""
 
 
 class NewerFormatError(ReleaseFileError):
-    """A release file has a format that only a newer version of this package can read."""
+    """Error for a release file whose format only a newer version of this package can read."""
 
 
 class ConsistencyWarning(UserWarning):
-    """The data seem to violate a condition that an estimate relies on.
+    """Warning about data that seem to violate a condition of an estimate.
 
-    One such condition is that overlapping tables of a release describe the same records.
+    One such condition is that overlapping tables of a release describe the same records. Another is that the tables
+    hold counts.
     """
 
 
 class DeclarationWarning(_Message, UserWarning):
-    """A part of a network is not used as part of its declaration."""
+    """Warning about a part of a network that is not used as part of its declaration."""
 
 
 class ForecastWarning(UserWarning):
-    """A computation will take minutes, according to its forecast."""
+    """Warning about a computation that will take minutes, according to its forecast."""
 
 
 class GuaranteeWarning(UserWarning):
-    """Releases whose guarantees cannot be composed are used together, or a guarantee contradicts the noise."""
+    """Warning about releases whose guarantees cannot be composed, or about noise that contradicts a guarantee."""
 
 
 class InterruptionWarning(UserWarning):
-    """A release was interrupted after its budget was spent; it holds the results computed until then."""
+    """Warning about a release that was interrupted after its budget was spent, and holds the results until then."""
 
 
 class NoiseWarning(UserWarning):
-    """The noise that privacy requires is as large as the numbers that it protects."""
+    """Warning about noise that is as large as the numbers that it protects."""
 
 
 class SamplingWarning(_Message, UserWarning):
-    """The chains of a posterior cannot be trusted, for example because they have not mixed or stopped early."""
+    """Warning about chains of a posterior that cannot be trusted, for example because they have not mixed."""
 
 
 class UnfinishedSaveWarning(UserWarning):
-    """A save that was killed left a complete release, whose budget is spent, beside the file."""
+    """Warning about a complete release, whose budget is spent, that a killed save left beside the file."""
 
 
 # All warnings of this package. No message quotes a value of the data.

@@ -102,7 +102,7 @@ def checked_ties(
                 raise ModelError(f"the tied scope {scope!r} is not a declared clique; add it to `cliques`.")
             refuse_other_states(domain, group[0], scope, "tied scopes")
         if len(set(group)) < len(group):
-            raise ModelError(f"a group of `tied` must hold each scope, as written, once, got {group!r}.")
+            raise ModelError(f"a group of `tied` must hold each scope once, as it is written, got {group!r}.")
         if seen & (own := set(map(frozenset, group))):
             twice = next(scope for scope in group if frozenset(scope) in seen)
             raise ModelError(

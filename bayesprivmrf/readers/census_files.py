@@ -244,8 +244,11 @@ def require_names(what: str, names: Collection[str], files: LevelFiles) -> None:
 
 
 # Spellings of the signs of constraints; "ub" and "lb" are parts of the name in files without signs
-_SIGNS = dict.fromkeys(("", "=", "==", "eq"), "=")
-_SIGNS |= dict.fromkeys(("<=", "le", "ub"), "<=") | dict.fromkeys((">=", "ge", "lb"), ">=")
+_SIGNS: dict[str, str] = {
+    **dict.fromkeys(("", "=", "==", "eq"), "="),
+    **dict.fromkeys(("<=", "le", "ub"), "<="),
+    **dict.fromkeys((">=", "ge", "lb"), ">="),
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -363,7 +363,7 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
 
 
 class _TooLargeError(ReleaseFileError):
-    """A file would unpack to more bytes than are allowed."""
+    """Error for a file that would unpack to more bytes than are allowed."""
 
 
 def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> bytes:

@@ -25,7 +25,7 @@ from bayesprivmrf.queries import BoundQuery, Query, table
 
 
 class NoTablesError(ModelError, AttributeError):
-    """A release has no `tables`. The error is an `AttributeError`, so that ``hasattr`` returns False."""
+    """Error for the `tables` of a release without tables; ``hasattr`` returns False, as for any missing attribute."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=False)
@@ -165,7 +165,7 @@ def measured_on(
     ModelError
         A query does not fit the model, or has another number of rows than there are values.
     """
-    if isinstance(measurements, Measurement) or not isinstance(measurements, Iterable):
+    if not isinstance(measurements, Iterable):
         raise ArgumentError(
             f"`measurements` must be a list of measurements, got a {type(measurements).__name__}; write [...]."
         )

@@ -105,7 +105,7 @@ def test_factor_values_are_ignored_and_a_fitted_zero_is_no_structural_one():
     declared = declare(names, [("a", "b")], impossible=[{"a": "no", "b": "y"}])
     assert declared.get_factors()[0].values.tolist() == [[1, 0], [1, 1]]
     assert ModelSpecification.from_pgmpy(declared).possible.tolist() == [True, False, True, True]
-    with pytest.warns(DeclarationWarning, match=r"copy\(\) forgets them"):
+    with pytest.warns(DeclarationWarning, match=r"copy\(\) loses them"):
         ModelSpecification.from_pgmpy(declared.copy())
 
 

@@ -147,7 +147,7 @@ TABLE = pd.DataFrame(
         (TABLE.loc[["low", "high"]], ModelError, "2 of 3 combinations"),
         (TABLE.loc[["low", "high", "high", "medium"]], ModelError, "4 entries with 3 of 3"),
         (TABLE.rename_axis(index="satisfaction"), ModelError, "an axis named 'satisfaction'"),
-        (TABLE.rename_axis(index="sex"), ModelError, "two have one name"),
+        (TABLE.rename_axis(index="sex"), ModelError, "two have the same name"),
         (TABLE.loc["low"], ModelError, "one axis or level for each of 2"),
         (TABLE.rename_axis(index=None, columns=None).T, ModelError, "labeled on 'sat'"),
         (TABLE.stack()[1:], ModelError, "5 of 6 combinations"),
