@@ -1,4 +1,8 @@
-"""Checks of arguments, each written once and so that NaN fails."""
+"""Checks of arguments that all modules share.
+
+A check returns the value that it accepts, and raises an `ArgumentError` otherwise. Every check of a single number
+refuses NaN and booleans, which Python counts as numbers, and infinity where the number must be finite.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,8 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelTooLargeError
 
-# names of the types of truth values, of Python and NumPy, which are numbers to Python
-_TRUTHS = {"bool", "bool_"}
-_MOST = 10**12  # of anything: no memory holds as many, and NumPy fails in its own way at more
-# remedy for a delta outside its interval
-_SMALL_DELTA = "a common choice is well below one over the number of records, such as 1e-6"
+# Names of the boolean types of Python and NumPy, which Python also counts as numbers
+_BOOLEANS = {"bool", "bool_"}
 
 
 def require(
@@ -30,23 +31,23 @@ def require(
     *,
     error: type[BayesPrivMRFError] = ArgumentError,
 ) -> None:
-    """Raise one clear error unless a condition holds.
+    """Raise an error with a message of the usual form unless a condition holds.
 
     Parameters
     ----------
     holds
         The condition.
     name
-        The argument, as callers write it; or a phrase of several words, such as ``"the scores of 'age'"``.
+        The argument's name; or a description of several words, such as ``"the scores of 'age'"``.
     must
-        The requirement, which follows "must": ``"be at least 2"``.
+        The requirement, which the message puts after "must": ``"be at least 2"``.
     got
-        What was seen: a text as it is, of anything else its representation. For records it must hold no value of
-        theirs: give a count, a type or a name that was declared.
+        The value that was given. Text is shown unchanged, other values by their representation. Where records are
+        checked, give a count, a type or a declared name, and no value of the data.
     remedy
-        What to do instead.
+        The remedy; empty by default.
     error
-        Class of the error.
+        The class of the error.
 
     Examples
     --------
@@ -56,7 +57,7 @@ def require(
     """
     if not holds:
         seen = got if isinstance(got, str) else repr(got)
-        raise error(f"{_named(name)} must {must}, got {seen}{'; ' * bool(remedy)}{remedy}.")
+        raise error(f"{_named(name)} must {must}, got {seen}{remedy and f'; {remedy}'}.")
 
 
 def instance_of[T](
@@ -68,7 +69,7 @@ def instance_of[T](
     *,
     error: type[BayesPrivMRFError] = ArgumentError,
 ) -> T:
-    """Return a value that is an instance of a class, or raise an error that names the type that was given.
+    """Return a value if it is an instance of a class; otherwise raise an error that names its type.
 
     Examples
     --------
@@ -81,7 +82,7 @@ def instance_of[T](
 
 
 def _number(name: str, value: Any, requirement: str) -> float:
-    if not isinstance(value, Real) or type(value).__name__ in _TRUTHS:
+    if not isinstance(value, Real) or type(value).__name__ in _BOOLEANS:
         raise ArgumentError(f"`{name}` must be {requirement}, got {_shown(value)}; write a number.")
     try:
         return float(value)
@@ -92,17 +93,12 @@ def _number(name: str, value: Any, requirement: str) -> float:
 
 
 def _shown(value: Any) -> str:
-    """Return what was given, or its type where that may be long, as a whole table is."""
+    """Return the text of a short value, and the type of any other, such as a whole table."""
     return repr(value) if isinstance(value, str | bytes | Number | None) else f"a {type(value).__name__}"
 
 
 def positive_finite(name: str, value: Any, remedy: str = "choose a finite number above zero") -> float:
     """Return a number in (0, inf) as a float.
-
-    Raises
-    ------
-    ArgumentError
-        The value is zero, negative, NaN, infinite, a truth value or not a number.
 
     Examples
     --------
@@ -111,47 +107,38 @@ def positive_finite(name: str, value: Any, remedy: str = "choose a finite number
     bayesprivmrf.errors.ArgumentError: `epsilon` must be positive and finite, got -1.0; choose a ...
     """
     number = _number(name, value, "positive and finite")
-    if not 0 < number < math.inf:
-        raise ArgumentError(f"`{name}` must be positive and finite, got {number!r}; {remedy}.")
+    require(0 < number < math.inf, name, "be positive and finite", number, remedy)
     return number
 
 
-def probability(name: str, value: Any, *, zero: bool, remedy: str = _SMALL_DELTA) -> float:
-    """Return a number in [0, 1), or in (0, 1) where zero is not allowed.
-
-    Raises
-    ------
-    ArgumentError
-        The value is outside the interval, NaN, a truth value or not a number.
-    """
+def probability(
+    name: str,
+    value: Any,
+    *,
+    zero: bool,
+    remedy: str = "a common choice is well below one over the number of records, such as 1e-6",
+) -> float:
+    """Return a number in [0, 1), or in (0, 1) where zero is not allowed; the default remedy is that of a delta."""
     interval = "in [0, 1)" if zero else "in (0, 1)"
     number = _number(name, value, interval)
-    if not (0 <= number < 1 and (zero or number > 0)):
-        raise ArgumentError(f"`{name}` must be {interval}, got {number!r}; {remedy}.")
+    require(0 <= number < 1 and (zero or number > 0), name, f"be {interval}", number, remedy)
     return number
 
 
 def finite_pair(name: str, value: Any) -> tuple[float, float]:
     """Return two finite numbers in ascending order as floats.
 
-    Raises
-    ------
-    ArgumentError
-        They are not two numbers, not finite (NaN included), or not in ascending order.
-
     Examples
     --------
     >>> finite_pair("bounds", (0, 5))
     (0.0, 5.0)
     """
+    must = "a pair (low, high) of finite numbers"
     try:
-        low, high = (_number(name, item, "a pair (low, high) of finite numbers") for item in value)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, ArgumentError):
-            raise
-        raise ArgumentError(
-            f"`{name}` must be a pair (low, high) of finite numbers, got {value!r}; write two numbers."
-        ) from None
+        low, high = value
+    except (TypeError, ValueError):
+        raise ArgumentError(f"`{name}` must be {must}, got {value!r}; write two numbers.") from None
+    low, high = _number(name, low, must), _number(name, high, must)
     if not -math.inf < low < high < math.inf:
         raise ArgumentError(
             f"`{name}` must be finite with low < high, got ({low!r}, {high!r}); put the lower one first."
@@ -160,12 +147,7 @@ def finite_pair(name: str, value: Any) -> tuple[float, float]:
 
 
 def at_least(name: str, value: Any, least: float, *, finite: bool = True) -> float:
-    """Return a number of at least a limit as a float.
-
-    Raises
-    ------
-    ArgumentError
-        The value is smaller, NaN, infinite where it must be finite, a truth value or not a number.
+    """Return a number as a float if it is at least `least`.
 
     Examples
     --------
@@ -174,32 +156,19 @@ def at_least(name: str, value: Any, least: float, *, finite: bool = True) -> flo
     """
     requirement = f"at least {least:g} and finite" if finite else f"at least {least:g}"
     number = _number(name, value, requirement)
-    if not (number >= least and (number < math.inf or not finite)):
-        raise ArgumentError(f"`{name}` must be {requirement}, got {number!r}.")
+    require(number >= least and (number < math.inf or not finite), name, f"be {requirement}", number)
     return number
 
 
 def finite(name: str, value: Any) -> float:
-    """Return a finite number as a float.
-
-    Raises
-    ------
-    ArgumentError
-        The value is NaN, infinite, a truth value or not a number.
-    """
+    """Return a finite number as a float."""
     number = _number(name, value, "a finite number")
-    if not math.isfinite(number):
-        raise ArgumentError(f"`{name}` must be a finite number, got {number!r}.")
+    require(math.isfinite(number), name, "be a finite number", number)
     return number
 
 
 def number_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
-    """Return an array of numbers or truth values, of its own type unless another is asked for.
-
-    Raises
-    ------
-    ArgumentError
-        It holds something else, has rows of different lengths, or is a masked array.
+    """Return a value as an array of numbers or booleans; its type is kept unless `dtype` names another.
 
     Examples
     --------
@@ -235,10 +204,11 @@ def _named(name: str) -> str:
 def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:
     """Return the names and labels of each axis of a DataFrame, a Series or a DataArray; None for anything else.
 
-    An axis is a list of levels ``(name, labels)``, of which a MultiIndex has several. The labels are a list; a range
-    where pandas only counts rows, as it does where nobody gave labels; None where a DataArray has no coordinate.
+    An axis is a list of levels ``(name, labels)``; a MultiIndex has several. The labels are a list. For the default
+    index of pandas, which only numbers the rows, they are a range; for an axis of a DataArray without a coordinate,
+    None.
     """
-    # a value cannot come from a library that was never imported
+    # a library that was never imported cannot have made the value
     pandas, xarray = sys.modules.get("pandas"), sys.modules.get("xarray")
     if pandas is not None and isinstance(value, pandas.Series | pandas.DataFrame):
         indexes = value.axes
@@ -253,21 +223,22 @@ def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:
         elif (getattr(index, "start", None), getattr(index, "step", None)) == (0, 1):  # a RangeIndex
             sides.append([(index.name, range(len(index)))])
         else:
-            bare = index.set_names(
-                [None] * index.nlevels
-            )  # pandas would take a name for the number of a level
+            # pandas could mistake the name of a level for its number
+            bare = index.set_names([None] * index.nlevels)
             levels = [bare.get_level_values(level).tolist() for level in range(index.nlevels)]
             sides.append([*zip(index.names, levels, strict=True)])
     return sides
 
 
 def is_labeled(value: Any) -> bool:
-    """Return True for a value with labels, or a sequence of such, which must not be read by position."""
+    """Return True for a value with labels, or a sequence of such values; they must not be read by position."""
     if isinstance(value, list | tuple):
-        kinds = {type(item): item for item in value}  # one of each kind: a list may hold millions of numbers
+        kinds = {
+            type(item): item for item in value
+        }  # one item of each type: a list may hold millions of numbers
         return any(not isinstance(item, list | tuple) and is_labeled(item) for item in kinds.values())
     sides = sides_of(value)
-    if sides is None:  # columns have names in every library's frames
+    if sides is None:  # data frames of every library have named columns
         return isinstance(value, Mapping) or any(hasattr(type(value), n) for n in ("columns", "column_names"))
     return any(isinstance(labels, list) for side in sides for _, labels in side)
 
@@ -281,13 +252,7 @@ def same_labels(values: Iterable[Any]) -> bool:
 
 
 def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
-    """Return an array of numbers that is read by position, as `number_array` does.
-
-    Raises
-    ------
-    ArgumentError
-        The value is not an array of numbers, or has labels of its own, which would be lost.
-    """
+    """Return a value without labels as an array of numbers; see `number_array`."""
     if is_labeled(value):
         raise ArgumentError(
             f"{_named(name)} must be a plain array, which is read by position, got a {type(value).__name__} with "
@@ -297,13 +262,7 @@ def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
 
 
 def file_path(name: str, value: Any) -> Path:
-    """Return the path of a file as a `Path`.
-
-    Raises
-    ------
-    ArgumentError
-        The value is neither text nor a path, or it is empty.
-    """
+    """Return the path of a file as a `Path`."""
     try:
         path = Path(value)
     except TypeError:
@@ -314,17 +273,7 @@ def file_path(name: str, value: Any) -> Path:
 
 
 def require_memory(what: str, needed: float, remedy: str, limit: int) -> None:
-    """Raise a ModelTooLargeError where something would take more bytes than a limit.
-
-    Parameters
-    ----------
-    what
-        What takes them, in the plural.
-    needed, limit
-        Bytes.
-    remedy
-        The remedy.
-    """
+    """Raise a ModelTooLargeError if some objects, described by `what` in the plural, need more bytes than `limit`."""
     if needed > limit:
         raise ModelTooLargeError(
             f"{what} would take about {needed / 2**30:.3g} GiB, more than {limit / 2**30:g}; {remedy}."
@@ -333,11 +282,6 @@ def require_memory(what: str, needed: float, remedy: str, limit: int) -> None:
 
 def whole_number(name: str, value: Any, least: int = 0, most: int | None = None, *, remedy: str = "") -> int:
     """Return a whole number between two limits, both included, as an int.
-
-    Raises
-    ------
-    ArgumentError
-        The value is outside, a truth value, or not of an integer type.
 
     Examples
     --------
@@ -348,8 +292,10 @@ def whole_number(name: str, value: Any, least: int = 0, most: int | None = None,
     bayesprivmrf.errors.ArgumentError: `order` must be a whole number from 1 to 9, got 2.5.
     """
     is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if most is None and is_whole and value > _MOST:
-        most = _MOST
+    # no memory could hold as many things of any kind, and NumPy's own errors about larger numbers are obscure
+    largest = 10**12
+    if most is None and is_whole and value > largest:
+        most = largest
     if not is_whole or not least <= value <= (value if most is None else most):
         limits = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ArgumentError(
@@ -359,12 +305,7 @@ def whole_number(name: str, value: Any, least: int = 0, most: int | None = None,
 
 
 def one_of(name: str, value: Any, choices: Sequence[str], *, remedy: str = "") -> str:
-    """Return a text that is one of some choices.
-
-    Raises
-    ------
-    ArgumentError
-        It is another, or no text.
+    """Return a value if it is one of several texts.
 
     Examples
     --------
@@ -381,7 +322,7 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, remedy: str = "") -
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a question that offers the known word most like a misspelt one; empty where none is near.
+    """Return a question that offers the known word most like a misspelled one; empty if no known word is close.
 
     Examples
     --------
@@ -393,28 +334,16 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def truth(name: str, value: Any) -> bool:
-    """Return True or False, and nothing that merely counts as either.
-
-    Raises
-    ------
-    ArgumentError
-        The value is something else.
-    """
-    if type(value).__name__ not in _TRUTHS:
+    """Return a boolean; other values that Python treats as true or false are refused."""
+    if type(value).__name__ not in _BOOLEANS:
         raise ArgumentError(f"`{name}` must be True or False, got {_shown(value)}.")
     return bool(value)
 
 
 def generator(rng: Any) -> np.random.Generator:
-    """Return the generator of a seed, or the generator given; None takes a fresh one.
-
-    Raises
-    ------
-    ArgumentError
-        It is neither.
-    """
+    """Return a random generator: a new one for a seed or for None, and the given one for a generator."""
     try:
-        if type(rng).__name__ not in _TRUTHS:
+        if type(rng).__name__ not in _BOOLEANS:
             return np.random.default_rng(rng)
     except (TypeError, ValueError, AttributeError, KeyError, OverflowError):
         pass

@@ -1,4 +1,4 @@
-"""References for what was run."""
+"""BibTeX references for the library and the methods behind results."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 __all__ = ["citation"]
 
-# entries of data/references.bib behind each mechanism
-_RAN = {
+# Entries of data/references.bib for each mechanism
+_REFERENCES = {
     "LaplaceStatistics": ("opendp", "laplace", "geometric"),
     "GaussianStatistics": ("opendp", "gaussian", "zcdp"),
     "ObjectivePerturbation": ("opendp", "prising", "objective"),
@@ -23,19 +23,19 @@ _RAN = {
 
 
 def citation(*results: Any) -> str:
-    """BibTeX of this library and of the methods behind some results.
+    """Return BibTeX entries for this library and for the methods behind results.
 
     Parameters
     ----------
     results
-        Releases, a network's estimates, solutions and posteriors, any number; none gives the library alone. The
-        `references` of a solution are short names of entries in ``data/references.bib``, or whole entries that begin
-        with ``@``.
+        Any number of releases, network estimates, solutions and posteriors. Without results, only the library is
+        cited. A solution's `references` are short names of entries in ``data/references.bib``, or whole entries that
+        begin with ``@``.
 
     Returns
     -------
     str
-        BibTeX entries, each once.
+        BibTeX entries, without repetition.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def citation(*results: Any) -> str:
     known, keys = _entries(), ["bayesprivmrf"]
     for result in results:
         provenance = getattr(result, "provenance", None)
-        keys.extend(_RAN.get(getattr(provenance, "mechanism", ""), ()))
+        keys.extend(_REFERENCES.get(getattr(provenance, "mechanism", ""), ()))
         keys.extend(getattr(result, "references", ()))
     entries = [known.get(key, key) for key in dict.fromkeys(keys)]
     return "\n\n".join(entry for entry in entries if entry.startswith("@")).replace(

@@ -1,14 +1,14 @@
-"""Cache folder for compiled code where the installation and the home directory are read-only.
+"""Cache folder of compiled code: read-only installations, damaged files, and the announcement of compiling.
 
-numba keeps compiled functions in ``__pycache__`` beside the sources, or in the user's cache folder. Where neither is
-writable, as in many containers and services, numba refuses to define the functions at all. Compiled code then goes
-to a private temporary folder for as long as the process runs.
+numba keeps compiled functions in ``__pycache__`` beside the sources, or in the user's cache folder. If both are
+read-only, as in many containers and services, numba refuses to define the functions. Compiled code then goes to a
+private temporary folder for as long as the process runs.
 
-numba executes the files of this folder. Other users who can write to it could run code in this process. The temporary
-folder therefore belongs to the user alone, and a folder named by ``NUMBA_CACHE_DIR`` should too.
+numba executes the files of this folder, so that users who can write to it could run code in this process. The
+temporary folder therefore belongs to the user alone, and so should a folder named by ``NUMBA_CACHE_DIR``.
 
-A file that was cut short, by a full disk or a killed process, makes numba fail with an error of `pickle` that names
-no file. `mend_damaged_cache` makes numba forget such files of this package and compile anew.
+A full disk or a killed process can cut a cache file short. numba then fails with an error of `pickle` that names no
+file. `mend_damaged_cache` makes numba delete such files of this package and compile again.
 """
 
 from __future__ import annotations
@@ -26,20 +26,18 @@ from typing import Any
 
 from bayesprivmrf.errors import BayesPrivMRFError
 
-# variable of the environment by which numba finds its cache, and its module that decides where to write
+# Environment variable that names numba's cache folder
 _VARIABLE = "NUMBA_CACHE_DIR"
-_CACHING = "numba.core.caching"  # what is imported after this module
-# Seconds of compiling after which a person who waits is told the reason
-_SILENT = 1.0
+_CACHING = "numba.core.caching"  # numba's module that reads and writes the cache
 
 
 def ensure_cache_folder() -> None:
-    """Choose a temporary folder for compiled code if numba would find none; call this before importing numba.
+    """Choose a temporary folder for compiled code if numba cannot write to any; call this before importing numba.
 
     Warns
     -----
     RuntimeWarning
-        Compiled code is lost when the process ends, or its folder is writable by other users.
+        Compiled code is lost when the process ends, or other users can write to its folder.
     """
     if named := os.environ.get(_VARIABLE):
         if _is_open_to_others(Path(named)):
@@ -56,7 +54,7 @@ def ensure_cache_folder() -> None:
     import shutil
     import tempfile
 
-    folder = tempfile.mkdtemp(prefix="bayesprivmrf-")  # of mode 0700
+    folder = tempfile.mkdtemp(prefix="bayesprivmrf-")  # only the user can read it
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ[_VARIABLE] = folder
     if "numba" in sys.modules:
@@ -70,10 +68,10 @@ def ensure_cache_folder() -> None:
 
 
 def mend_damaged_cache() -> None:
-    """Let this package's functions be compiled anew where their kept code cannot be read.
+    """Make numba compile this package's functions again if their cached code cannot be read.
 
-    numba is changed when it is imported, because its import takes longer than that of this package. Functions of
-    other packages are loaded as before.
+    numba is changed when it is first imported, because its import takes longer than that of this package. Functions
+    of other packages are loaded as before.
     """
     if _CACHING in sys.modules:
         _mend(sys.modules[_CACHING])
@@ -82,7 +80,7 @@ def mend_damaged_cache() -> None:
 
 
 class _WhenImported(MetaPathFinder):
-    """A finder that waits for numba's module of caches and changes it."""
+    """Import hook that changes numba's module of caches when it is imported."""
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
         if fullname != _CACHING:
@@ -113,45 +111,46 @@ def _mend(caching: Any) -> None:
                 self.flush()
             except OSError:
                 raise BayesPrivMRFError(
-                    f"compiled code that is kept in {self.cache_path!r} is damaged and cannot be replaced; delete "
-                    f"the folder, or set {_VARIABLE} to a private one that you can write."
+                    f"compiled code in {self.cache_path!r} is damaged and cannot be replaced; delete the folder, or "
+                    f"set {_VARIABLE} to a private folder that you can write."
                 ) from error
-            return None  # as if nothing were kept: numba compiles the function and keeps it
+            return None  # numba compiles the function and caches it, as if there were no cached code
 
     caching.Cache._load_overload = load_or_forget
 
 
 def building(seconds: int) -> str:
-    """Return the remark that something is compiled, and how long it takes."""
+    """Return the remark that functions are compiled, with the time that this takes."""
     return f"building the engines once (about {seconds} s on two free cores) ..."
 
 
 def is_watched() -> bool:
-    """Return True if somebody could see remarks and progress bars: at a terminal, or in a notebook."""
+    """Return True at a terminal and in a notebook, where somebody can see remarks and progress bars."""
     return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 @cache
-def announce_compiling() -> None:
-    """Let numba's compiling of this package be announced on standard error, once a process, where somebody watches.
+def announce_compiling(silent: float = 1.0) -> None:
+    """Announce on standard error, once in a process, that numba compiles functions of this package.
 
-    What numba loads from its cache is not compiled, and is not announced.
+    Functions that numba loads from its cache are not announced, and nor are the first `silent` seconds, which need no
+    explanation. Nothing is written unless `is_watched`.
     """
     from numba.core import event
 
     class Listener(event.Listener):
         begin = spent = 0.0
-        is_told = False
+        is_announced = False
 
         def on_start(self, event: Any) -> None:
             self.begin = time.perf_counter()
 
         def on_end(self, event: Any) -> None:
-            if self.is_told or not event.data["module"].startswith("bayesprivmrf."):
+            if self.is_announced or not event.data["module"].startswith("bayesprivmrf."):
                 return
             self.spent += time.perf_counter() - self.begin
-            if self.spent > _SILENT:
-                self.is_told = True
+            if self.spent > silent:
+                self.is_announced = True
                 if is_watched():
                     print(building(30), file=sys.stderr)
 
@@ -163,7 +162,7 @@ def _user_cache() -> Path:
 
 
 def _can_be_written(folder: Path) -> bool:
-    """Return True if a file can be created in a folder; permissions do not decide this on every file system."""
+    """Return True if a file can be created in a folder, which not every file system's permissions show."""
     from tempfile import TemporaryFile
 
     try:

@@ -1,4 +1,4 @@
-"""Names that left the package."""
+"""Errors for names that were removed from the package."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 
 def removed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a module that refuses the names it no longer has, and says where they are.
+    """Return a `__getattr__` for a module, whose error for a removed name says where the name is now.
 
     Parameters
     ----------
     module
-        ``__name__``.
+        The ``__name__`` of the module.
     names
-        The names, each with the place where it is now.
+        The removed names, each with its present place.
     """
 
     def attribute(name: str) -> Any:
         if name in names:
-            # an AttributeError would lose its words in `from module import name`
+            # an AttributeError would lose its message in `from module import name`
             raise ImportError(f"{module}.{name} is no longer part of the package; it is in {names[name]}.")
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
 

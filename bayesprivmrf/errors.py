@@ -1,7 +1,7 @@
 """Errors and warnings of bayesprivmrf.
 
-Each message names the argument, the requirement, what was seen and a remedy. Errors raised where data is
-read never contain a value of the data.
+A message names the argument, the requirement, the value that was given and the remedy. The messages of code that
+reads data never contain a value of the data.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = [
 
 
 class _Message:
-    """Message whose remedy may be another one at the command line than in Python.
+    """Message whose remedy may differ between Python and the command line.
 
     Parameters
     ----------
     args
-        The message; with a remedy, what is wrong.
+        The message, without the remedy.
     remedy
-        The remedy in Python, which follows the message.
+        The remedy in Python; it follows the message.
     option
-        The remedy at the command line, in its place.
+        The remedy at the command line, which replaces `remedy` there.
     """
 
     def __init__(self, *args: object, remedy: str = "", option: str = "") -> None:
@@ -49,85 +49,89 @@ class _Message:
 
 
 class BayesPrivMRFError(_Message, Exception):
-    """The base of every error that this package raises on purpose."""
+    """Base class of every error that this package raises on purpose."""
 
 
 class ArgumentError(BayesPrivMRFError, ValueError):
-    """An argument is outside what the call accepts."""
+    """Error for an argument whose value the call does not accept."""
 
 
 class ModelError(BayesPrivMRFError, ValueError):
-    """A declared model is inconsistent, or not of the kind that the call needs."""
+    """Error for a declared model that is inconsistent, or not of the kind that the call needs."""
 
 
 class ModelTooLargeError(ModelError):
-    """A table, or exact inference in the model, would not fit in memory."""
+    """Error for a table, or exact inference in a model, that would not fit in memory."""
 
 
 class NoIntervalError(BayesPrivMRFError, AttributeError):
-    """An estimate that does not know how far off it may be was asked for an interval; ``hasattr`` says so too."""
+    """Error for an interval of an estimate that has no measure of its error.
+
+    The class derives from `AttributeError`, so that ``hasattr(estimate, "interval")`` is False.
+    """
 
 
 class DataError(BayesPrivMRFError, ValueError):
-    """The records are not a data frame with the declared columns."""
+    """Error for records that are not a data frame with the declared columns."""
 
 
 class UndeclaredStateError(DataError):
-    """A column holds a missing value, or one outside the declared states."""
+    """Error for a column with a missing value, or with a value outside the declared states."""
 
 
 class PrivacyError(BayesPrivMRFError, ValueError):
-    """A privacy condition does not hold, or guarantees of different kinds were mixed."""
+    """Error for a privacy condition that does not hold, or for guarantees that cannot be combined."""
 
 
 class ReleaseFileError(BayesPrivMRFError, ValueError):
-    """A release file is missing, damaged, was altered, or cannot be written."""
+    """Error for a release file that is missing, damaged, altered, or cannot be written."""
 
 
 class ForeignFileError(ReleaseFileError):
-    """A file is no release of this package."""
+    """Error for a file that is not a release of this package."""
 
 
 class NewerFormatError(ReleaseFileError):
-    """A release file is of a format that only a newer version reads."""
+    """Error for a release file whose format only a newer version of this package can read."""
 
 
 class ConsistencyWarning(UserWarning):
-    """The conditions under which an estimate is known to come near the truth look unmet.
+    """Warning about data that seem to violate a condition of an estimate.
 
-    Among them: that released tables which overlap are of the same records.
+    One such condition is that overlapping tables of a release describe the same records. Another is that the tables
+    hold counts.
     """
 
 
 class DeclarationWarning(_Message, UserWarning):
-    """A network holds something that is not taken for part of its declaration."""
+    """Warning about a part of a network that is not used as part of its declaration."""
 
 
 class ForecastWarning(UserWarning):
-    """A computation is forecast to take minutes."""
+    """Warning about a computation that will take minutes, according to its forecast."""
 
 
 class GuaranteeWarning(UserWarning):
-    """Releases are used together whose guarantees do not add up to one."""
+    """Warning about releases whose guarantees cannot be composed, or about noise that contradicts a guarantee."""
 
 
 class InterruptionWarning(UserWarning):
-    """Interruption of a release after its budget was spent; the release holds what was computed until then."""
+    """Warning about a release that was interrupted after its budget was spent, and holds the results until then."""
 
 
 class NoiseWarning(UserWarning):
-    """The noise that privacy asks for is as large as what it is to protect."""
+    """Warning about noise that is as large as the numbers that it protects."""
 
 
 class SamplingWarning(_Message, UserWarning):
-    """A posterior's chains cannot be trusted as they are: not mixed, stopped early, or somewhere they cannot go."""
+    """Warning about chains of a posterior that cannot be trusted, for example because they have not mixed."""
 
 
 class UnfinishedSaveWarning(UserWarning):
-    """A complete release, whose budget is spent, left beside the file by a save that was killed."""
+    """Warning about a complete release, whose budget is spent, that a killed save left beside the file."""
 
 
-# All warnings of this package; none quotes a value of the data
+# All warnings of this package. No message quotes a value of the data.
 OWN_WARNINGS: tuple[type[Warning], ...] = (
     ConsistencyWarning,
     DeclarationWarning,

@@ -1,4 +1,4 @@
-"""Atomic writing of files: a file appears complete or not at all."""
+"""Atomic writing of files, which appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pathlib import Path
 def replaced_when_whole(path: Path) -> Iterator[Path]:
     """Yield a new file beside a path, and move it there when the block ends without an error.
 
-    Its name cannot be foreseen, and it is created exclusively: no link planted in the folder is written through.
+    The file is created exclusively under a random name, so that a link which somebody planted in the folder is not
+    followed.
     """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".bayesprivmrf-", suffix=path.suffix)
     os.close(handle)
@@ -27,7 +28,7 @@ def replaced_when_whole(path: Path) -> Iterator[Path]:
 
 def current_umask() -> int:
     """Return the mode bits that this process withholds from new files."""
-    # it can only be read by setting it: to a mask that lets no other thread's file be open to all
+    # The mask can only be read by setting it. Meanwhile, files of other threads are readable by their owner alone.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask

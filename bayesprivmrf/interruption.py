@@ -1,8 +1,8 @@
-"""Interruptions of a release after its charge: results so far are kept, and the release names the cause.
+"""Interruptions of a release after its budget was charged: its results so far are kept, and it names the cause.
 
 A mechanism charges its budget before it draws noise. An interruption after that (Ctrl-C, a lack of memory, a time
-limit that raises an exception) must not lose results that were paid for. `heard` is entered around the draw. Inside
-it, a loop that can end early passes the exception to `remember`, and continues with the results so far:
+limit that raises an exception) must not lose results that were paid for. The context `heard` surrounds the draw.
+Inside it, a loop that can end early passes the exception to `remember`, and continues with the results so far:
 
     try:
         for step in range(steps):
@@ -10,8 +10,8 @@ it, a loop that can end early passes the exception to `remember`, and continues 
     except BaseException as error:
         remember(error)  # the mean of the steps so far is a result
 
-Outside a release `remember` raises the exception again, so that an interval or a fit that was called by itself stops
-as any other code does. No number depends on a clock here; an interruption comes from outside.
+Outside a release, `remember` raises the exception again. An interval or a fit that is called by itself therefore
+stops as usual. No number depends on a clock here, because interruptions come from outside.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any
 
 from bayesprivmrf.errors import PrivacyError
 
-# Detail of a release that was stopped early from outside: the type of the exception
+# Name of a detail of interrupted releases: the type of the exception
 INTERRUPTED_BY = "interrupted_by"
 
 
 class Heard(list[str]):
-    """Names of the exceptions that were remembered, and whether anything was told of what was drawn."""
+    """Names of the exceptions that were remembered, and whether something about the draw was disclosed."""
 
-    has_told = False
+    has_disclosed = False
 
 
-# interruptions that were heard while a release is made, so that it can finish what is paid for
+# Interruptions while a release is made, so that it can finish what was paid for; None outside a release
 _HEARD: ContextVar[Heard | None] = ContextVar("interruptions", default=None)
 
 
@@ -51,8 +51,7 @@ def heard() -> Iterator[Heard]:
 def remember(error: BaseException) -> None:
     """Record an exception that ends a computation early; raise it again outside `heard`.
 
-    An exit of the program is always raised again, and so is a violation of a privacy condition, which is not an
-    interruption.
+    An exit of the program and a violation of a privacy condition are no interruptions, and are always raised again.
     """
     names = _HEARD.get()
     if names is None or isinstance(error, SystemExit | GeneratorExit | PrivacyError):
@@ -60,19 +59,19 @@ def remember(error: BaseException) -> None:
     names.append(type(error).__name__)
 
 
-def tell() -> None:
-    """Note that something is told of what was drawn: to draw it anew would then cost more than was charged."""
+def note_disclosure() -> None:
+    """Note that something about the draw was disclosed, so that another draw would cost more than was charged."""
     names = _HEARD.get()
     if names is not None:
-        names.has_told = True
+        names.has_disclosed = True
 
 
 def interrupted_by() -> str | None:
-    """Return the type of the first exception that was remembered, if there was one."""
+    """Return the type of the first remembered exception; None if there was none."""
     return next(iter(_HEARD.get() or ()), None)
 
 
 def stopped_details() -> dict[str, Any]:
-    """Return the status and the cause for a release that was interrupted; an empty mapping for any other."""
+    """Return the status and the cause as details of an interrupted release; nothing for any other release."""
     name = interrupted_by()
     return {} if name is None else {"status": "stopped early", INTERRUPTED_BY: name}

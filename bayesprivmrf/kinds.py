@@ -1,4 +1,4 @@
-"""Classes that other classes are found by: each states its kind, by name, and registers itself."""
+"""Registers of classes by the name of their kind, including classes of other installed packages."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from bayesprivmrf.errors import BayesPrivMRFError
 
 @cache
 def installed(group: str) -> tuple[EntryPoint, ...]:
-    """Entry points of a group: the files of all installed packages are read once a process."""
+    """Return the entry points of a group; the files of all installed packages are read once in a process."""
     return tuple(metadata.entry_points(group=group))
 
 
 class Kinds[T]:
-    """Classes by kind: those that were imported, then those that installed packages bring.
+    """Register of classes by kind: classes that were imported, and classes that installed packages provide.
 
     Parameters
     ----------
     group
-        Entry-point group of the packages: a line's name is the kind, its value the class. It is read only for a kind
-        that is not registered yet.
+        Entry-point group of other packages. The name of an entry point is the kind, and its value is the class. The
+        group is only read for a kind that is not registered yet.
 
     Raises
     ------
     BayesPrivMRFError
-        A package's class cannot be imported; `find` raises it.
+        The class of another package cannot be imported; `find` raises this error.
     """
 
     def __init__(self, group: str) -> None:
@@ -36,37 +36,40 @@ class Kinds[T]:
         self._known: dict[str, type[T]] = {}
 
     def add(self, kind: str, made: type[T]) -> None:
-        """Register a class; the same one may be made again, as by a dataclass with slots or a notebook's cell.
+        """Register a class under its kind.
+
+        A class may be registered again, because a dataclass with slots and a notebook cell that is run twice create
+        it again.
 
         Raises
         ------
         TypeError
-            It is no text, or another class has it.
+            The kind is not text, or another class has it.
         """
         if not (isinstance(kind, str) and kind):
             raise TypeError(f"{made.__qualname__} must have a `kind` that is text, got {kind!r}; write one.")
         known = self._known.get(kind, made)
         if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
             raise TypeError(
-                f"{made.__qualname__} must not be of the kind {kind!r}, which is that of {known.__module__}."
-                f"{known.__qualname__}; choose another name."
+                f"{made.__qualname__} must have another kind than {kind!r}, which {known.__module__}."
+                f"{known.__qualname__} has; choose another name."
             )
         self._known[kind] = made
 
     def holds(self, made: Any) -> bool:
-        """Whether a class, or one that it is derived from, is registered under its kind."""
+        """Return True if a class or one of its base classes is registered under its kind."""
         known = self._known.get(getattr(made, "kind", ""))
         return known is not None and isinstance(made, type) and issubclass(made, known)
 
     def find(self, kind: str) -> type[T] | None:
-        """Return the class of a kind, imported now if a package brings it; ``None`` if there is none."""
+        """Return the class of a kind, importing it if a package provides it; None if there is none."""
         if kind not in self._known:
             for point in entry_points(group=self.group, name=kind):
                 try:
                     point.load()
                 except Exception as error:
                     raise BayesPrivMRFError(
-                        f"{point.value!r}, which brings the kind {kind!r}, cannot be imported "
+                        f"{point.value!r}, which provides the kind {kind!r}, cannot be imported "
                         f"({type(error).__name__}: {error}); correct or remove the package."
                     ) from error
         return self._known.get(kind)
@@ -78,13 +81,13 @@ def is_own(made: type) -> bool:
 
 
 def is_listed(group: str, kind: str, made: type) -> bool:
-    """Whether another process finds a class: it is this package's own, or an entry point of its kind brings it."""
+    """Return True if other processes can find a class: it is in this package, or an entry point provides it."""
     if is_own(made):
         return True
     for point in entry_points(group=group, name=kind):
         try:
             if point.load() is made:
                 return True
-        except Exception:  # noqa: S112 (whatever a package raises, it brings nothing)
+        except Exception:  # noqa: S112 (a package that cannot be imported provides nothing)
             continue
     return False

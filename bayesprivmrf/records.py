@@ -1,8 +1,8 @@
-"""Records from a file, and the declared recoding of their values into states.
+"""Records of a file, and the declared recoding of their values into states.
 
-This is the sensitive side: what `read_records` and `recode` return is data, not a release. They read no state, bound
-or type off the data: a value becomes a state by the rule that the model file declares, or stays as it is, and
-counting then refuses it. `read_declaration` reads the model file, which is public.
+This module is on the sensitive side: `read_records` and `recode` return data, not a release. They infer no state,
+bound or type from the data. A value becomes a state by the rule in the model file; otherwise it stays unchanged, and
+counting refuses it. `read_declaration` reads the model file, which is public.
 """
 
 from __future__ import annotations
@@ -21,30 +21,42 @@ __all__ = ["read_declaration", "read_records", "recode"]
 
 
 def read_records(path: str | Path) -> pd.DataFrame:
-    """Return the records of a CSV or Parquet file, as they are written.
+    r"""Return the records of a CSV or Parquet file.
 
     Parameters
     ----------
     path
-        ``.csv``, ``.csv.gz`` (a header, then one record a line; UTF-8, fields separated by commas, semicolons or
-        tabs, as the header has them) or ``.parquet``.
+        Path of a ``.csv``, ``.csv.gz`` or ``.parquet`` file. A CSV file has a header and then one record in each
+        line. It is encoded in UTF-8, and its fields are separated by commas, semicolons or tabs, as in the header.
 
     Returns
     -------
     DataFrame
-        The records. From CSV every column is text, so that ``01`` stays ``01`` and ``NA`` stays a label; only an
-        empty field is missing, in quotes or not. The declared states decide later which columns are read as
-        numbers. From Parquet the columns keep their types, also where values are missing: pandas' nullable ones.
+        The records. The columns of a CSV file are text, so that ``01`` stays ``01`` and ``NA`` is a label. Only an
+        empty field is missing, with or without quotes. The declared states determine later which columns are read as
+        numbers. The columns of a Parquet file keep their types, as nullable types of pandas.
 
     Raises
     ------
     DataError
-        As `bayesprivmrf.readers.text_files.read_table` raises it.
+        The file is missing, unreadable, cut short or of another type, or its records cannot be distinguished. See
+        `bayesprivmrf.readers.text_files.read_table`.
 
     Notes
     -----
-    Every line of a CSV file after the first is a record: a line with fewer fields than the header lacks its last
-    values, a blank line all of them. They are missing, and counting refuses them where the model does not declare
-    a state for them. A column without a name is left out.
+    Every line of a CSV file after the first is a record. A line with fewer fields than the header lacks its last
+    values, and a blank line lacks all of them. Counting refuses missing values unless the model declares a state for
+    them. A column without a name is left out.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "records.csv")
+    ...     _ = file.write_text("age;ill\n01;NA\n02;\n")
+    ...     records = read_records(file)
+    >>> records["age"].tolist(), records["ill"].isna().tolist()
+    (['01', '02'], [False, True])
     """
     return read_table(path).columns

@@ -1,8 +1,8 @@
-"""One BLAS thread while a fit runs, or while our own threads share its work.
+"""Limit of BLAS to one thread while a fit runs, or while the library's own threads share the work.
 
-The products of a fit are many and small, and BLAS threads wait for each other by spinning, at every product.
-Measured on two busy cores, a fit took up to fifty times as long with the default two threads, and a step of
-Frank-Wolfe several times as long. Threads of our own that each sum over their own records meet once.
+A fit computes many small matrix products, and BLAS threads spin while they wait for each other in each of them. On
+busy cores this makes a fit many times slower. The library's own threads each sum over their own records, and wait for
+each other only once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 @contextmanager
 def one_blas_thread() -> Iterator[int]:
-    """Limit BLAS to one thread, and give the number that it had: how many threads of our own may run.
+    """Limit BLAS to one thread in a context; yield its previous number of threads, which our own threads may use.
 
-    It is a decorator as well: ``@one_blas_thread()``.
+    The context manager also works as a decorator: ``@one_blas_thread()``.
     """
     controller = _controller()
     threads = max((pool["num_threads"] for pool in controller.info()), default=1)
@@ -30,7 +30,7 @@ def one_blas_thread() -> Iterator[int]:
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Handle of the loaded BLAS libraries; NumPy's and SciPy's are separate, so both are loaded first."""
+    """Return the controller of the loaded BLAS libraries, after those of NumPy and of SciPy are both loaded."""
     import scipy.linalg  # noqa: F401 (loads the BLAS that numba and L-BFGS use)
     from threadpoolctl import ThreadpoolController
 

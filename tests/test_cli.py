@@ -1440,7 +1440,7 @@ def test_a_comparison_without_cliques_is_refused_before_anything_is_built(toy, c
     ("line", "said"),
     [
         ("cliqes = []", "did you mean 'cliques'?"),
-        ("queries = []", "'queries', which a model file does not use"),
+        ("queries = []", "'queries', which is an argument of mechanisms"),
     ],
 )
 def test_a_wrong_key_of_a_model_file_is_told_what_may_be_meant(toy, capsys, line, said):

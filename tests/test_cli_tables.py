@@ -119,7 +119,7 @@ def test_a_model_file_is_drafted_from_a_codebook(folder, capsys):
     ("text", "word"),
     [
         ("a,b\nx,0\n", "Records are not a codebook"),
-        ("variables,state\na,0\n", "'variables' is near, is it meant?"),
+        ("variables,state\na,0\n", "'variables' is similar"),
         ("variable,state\n,0\n", "name its variable"),
         ("variable,state\na,0\na,0\n", "each state of a variable once"),
         ("variable,state\na,\na,\n", "each state of a variable once"),

@@ -131,10 +131,9 @@ def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
 
     from bayesprivmrf import compiled_cache
 
-    monkeypatch.setattr(compiled_cache, "_SILENT", 0.0)
     monkeypatch.setattr(compiled_cache, "is_watched", lambda: is_watched)
     monkeypatch.setattr(event, "_registered", defaultdict(list))
-    compiled_cache.announce_compiling.__wrapped__()
+    compiled_cache.announce_compiling.__wrapped__(silent=0.0)
     compiled_in("elsewhere", "def added(x): return x + 1", tmp_path, monkeypatch)
     assert not capsys.readouterr().err
     for number in (2, 3):

@@ -18,8 +18,8 @@ BASES = {"NoiseLaw", "Released", "LearnedParameters"}
 """Of laws, of releases, and of learned models."""
 ARGUMENTS = {
     # a law or a family of laws; a law, or an array or a mapping of laws, or of variances
-    ("readers.laws", "NoiseLaw"): 2,
-    ("release.given", "NoiseLaw"): 4,
+    ("readers.stated_noise", "NoiseLaw"): 2,
+    ("release.given", "NoiseLaw"): 2,
     # one release or a list of them
     ("inference.given_releases", "NoisyStatistics"): 1,
     # an estimate, and no release

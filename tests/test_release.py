@@ -174,7 +174,7 @@ def test_a_release_whose_labels_become_text_can_be_saved_again(tmp_path):
 def test_a_file_of_another_kind_is_kept(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_bytes(b"a,b\n1,2\n")
-    with pytest.raises(ReleaseFileError, match="holds a file that is no release; choose"):
+    with pytest.raises(ReleaseFileError, match="holds a file that is not a release; choose"):
         release().save(path)
     assert path.read_bytes() == b"a,b\n1,2\n"
     release().save(path, overwrite=True)
@@ -299,12 +299,12 @@ def test_tables_from_elsewhere_are_accepted_in_any_axis_order():
     [
         ({("a", "b"): np.ones((3, 2))}, Laplace(1.0), ModelError, r"shape \(2, 3\)"),
         ({("a",): np.ones(2)}, Laplace(1.0), ModelError, "entry for the clique"),
-        ({("a", "b"): np.ones((2, 3)), ("z",): [1]}, Laplace(1.0), ModelError, "not a measured clique"),
+        ({("a", "b"): np.ones((2, 3)), ("z",): [1]}, Laplace(1.0), ModelError, "neither a measured clique"),
         ({("a", "b"): np.full((2, 3), np.nan)}, Laplace(1.0), ModelError, "must be finite"),
         ({("a", "b"): np.full((2, 3), 0.5)}, DiscreteLaplace(1.0), ModelError, "whole numbers"),
         ({("a", "b"): np.full((2, 3), "x")}, Laplace(1.0), ArgumentError, "array of numbers"),
         ({("a", "b"): np.ones(6)}, Laplace(1.0), ModelError, r"shape \(2, 3\)"),
-        ({("a", "b"): np.ones((2, 3))}, 2.0, ArgumentError, "must be a noise law"),
+        ({("a", "b"): np.ones((2, 3))}, 2.0, ArgumentError, "must be a noise distribution"),
     ],
 )
 def test_foreign_tables_that_do_not_fit_are_refused(tables, noise, error, message):

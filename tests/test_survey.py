@@ -167,7 +167,7 @@ def test_other_engines_and_categories_give_the_same_labels(declared):
         (column("x", "bins = 100"), "from = 0, to = 100, number = 20"),
         (column("x", "bins = { from = 0, to = 9 }"), "from = 0, to = 100, number = 20"),
         (column("x", "bins = { from = 0, to = 9, number = 1 }"), "from 2 to 100,000"),
-        (column("x", "bins = { from = 9, to = 9, number = 3 }"), "must go up"),
+        (column("x", "bins = { from = 9, to = 9, number = 3 }"), "must have `from` below `to`"),
         (column("x", "bins = { from = 0, to = inf, number = 3 }"), "finite number"),
         (column("x", f"bins = {{ from = 0, to = {10**400}, number = 3 }}"), "finite number"),
         (column("x", "bins = { from = 1e9, to = 1.0000000000000002e9, number = 50 }"), "too narrow"),

@@ -20,7 +20,7 @@ from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
-from bayesprivmrf.release.file import room_for
+from bayesprivmrf.release.file import reserved_space
 
 
 def run(options: argparse.Namespace) -> None:
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
         )
     _require_listed_laws(mechanism, declaration.specification)
     data = recoded_records(options, declaration, getattr(mechanism, "person", None))
-    with room_for(target, _largest_file(mechanism, declaration.specification)):
+    with reserved_space(target, _largest_file(mechanism, declaration.specification)):
         release = mechanism.release(declaration.specification, data, count=options.count)
     _save(release, target, overwrite=options.force)
     # said first, for whatever goes wrong while the release is shown has lost nothing

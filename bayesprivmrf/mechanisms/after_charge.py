@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bayesprivmrf.errors import ConsistencyWarning, InterruptionWarning, NoiseWarning
-from bayesprivmrf.interruption import heard, interrupted_by, remember, stopped_details, tell
+from bayesprivmrf.interruption import heard, interrupted_by, note_disclosure, remember, stopped_details
 from bayesprivmrf.learning.models.base import LearnedNetwork
 
 # failures from outside, which a second call may survive
@@ -33,7 +33,7 @@ def drawn[ReleaseT](mechanism: str, draw: Callable[[], ReleaseT]) -> ReleaseT:
         try:
             made = draw()
         except _INTERRUPTIONS:
-            if names or names.has_told:
+            if names or names.has_disclosed:
                 raise
             made = draw()
     if names:
@@ -53,7 +53,7 @@ def warn_without_raising(message: str, category: type[Warning] = NoiseWarning) -
 
     The budget is spent and the noise is drawn, so that an exception would lose a release that was paid for.
     """
-    tell()
+    note_disclosure()
     package = (str(Path(__file__).parents[1]),)  # files that the warning skips, to point at the caller
     try:
         warnings.warn(message, category, skip_file_prefixes=package)

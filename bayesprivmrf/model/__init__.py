@@ -1,4 +1,4 @@
-"""Public knowledge, before any data: variables, states, cliques and the tables they index."""
+"""Declared models: variables, states, cliques and their tables, all fixed before any data is read."""
 
 import lazy_loader
 

@@ -1,25 +1,26 @@
-r"""Markov chains whose steps are alike: declared with shared potentials, or with shared transitions.
+r"""Markov chains whose steps share potentials or transition probabilities.
 
-**Shared potentials.** Every step has the same table of potentials, and the first states one of their own:
+**Shared potentials.** Every step has the same table of potentials, and the first states have a separate table:
 
 .. math:: p(x) \propto \exp\Bigl(φ(x_1) + \sum_t ψ(x_t, x_{t+1})\Bigr).
 
-The conditionals :math:`p(x_{t+1} \mid x_t) \propto ψ(x_t, x_{t+1})\, r_{t+1}(x_{t+1})` still change with t, as the
-sum r over all that follows has fewer steps to go.
+The conditional probabilities :math:`p(x_{t+1} \mid x_t) \propto e^{ψ(x_t, x_{t+1})}\, r_{t+1}(x_{t+1})` still depend
+on t, because the sum r over the remaining steps has fewer steps for larger t.
 
-**Shared transitions.** Every step has the same probabilities,
+**Shared transitions.** Every step has the same transition probabilities,
 
 .. math:: p(x) = π(x_1) \prod_t P(x_t, x_{t+1}).
 
-This is another model: its potentials log P are not free, as each row of P sums to one.
+This is a different model. Its potentials log P are restricted, because each row of P sums to one.
 
-**Unequal lengths.** With an end state e that nobody leaves, a record of fewer than T states goes on as e. No record
-begins with it, and ``e -> other`` cannot occur: these are structural zeros. So the length is part of the record,
+**Unequal lengths.** With an end state e that nobody leaves, a record of fewer than T states continues as e. No record
+begins with e, and a step from e to another state cannot occur; these are structural zeros. Hence the length is part
+of the record,
 
 .. math:: P(\text{length} < t) = P(x_t = e),
 
-every sum over steps is linear in the clique tables as before, and P(i, e) is the probability to end after i. A record
-that is cut at T has no end, and tells of the ends before T alone.
+every sum over steps remains linear in the clique tables, and P(i, e) is the probability of ending after state i. A
+record that is cut at T has no end state. It is only informative about endings before T.
 """
 
 from __future__ import annotations
@@ -41,18 +42,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The order of time in a model whose steps are tied.
+    """Times of a Markov chain in a model whose steps are tied.
 
     Parameters
     ----------
     positions
-        Position of each time's variable.
+        Position of the variable of each time.
     order
-        Number of states that the next one depends on.
+        Number of previous states on which the next state depends.
     cliques
-        Position in the model's cliques of each step's window of order + 1 variables.
+        Position of each step's clique of order + 1 variables in the model's cliques.
     end
-        Code of the state that nobody leaves; None where records have one length.
+        Code of the end state; None if all records have the same length.
     """
 
     positions: tuple[int, ...]
@@ -70,30 +71,36 @@ def markov_chain(
     end: Label | None = None,
     names: Sequence[Variable] | None = None,
 ) -> DiscreteMarkovNetwork:
-    """Declare a Markov chain whose steps are alike.
+    """Declare a Markov chain whose steps share potentials or transition probabilities.
 
     Parameters
     ----------
     states
-        The states, in order; the same at all times.
+        The states, in order. They are the same at all times.
     length
-        Number of times, at least ``order + 2``. With `end` it is the longest length, public.
+        Number of times, at least ``order + 2``. With `end` it is the largest length, which is public.
     order
-        Number of states that the next one depends on.
+        Number of previous states on which the next state depends.
     share
-        ``"potentials"``: every step has the same table of potentials, and the first states have one of their own. The
+        ``"potentials"``: every step has the same table of potentials, and the first states have a separate table. The
         conditional probabilities of a step then still change towards the end. ``"transitions"``: every step has the
-        same matrix of probabilities. `NaiveMLE`, `NoiseAwareMAP` and `LatentCounts` fit the second.
+        same transition probabilities; `NaiveMLE`, `NoiseAwareMAP` and `LatentCounts` fit this model.
     end
-        Label of a further state for all times after a record's last one, where records are of unequal length. It
-        comes last; nobody begins with it or leaves it. `bayesprivmrf.mechanisms.wide_sequences` makes such records.
+        Label of an additional state for all times after the last time of a record, if records have different lengths.
+        It is the last state. No record begins with it or leaves it. `bayesprivmrf.mechanisms.wide_sequences` makes
+        such records.
     names
         Name of each time's variable; ``x1``, ``x2``, ... by default.
 
     Returns
     -------
     pgmpy.models.DiscreteMarkovNetwork
-        As `declare` gives it.
+        The network, as `declare` returns it.
+
+    Raises
+    ------
+    ArgumentError
+        `length`, `order`, `share`, `states`, `names` or `end` is not as described.
 
     Examples
     --------
@@ -105,16 +112,19 @@ def markov_chain(
     length = whole_number("length", length, 1)
     if length < order + 2:
         raise ArgumentError(
-            f"`length` must be at least order + 2 = {order + 2}, for two steps to be alike, got {length}; declare a "
-            "shorter chain by its cliques."
+            f"`length` must be at least order + 2 = {order + 2}, so that there are two steps, got {length}; declare "
+            "a shorter chain by its cliques."
         )
     one_of("share", share, ("potentials", "transitions"))
     times = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
     require(len(times) == length, "names", f"hold one name for each of {length} times", len(times))
     labels = listed("`states`", states)
-    require(len(labels) >= 2, "states", "be at least two, for a chain to have steps", labels)
+    require(len(labels) >= 2, "states", "be at least two", labels)
     require(
-        end is None or end not in labels, "end", "be none of `states`: it stands for no state any more", end
+        end is None or end not in labels,
+        "end",
+        "differ from `states`, because it marks times after a record",
+        end,
     )
     zeros = () if end is None else _after_end(times, labels, end)
     labels = labels if end is None else [*labels, end]
@@ -133,13 +143,13 @@ def markov_chain(
 def _after_end(
     times: Sequence[Variable], states: Sequence[Label], end: Label
 ) -> tuple[tuple[tuple[Variable, Label], ...], ...]:
-    """Return what cannot occur: to begin with the end state, and to leave it."""
+    """Return the structural zeros of an end state: no record begins with it or leaves it."""
     left = [((one, end), (two, state)) for one, two in pairwise(times) for state in states]
     return (((times[0], end),), *left)
 
 
 def _end_of(model: ModelSpecification, times: Sequence[Variable]) -> int | None:
-    """Return the code of the state that structural zeros let nobody leave, if there is one."""
+    """Return the code of the end state, which the structural zeros define; None if there is none."""
     states = model.domain.states[model.domain.index(times[0])]
     zeros = {frozenset(zero) for zero in model.impossible}
     for code, end in enumerate(states if zeros else ()):
@@ -155,7 +165,7 @@ def chain_of(model: ModelSpecification) -> Chain:
     Raises
     ------
     ModelError
-        They are not the windows of one chain.
+        These cliques are not the steps of one chain.
     """
     windows: tuple[Clique, ...] = next((group for group in model.ties if len(group) > 1), ((),))
     is_chain = len(windows[0]) > 1 and all(one[1:] == two[:-1] for one, two in pairwise(windows))

@@ -1,23 +1,22 @@
-r"""Cliques and groups of tied scopes as they are declared, checked; and the maximal cliques.
+r"""Checks of declared cliques and tied scopes, consistent tables, and potentials of smallest norm.
 
-Tables that agree on their shared margins, and potentials in their gauge of smallest norm.
-
-Both are one orthogonal projection. Write each table as a sum of its ANOVA effects,
+Tables that agree on their shared margins, and potentials of smallest norm, are found by the same orthogonal
+projection. Write each table as a sum of its ANOVA effects,
 
 .. math:: t_C = \sum_{S ⊆ C} e_C^S, \qquad
           e_C^S(x_S) = \sum_{T ⊆ S} (-1)^{|S| - |T|} \bar t_C(x_T),
 
-with :math:`\bar t_C(x_T)` the mean of the table over the other axes. The effects of one table are orthogonal,
-and tables agree on every shared margin exactly when :math:`K_{C∖S}\, e_C^S` (the effect of the *sum* over
-``C \ S``, which has :math:`K_{C∖S}` cells) is the same :math:`m_S` for every clique C that contains S. The
-weighted least-squares projection minimises
-:math:`\sum_C w_C K_{C∖S} \lVert e_C^S - m_S / K_{C∖S} \rVert^2` for each shared S apart, so
+with :math:`\bar t_C(x_T)` the mean of the table over the other axes. The effects of one table are orthogonal. Tables
+agree on every shared margin exactly if :math:`K_{C∖S}\, e_C^S` is the same :math:`m_S` for every clique C that
+contains S. This is the effect of the *sum* over ``C \ S``, which has :math:`K_{C∖S}` cells. The weighted
+least-squares projection minimizes :math:`\sum_C w_C K_{C∖S} \lVert e_C^S - m_S / K_{C∖S} \rVert^2` separately for
+each shared S. Hence
 
 .. math:: m_S = \sum_C w_C e_C^S \Big/ \sum_C w_C / K_{C∖S}.
 
-Adding potentials that cancel for every x changes no probability; those are exactly the vectors orthogonal to
-all consistent tables. The projection with unit weights therefore returns the potentials of smallest norm with
-the same distribution.
+Adding potentials that cancel for every x changes no probability. These are exactly the vectors that are orthogonal to
+all consistent tables. The projection with unit weights therefore returns the potentials of smallest norm with the
+same distribution.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from bayesprivmrf.model.tables import Clique, FloatArray, expand, project
 
 
 def checked_clique(domain: Domain, clique: Any, what: str = "a clique") -> Clique:
-    """Return a clique with declared names, each once; `what` names it in errors."""
+    """Return a clique with the declared names of its variables; `what` describes it in errors."""
     variables = tuple(listed(what, clique, f"write ({clique!r},)"))
     require(variables, what, "name at least one variable", "an empty one", error=ModelError)
     positions = [domain.index(v) for v in variables]
@@ -45,7 +44,7 @@ def checked_clique(domain: Domain, clique: Any, what: str = "a clique") -> Cliqu
 
 
 def maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
-    """Return the cliques that lie in no other, in the given order; of equal scopes the first."""
+    """Return the maximal cliques in the given order; the first of equal scopes is kept."""
     scopes = [frozenset(clique) for clique in cliques]
     holders: dict[Variable, list[int]] = {}
     for position, scope in enumerate(scopes):
@@ -53,7 +52,7 @@ def maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
             holders.setdefault(variable, []).append(position)
     kept: list[Clique] = []
     for position, clique in enumerate(cliques):
-        # whatever holds the clique holds its rarest variable
+        # every clique that contains this one contains its rarest variable
         rivals = min((holders[v] for v in clique), key=len)
         inside = any(
             scopes[position] < scopes[other] or (scopes[position] == scopes[other] and other < position)
@@ -67,18 +66,24 @@ def maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
 def checked_ties(
     domain: Domain, cliques: Sequence[Clique], given: Sequence[Any], ties: Any
 ) -> tuple[tuple[Clique, ...], ...]:
-    """Return the groups of tied scopes as declared, and each scope given inside a tied one as a group of its own.
+    """Return the groups of tied scopes, with a separate group for each declared scope inside a tied clique.
 
     Parameters
     ----------
     domain
         The variables.
     cliques
-        The model's cliques, of which none lies in another.
+        The maximal cliques of the model.
     given
-        All scopes that were given.
+        All declared scopes.
     ties
-        Groups of scopes.
+        Groups of tied scopes.
+
+    Raises
+    ------
+    ModelError
+        A group is empty, repeats a scope or shares one with another group; its scopes are not declared or have
+        different states; or a tied scope lies inside a clique that is not tied.
     """
     groups = [
         [checked_clique(domain, scope, "a tied scope") for scope in listed("a group of `tied`", group)]
@@ -87,21 +92,21 @@ def checked_ties(
     if not groups:
         return ()
     known = {frozenset(scope) for scope in given}
-    # as a model keeps what it was given
+    # a model that is made again from its own fields has these groups of one scope
     known |= {frozenset(group[0]) for group in groups if len(group) == 1}
     seen: set[frozenset[Variable]] = set()
     for group in groups:
         require(group, "a group of `tied`", "hold at least one scope", "an empty one", error=ModelError)
         for scope in group:
             if frozenset(scope) not in known:
-                raise ModelError(f"the tied scope {scope!r} is no declared clique; add it to `cliques`.")
+                raise ModelError(f"the tied scope {scope!r} is not a declared clique; add it to `cliques`.")
             refuse_other_states(domain, group[0], scope, "tied scopes")
         if len(set(group)) < len(group):
-            raise ModelError(f"a group of `tied` must hold each scope once as it is written, got {group!r}.")
+            raise ModelError(f"a group of `tied` must hold each scope once, as it is written, got {group!r}.")
         if seen & (own := set(map(frozenset, group))):
             twice = next(scope for scope in group if frozenset(scope) in seen)
             raise ModelError(
-                f"the scope {twice!r} is in two groups of `tied`; merge them or leave it out of one."
+                f"the scope {twice!r} is in two groups of `tied`; merge the groups or leave it out of one."
             )
         seen |= own
     # scopes that share a table; a group of one is a potential inside a tied clique
@@ -109,7 +114,7 @@ def checked_ties(
     kept = [tuple(group) for group in groups if len(group) > 1]
     inner = [scope for scope in given if frozenset(scope) not in several]
     inner += [group[0] for group in groups if len(group) == 1]
-    # what was declared inside tied cliques alone keeps a potential of its own
+    # a scope that was declared and lies only inside tied cliques has a separate potential
     for scope in dict.fromkeys(map(frozenset, inner)):
         holders = [clique for clique in cliques if scope < frozenset(clique)]
         if holders and all(frozenset(clique) in several for clique in holders):
@@ -119,8 +124,8 @@ def checked_ties(
             free = [c for c in cliques if set(scope) < set(c) and frozenset(c) not in several]
             if free:
                 raise ModelError(
-                    f"the tied scope {scope!r} lies inside the clique {free[0]!r}, which is free, so that the tie "
-                    "would restrict nothing; tie that clique too, or leave the scope out."
+                    f"the tied scope {scope!r} lies inside the clique {free[0]!r}, which is not tied, so that the "
+                    "tie would have no effect; tie that clique too, or leave the scope out."
                 )
     return tuple(kept)
 
@@ -135,13 +140,6 @@ def refuse_other_states(domain: Domain, first: Clique, other: Clique, what: str)
         )
 
 
-# Most alternations of the projection with structural zeros; arbitrary: the distribution is the same after any
-# number
-_ALTERNATIONS = 500
-# Nats by which potentials may still change at the last one
-_SETTLED = 1e-10
-
-
 def consistent_projection(
     cardinalities: Sequence[int],
     scopes: Sequence[tuple[int, ...]],
@@ -150,25 +148,25 @@ def consistent_projection(
     weights: Sequence[float] | None = None,
     total: float | None = None,
 ) -> FloatArray:
-    """Nearest tables (weighted least squares) that agree on every shared margin.
+    """Return the nearest tables, by weighted least squares, that agree on every shared margin.
 
     Parameters
     ----------
     cardinalities
         Number of states of each variable.
     scopes
-        Variable positions of each table, in its axis order; nested scopes are allowed, repeated ones too.
+        Variable positions of each table, in the order of its axes. Scopes may nest or repeat.
     flat
         All cells, table after table in C order, shape (size,).
     weights
         Precision of each table's cells, positive, shape (tables,); equal by default.
     total
-        The sum that every table shall have; by default the weighted least-squares one.
+        The sum of every table; by default the weighted least-squares estimate.
 
     Returns
     -------
     ndarray
-        Shape (size,). Cells may be negative.
+        The tables in the same layout, shape (size,). Cells may be negative.
     """
     tables = split_tables(cardinalities, scopes, flat)
     precision = [1.0] * len(tables) if weights is None else list(weights)
@@ -194,17 +192,18 @@ def consistent_projection(
 def minimum_norm_potentials(
     cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], potentials: FloatArray
 ) -> FloatArray:
-    """Potentials of smallest norm with exactly the same distribution; minus infinity stays.
+    """Return the potentials of smallest norm with the same distribution; minus infinity is kept.
 
-    What stands in for minus infinity is free, so with structural zeros the projection alternates with setting
-    it to zero, which leads to the smallest norm of the finite potentials.
+    With structural zeros, any number may take the place of minus infinity. The projection then alternates with
+    setting these entries to zero, which converges to the smallest norm of the finite potentials.
     """
     finite = np.isfinite(potentials)
     current = consistent_projection(cardinalities, scopes, np.where(finite, potentials, 0.0))
     if not finite.all():
-        for _ in range(_ALTERNATIONS):
+        # every iterate has the same distribution, so that the limit on their number is arbitrary
+        for _ in range(500):
             following = consistent_projection(cardinalities, scopes, np.where(finite, current, 0.0))
-            settled = np.abs(following - current)[finite].max(initial=0.0) < _SETTLED
+            settled = np.abs(following - current)[finite].max(initial=0.0) < 1e-10  # nats
             current = following
             if settled:
                 break
@@ -214,7 +213,7 @@ def minimum_norm_potentials(
 def split_tables(
     cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], flat: FloatArray
 ) -> list[FloatArray]:
-    """Tables (float copies) of a flat view."""
+    """Return the tables of a flat view, as copies of floats."""
     tables, start = [], 0
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
@@ -227,7 +226,7 @@ def split_tables(
 def _shared_subsets(
     scopes: Sequence[tuple[int, ...]], *, force_empty: bool
 ) -> dict[tuple[int, ...], list[int]]:
-    """Every set of variables held by two or more scopes, with its holders."""
+    """Return every set of variables inside two or more scopes, with the positions of these scopes."""
     counts: dict[int, list[int]] = {}
     for position, scope in enumerate(scopes):
         for variable in scope:
@@ -240,14 +239,14 @@ def _shared_subsets(
             for subset in combinations(common, size):
                 holders.setdefault(subset, []).append(position)
     return {
-        subset: held
-        for subset, held in holders.items()
-        if len(held) > 1 or (force_empty and not subset and held)
+        subset: positions
+        for subset, positions in holders.items()
+        if len(positions) > 1 or (force_empty and not subset and positions)
     }
 
 
 def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) -> FloatArray:
-    """ANOVA effect of `subset` in a table, axes in the order of `subset`."""
+    """Return the ANOVA effect of a subset in a table, with the axes in the order of the subset."""
     margin = project(table, scope, subset)
     effect = margin / (table.size // margin.size)
     for axis in range(len(subset)):

@@ -1,22 +1,23 @@
-r"""Contrasts of a variable in parts: scores of ordered states, and levels of nested areas.
+r"""Parts of a variable's contrasts: scores of ordered states, and levels of nested areas.
 
 The interaction of variables S in a log-linear model is :math:`e_S = (\bigotimes_{v ∈ S} Q_v) β_S` with an orthonormal
-basis :math:`Q_v` of each variable's contrasts (`bayesprivmrf.model.effects`). Whoever knows more about a variable
-than its states splits that basis, :math:`Q_v = [Q_v^1 \mid Q_v^2 \mid \dots]`, and so splits the effect into parts
-:math:`\bigotimes_v Q_v^{k_v}`, orthogonal to each other:
+basis :math:`Q_v` of each variable's contrasts (`bayesprivmrf.model.effects`). Further knowledge about a variable
+splits that basis, :math:`Q_v = [Q_v^1 \mid Q_v^2 \mid \dots]`, and thereby the effect into orthogonal parts
+:math:`\bigotimes_v Q_v^{k_v}`:
 
-- **Ordered states** with scores s: the first part of an interaction is the line through the scores,
-  :math:`(s - \bar s) / \lVert s - \bar s \rVert`. Alone it is the linear-by-linear association model (Goodman 1979;
-  Agresti 2013, section 10.5): the log odds ratio of two rows and two columns is :math:`φ (s_i - s_j)(t_k - t_l)`, one
-  parameter for a pair of ordered variables, and one for each free state of the other where only one is ordered.
-  The main effect stays free. With ``"smooth"`` the rest of the basis is kept, as a second part.
-- **Levels of areas**: a partition of the states for each level, each inside the one before. The part of a level
-  holds what is constant within its areas and sums to zero within those of the level before: differences between
-  tracts, then between the block groups of a tract. Main effects are split as well.
+- **Ordered states** with scores s: the first part of an interaction is linear in the scores,
+  :math:`(s - \bar s) / \lVert s - \bar s \rVert`. This part alone is the linear-by-linear association model (Goodman
+  1979; Agresti 2013, section 10.5). The log odds ratio of two rows and two columns is
+  :math:`φ (s_i - s_j)(t_k - t_l)`, so that a pair of ordered variables has one parameter. If only one variable is
+  ordered, there is one parameter for each free state of the other. The main effect stays free. With ``"smooth"`` the
+  rest of the basis is a second part.
+- **Levels of areas**: each level is a partition of the states that refines the level before it. The part of a level
+  consists of the contrasts that are constant within its areas and sum to zero within each area of the level before:
+  differences between tracts, then differences between the block groups of a tract. Main effects are split as well.
 
-Parts that are kept have a prior scale of their own (`bayesprivmrf.inference.noise_aware.objective`), so that how
-much areas of a level differ is learned level by level. Parts that are left out restrict the model:
-:math:`θ = Bβ` with fewer coordinates.
+Each part of the model has its own prior scale (`bayesprivmrf.inference.noise_aware.objective`), so that the
+differences between areas are learned separately for each level. Parts that are left out restrict the model: :math:`θ
+= Bβ` with fewer coordinates.
 
 References
 ----------
@@ -43,16 +44,16 @@ from bayesprivmrf.model.tables import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scores:
-    """Numbers that stand for a variable's ordered states in its interactions.
+    """Scores of a variable's ordered states, which represent the states in its interactions.
 
     Parameters
     ----------
     variable
         The variable.
     values
-        One number a state, ascending.
+        One number for each state, ascending.
     is_smooth
-        Whether what is not linear in the scores is kept, with a scale of its own.
+        True if the part that is not linear in the scores is kept, with its own prior scale.
     """
 
     variable: Variable
@@ -62,7 +63,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Level:
-    """A partition of a variable's states into larger areas.
+    """Level of nested areas: a partition of a variable's states.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ class Level:
 
 
 def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
-    """Return the scores of ordered variables, from a list of variables or a mapping, as `declare` takes them."""
+    """Return the scores of ordered variables from the argument `ordinal` of `declare`: a list or a mapping."""
     if isinstance(given, tuple) and all(isinstance(one, Scores) for one in given):
         given = {one.variable: ("smooth" if one.is_smooth else "linear", one.values) for one in given}
     items = (
@@ -97,7 +98,7 @@ def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
             kind, values = "linear", kind
         if kind not in ("linear", "smooth"):
             raise ModelError(
-                f"`ordinal` of {variable!r} must be 'linear', 'smooth' or one number a state, got {kind!r}."
+                f"`ordinal` of {variable!r} must be 'linear', 'smooth' or one number for each state, got {kind!r}."
             )
         what = f"the scores of {variable!r}"
         if is_labeled(values) or sides_of(values) is not None:
@@ -119,20 +120,20 @@ def _numbers(variable: Variable, given: Any, count: int) -> tuple[float, ...]:
         steps, reach = np.diff(scores), scores[-1:] - scores[:1]
     if scores.shape != (count,) or not np.isfinite(reach).all() or not (steps > 0).all():
         raise ModelError(
-            f"the scores of {variable!r} must be {count} finite numbers, one a state, ascending; leave them out for "
-            "0, 1, 2, ..., or declare the states in their order."
+            f"the scores of {variable!r} must be {count} finite, ascending numbers, one for each state; leave them "
+            "out for 0, 1, 2, ..., or declare the states in their order."
         )
     return tuple(scores.tolist())
 
 
 def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
-    """Return the levels in ``{variable: {level: {area: [states]}}}``, from the coarsest to the finest."""
+    """Return the levels in ``{variable: {level: {area: [states]}}}``, ordered from the coarsest to the finest."""
     if isinstance(given, tuple) and all(isinstance(one, Level) for one in given):
         nested: dict[Variable, dict[str, Any]] = {}
         for one in given:
             nested.setdefault(one.variable, {})[one.name] = dict(enumerate(one.areas))
         if sum(map(len, nested.values())) < len(given):
-            raise ModelError("`levels` must give each level of a variable a name of its own.")
+            raise ModelError("`levels` must give different names to the levels of a variable, got one twice.")
         given = nested
     example = "{'block': {'tract': {'T1': ['B1', 'B2']}}}"
     given = instance_of("levels", given, Mapping, f"be a mapping such as {example}", error=ModelError)
@@ -144,18 +145,18 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         )
         if len({str(variable), *map(str, levels)}) < 1 + len(levels):
             raise ModelError(
-                f"the levels of {variable!r} must have names that are printed differently from each other and from "
-                f"the variable, got {list(levels)!r}; rename one."
+                f"the levels of {variable!r} must have names whose texts differ from each other and from the "
+                f"variable, got {list(levels)!r}; rename one."
             )
         coarser = np.zeros(len(domain.states_of(variable)), int)
         for level, areas in levels.items():
             codes = _partition(domain, variable, level, areas)
             if len({*zip(coarser, codes, strict=True)}) > len(set(codes.tolist())):
                 raise ModelError(
-                    f"each area of the level {level!r} of {variable!r} must lie inside one area of the level before "
-                    "it; give levels from the coarsest to the finest."
+                    f"each area of the level {level!r} of {variable!r} must lie inside one area of the level before; "
+                    "give the levels from the coarsest to the finest."
                 )
-            # the next level is held against this one
+            # the next level must refine this one
             coarser = codes
             states = domain.states_of(variable)
             groups = tuple(
@@ -166,7 +167,7 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
 
 
 def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
-    """Return the area of each state."""
+    """Return the number of each state's area, shape (states,)."""
     if not isinstance(areas, Mapping) or not areas:
         raise ModelError(
             f"the level {level!r} of {variable!r} must map each larger area to its states, got "
@@ -179,14 +180,14 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
         members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, remedy)]
         if not members or (codes[members] >= 0).any() or len(set(members)) < len(members):
             raise ModelError(
-                f"the level {level!r} of {variable!r} must hold every state in one area, and none in two; area "
-                f"{area!r} is empty or holds a state again."
+                f"the level {level!r} of {variable!r} must have every state in exactly one area, but the area "
+                f"{area!r} is empty or repeats a state."
             )
         codes[members] = place
     if (codes < 0).any():
         missing = domain.states_of(variable)[int(np.flatnonzero(codes < 0)[0])]
         raise ModelError(
-            f"the level {level!r} of {variable!r} must hold every state in one area, and {missing!r} is in none."
+            f"the level {level!r} of {variable!r} must have every state in one area, but {missing!r} is in none."
         )
     return codes
 
@@ -213,8 +214,8 @@ def parts_of(
     Returns
     -------
     main, joint : dict
-        A part's name and its orthonormal basis in Helmert's coordinates, shape (K - 1, d); "" where there is one part
-        and nothing to tell apart.
+        Name of each part and its orthonormal basis in Helmert's coordinates, shape (K - 1, d). A single part has the
+        name "".
     """
     name = domain.variables[variable]
     count = len(domain.states_of(name))
@@ -229,7 +230,7 @@ def parts_of(
     if scores is None or count < 2:
         return whole, whole
     values = np.array(scores.values) - scores.values[0]
-    line = contrasts(count).T @ (values / values[-1])  # of sum zero: contrasts do not see the mean
+    line = contrasts(count).T @ (values / values[-1])  # contrasts remove the mean
     line /= np.linalg.norm(line)
     if not scores.is_smooth:
         return whole, {"": line[:, np.newaxis]}
@@ -240,19 +241,19 @@ def parts_of(
 
 
 def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
-    """Return orthonormal bases of the contrasts that each level adds; the variable's own states come last."""
+    """Return orthonormal bases of the contrasts that each level adds; the states themselves are the last level."""
     variable = levels[0].variable
     count = len(domain.states_of(variable))
     known, parts = np.ones((count, 1)), {}
     indicators = {level.name: _indicators(domain, level) for level in levels}
     for name, columns in (indicators | {str(variable): np.eye(count)}).items():
-        # what the level adds: its indicators, less what coarser levels span
-        held = np.linalg.qr(known)[0]
-        left, sizes, _ = np.linalg.svd(columns - held @ (held.T @ columns), full_matrices=False)
+        # the level adds the part of its indicators that is orthogonal to all coarser levels
+        coarser = np.linalg.qr(known)[0]
+        left, sizes, _ = np.linalg.svd(columns - coarser @ (coarser.T @ columns), full_matrices=False)
         new = left[:, sizes > 1e-9]
         if new.shape[1]:
             parts[name] = contrasts(count).T @ new
-        known = np.column_stack([held, new])
+        known = np.column_stack([coarser, new])
     return parts or {"": np.zeros((count - 1, 0))}
 
 

@@ -1,8 +1,8 @@
-"""A model declared in a TOML file: variables, states, the public recoding rules, and cliques.
+"""Models declared in TOML files: variables, states, recoding rules, cliques and structural zeros.
 
-The file is public knowledge. It may say how values of a data file become states (`values`, `breaks`, `bins`,
-`missing`, `other`); those rules are fixed before any data is read and are kept here as plain values.
-`bayesprivmrf.records` applies them.
+A model file is public. It may define how the values of a data file become states (`values`, `breaks`, `bins`,
+`missing`, `other`). These rules are fixed before any data is read, and are stored as plain values. The function
+`bayesprivmrf.records.recode` applies them.
 """
 
 from __future__ import annotations
@@ -28,36 +28,30 @@ if TYPE_CHECKING:
 _FILE_KEYS = {"title", "variables", "cliques", "impossible"}
 # Keys of a variable's table
 _VARIABLE_KEYS = {"states", "values", "breaks", "bins", "missing", "other"}
-# Keys of `bins`
-_BIN_KEYS = {"from", "to", "number"}
-# Arguments of mechanisms, which users have looked for here
-_OF_A_MECHANISM = {"queries", "weights"}
-# Limits of a file, so that a malicious one is refused within seconds; a declaration in Python has none.
+# Limits of a file, so that a malicious file is refused within seconds; a declaration in Python has no limits
 _MOST_STATES, _MOST_VARIABLES = 100_000, 20_000
-# Largest end of bins, well below the largest float, so that differences and multiples are finite
-_LARGEST_END = 1e300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecodingRule:
-    """How the values of one column become the states of one variable.
+    """Rule by which the values of a column become the states of a variable.
 
     Parameters
     ----------
     states
         The declared states, in order.
     targets
-        The states that `values` or `breaks` lead to, in order: all but those that only `missing` or `other`
-        lead to.
+        The states to which `values` or `breaks` lead, in order: all states except those to which only `missing` or
+        `other` leads.
     values
-        Data values that mean each target; None where the data hold the states themselves.
+        Data values that stand for each target; None if the data contain the states themselves.
     breaks
-        Right ends of all numeric bins but the last, increasing: bin i is ``breaks[i-1] < x <= breaks[i]``, the
-        first and the last are unbounded. None where the variable is not binned.
+        Right ends of all numeric bins except the last, increasing. Bin i is ``breaks[i-1] < x <= breaks[i]``; the
+        first and the last bin are unbounded. None if the variable is not binned.
     missing
-        The state of a missing value; None refuses one.
+        The state of a missing value; with None, missing values are refused.
     other
-        The state of a value that no rule covers; None refuses one.
+        The state of a value that no rule covers; with None, such values are refused.
     """
 
     states: tuple[Label, ...]
@@ -70,16 +64,16 @@ class RecodingRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """The declaration of a model file.
+    """Declaration in a model file.
 
     Parameters
     ----------
     title
-        One line about the population or the survey; empty where the file has none.
+        One line about the population or the survey; empty if the file has none.
     specification
         Variables, states, cliques and structural zeros.
     rules
-        Rule of each variable: how data values become its states.
+        Recoding rule of each variable.
     """
 
     title: str
@@ -98,15 +92,20 @@ def read_declaration(path: str | Path) -> Declaration:
     Parameters
     ----------
     path
-        A file with tables ``[variables.NAME]`` (keys `states`, and at most one of `values`, `breaks` and `bins`,
-        besides `missing` and `other`), a list ``cliques``, and any number of ``[[impossible]]`` tables. The
-        command-line guide describes it.
+        A file with tables ``[variables.NAME]``, a list ``cliques``, and any number of tables ``[[impossible]]``. The
+        table of a variable has the key `states`, at most one of `values`, `breaks` and `bins`, and optionally
+        `missing` and `other`. The guide to the command line describes the file.
+
+    Returns
+    -------
+    Declaration
+        The model, the title and the recoding rules.
 
     Raises
     ------
     ModelError
-        The file cannot be read, is not TOML, has an unknown key, or declares something inconsistent; the
-        message names the file and the place.
+        The file cannot be read, is not TOML, has an unknown key, or declares an inconsistent model. The message names
+        the file and the place.
 
     Examples
     --------
@@ -120,12 +119,12 @@ def read_declaration(path: str | Path) -> Declaration:
         content = tomllib.loads(Path(str(path)).read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ModelError(f"the model file {name!r} is not TOML: {error}.") from error
-    except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+    except (OSError, ValueError) as error:  # a name that no file can have raises a ValueError
         reason = getattr(error, "strerror", error)
         raise ModelError(f"the model file {str(path)!r} cannot be read: {reason}.") from error
     except RecursionError:
         raise ModelError(
-            f"the model file {name!r} is nested too deeply; it must be tables of lists."
+            f"the model file {name!r} must consist of tables of lists, but is nested more deeply."
         ) from None
     try:
         return declaration_of(content)
@@ -163,6 +162,7 @@ def declaration_of(content: Mapping[str, Any]) -> Declaration:
 
 
 def _rule(variable: str, table: Any) -> RecodingRule:
+    """Return the recoding rule in the table of a variable."""
     where = f"[variables.{variable}]"
     if not isinstance(table, Mapping):
         raise ModelError(f"{where} must be a table with the key `states`, got {table!r}.")
@@ -201,13 +201,14 @@ def _rule(variable: str, table: Any) -> RecodingRule:
 
 
 def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
-    r"""Return the table with `states` and `breaks` in place of `bins`: b bins of equal width (to - from)/b.
+    r"""Return the table with `states` and `breaks` in place of `bins`, which are b bins of equal width (to - from)/b.
 
-    The first takes in all below `from`, the last all above `to`, so that there is no value without a bin. Breaks are
-    exact multiples of the decimal width, rounded once. States of `missing` and `other` follow those of the bins.
+    The first bin includes all values below `from` and the last bin all values above `to`, so that every value has a
+    bin. Breaks are exact multiples of the decimal width, rounded once. The states of `missing` and `other` follow
+    those of the bins.
     """
     bins = table["bins"]
-    if not isinstance(bins, Mapping) or bins.keys() != _BIN_KEYS:
+    if not isinstance(bins, Mapping) or bins.keys() != {"from", "to", "number"}:
         raise ModelError(f"`bins` of {where} must be {{ from = 0, to = 100, number = 20 }}, got {bins!r}.")
     if rivals := {"states", "values", "breaks"} & table.keys():
         raise ModelError(f"{where} must have `bins` or `{min(rivals)}`, not both.")
@@ -218,19 +219,22 @@ def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
         )
     start, stop = (_decimal(where, key, bins[key]) for key in ("from", "to"))
     if not start < stop:
-        raise ModelError(f"`bins` of {where} must go up, got from {bins['from']!r} to {bins['to']!r}.")
+        raise ModelError(
+            f"`bins` of {where} must have `from` below `to`, got from {bins['from']!r} to {bins['to']!r}."
+        )
     breaks = [float(start + (stop - start) * k / number) for k in range(1, number)]
     ends = [f"{end:.15g}" for end in breaks]
     if len(set(ends)) < len(ends):
-        raise ModelError(f"the {number:,} `bins` of {where} are too narrow to be told apart; take fewer.")
+        raise ModelError(f"the {number:,} `bins` of {where} are too narrow to be distinguished; take fewer.")
     between = [f"{left} to {right}" for left, right in itertools.pairwise(ends)]
     own = dict.fromkeys(table[key] for key in ("missing", "other") if _is_scalar(table.get(key)))
     return {**table, "states": [f"up to {ends[0]}", *between, f"above {ends[-1]}", *own], "breaks": breaks}
 
 
 def _decimal(where: str, key: str, value: Any) -> Fraction:
-    """Return the number as it is written in the file: 0.1 is a tenth."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < _LARGEST_END:
+    """Return a number exactly as the file writes it, so that 0.1 is a tenth."""
+    # far below the largest float, so that differences and multiples are finite
+    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
         raise ModelError(f"`{key}` of the `bins` of {where} must be a finite number, got {value!r}.")
     return Fraction(repr(value))
 
@@ -275,10 +279,10 @@ def _is_scalar(value: Any) -> bool:
 def _refuse_unknown(table: Mapping[str, Any], known: set[str], where: str) -> None:
     for key in table:
         if key not in known:
-            if key in _OF_A_MECHANISM:
+            if key in {"queries", "weights"}:
                 raise ModelError(
-                    f"{where} has the key {key!r}, which a model file does not use: it is an argument of a "
-                    "mechanism in Python; take it out, and call the mechanism from there."
+                    f"{where} has the key {key!r}, which is an argument of mechanisms in Python and not part of a "
+                    "model file; remove it, and call the mechanism in Python."
                 )
             if key in _FILE_KEYS - known:
                 raise ModelError(

@@ -1,4 +1,4 @@
-"""Variables and their states: public knowledge, fixed before any data is read."""
+"""Variables and their states, which are declared before any data is read."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ type Label = Hashable
 
 
 def label_key(label: Any) -> tuple[bool, Any]:
-    """Return a key that is equal for two labels if and only if they are one state.
+    """Return a key that is equal for two labels if and only if they are the same state.
 
-    Python holds ``1 == 1.0 == True``. A statistician does not: ``1`` and ``1.0`` are one label, ``True`` and
-    ``1`` are two.
+    In Python ``1 == 1.0 == True``. Here ``1`` and ``1.0`` are the same label, but ``True`` and ``1`` are different.
 
     Examples
     --------
@@ -40,7 +39,7 @@ def _is_missing(label: Any) -> bool:
 
 
 def refuse_enums(what: str, label: Any) -> None:
-    """Raise an error for a member of an enumeration: to restore it, a release file would have to name its class."""
+    """Raise an error for a member of an enumeration, because a release file would have to name its class."""
     for one in label if isinstance(label, tuple) else (label,):
         if isinstance(one, enum.Enum):
             raise ModelError(
@@ -52,14 +51,15 @@ def refuse_enums(what: str, label: Any) -> None:
 
 
 def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
-    """Raise if two labels are one, or print as one (files and diagnostics use ``str``)."""
+    """Raise an error if two labels are equal or have the same text, which files and diagnostics use."""
     seen: dict[tuple[bool, Any], Any] = {}
     printed: dict[str, Any] = {}
     for label in labels:
         key, text = label_key(label), str(label)
         if key in seen:
             raise ModelError(
-                f"{owner} must not repeat a {what}, got {seen[key]!r} and {label!r}, which are one; declare it once."
+                f"{owner} must not repeat a {what}, got {seen[key]!r} and {label!r}, which are the same; declare it "
+                "once."
             )
         if text in printed:
             raise ModelError(
@@ -71,22 +71,22 @@ def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Domain:
-    """The variables of a model and the states each may take, in declared order.
+    """Variables of a model and their states, in declared order.
 
-    Nothing here is ever re-sorted: the state declared first has code 0.
+    The order of variables and states is never changed. The state that is declared first has code 0.
 
     Parameters
     ----------
     variables
-        Names; any hashable, integers (0 included) as well.
+        Names of the variables: any hashable values, such as text or integers (including 0).
     states
-        States of each variable, in order: any hashable, at least one, none repeated, none missing
-        (``None`` or NaN).
+        States of each variable, in order: at least one hashable value, none repeated, and none missing (``None`` or
+        NaN).
 
     Raises
     ------
     ModelError
-        Names or states repeat, collide when printed, are missing, or are not hashable.
+        Names or states are repeated, have the same text, are missing, or are not hashable.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class Domain:
         for variable, labels in states.items():
             if isinstance(labels, AbstractSet):
                 raise ModelError(
-                    f"the states of {variable!r} must be in an order, got a set; write a list or a tuple."
+                    f"the states of {variable!r} must be ordered, got a set; write a list or a tuple."
                 )
             ordered.append(tuple(_plain(label) for label in listed(f"the states of {variable!r}", labels)))
         return cls(variables=tuple(states), states=tuple(ordered))
@@ -160,7 +160,7 @@ class Domain:
             return False
 
     def index(self, variable: Variable) -> int:
-        """Return the position of a variable; a ModelError names the declared variables if it is unknown."""
+        """Return the position of a variable; a ModelError if it is not declared."""
         if variable not in self:
             raise ModelError(
                 f"variable {variable!r} is not declared; the declared variables are "
@@ -177,12 +177,12 @@ class Domain:
         return self._codes[self.index(variable)]
 
     def code(self, variable: Variable, label: Label) -> int:
-        """Return the code (0, 1, ...) of a declared label of a variable."""
+        """Return the code (0, 1, ...) of a variable's state; a ModelError if it is not declared."""
         codes = self.codes_of(variable)
         try:
             return codes[label_key(_plain(label))]
         except (KeyError, TypeError):
-            # what is no single value is not shown: it may be a column of records
+            # only a single value is shown, because anything else may be a column of records
             shown = (
                 repr(label) if isinstance(label, str | bytes | bool | int | float) else type(label).__name__
             )
@@ -195,7 +195,7 @@ class Domain:
 def listed(
     what: str, values: Any, remedy: str = "write a list", error: type[BayesPrivMRFError] = ModelError
 ) -> list[Any]:
-    """Return the items of a sequence; text is none, nor is an array without axes."""
+    """Return the items of a sequence as a list; text and arrays without axes are refused."""
     try:
         if not isinstance(values, str | bytes):
             return list(values)
@@ -205,7 +205,7 @@ def listed(
 
 
 def asked_positions(domain: Domain, variables: Any) -> list[int]:
-    """Return the positions of one variable, or of several that were asked for; a ModelError refuses repeats."""
+    """Return the positions of one variable or of several; a ModelError if there is none or one is repeated."""
     is_one = isinstance(variables, str) or variables in domain or not isinstance(variables, Iterable)
     names = [variables] if is_one else listed("`variables`", variables)
     require(names, "variables", "name at least one variable", "none", error=ModelError)
@@ -216,18 +216,20 @@ def asked_positions(domain: Domain, variables: Any) -> list[int]:
 
 
 def checked_domain(domain: Any) -> Domain:
-    """Return what is a `Domain`."""
+    """Return a value if it is a `Domain`; otherwise raise a ModelError."""
     instance_of("domain", domain, Domain, "be a Domain", "see Domain.from_states", error=ModelError)
     return domain
 
 
 def _plain(label: Any) -> Any:
-    """Return the label, or the Python scalar of a NumPy one (pandas' for a time that Python cannot represent)."""
+    """Return a label, with the Python or pandas scalar in place of a NumPy scalar."""
     is_scalar = type(label).__module__ == "numpy" and getattr(label, "ndim", None) == 0
     if not is_scalar:
         return label
     plain = label.item()
-    if label.dtype.kind in "mM" and isinstance(plain, int):  # counted in nanoseconds
+    if label.dtype.kind in "mM" and isinstance(
+        plain, int
+    ):  # nanoseconds, which Python's times cannot represent
         import pandas as pd
 
         return pd.Timestamp(label) if label.dtype.kind == "M" else pd.Timedelta(label)

@@ -1,22 +1,22 @@
 r"""Orthonormal zero-sum (ANOVA) coordinates of a hierarchical log-linear model.
 
-Potentials on overlapping cliques are over-complete: many of them give one distribution. Every log-linear model
-over cliques has, up to its constant, exactly one expansion
+Potentials on overlapping cliques are not unique: many of them give the same distribution. Every log-linear model over
+cliques has, up to its constant, exactly one expansion
 
 .. math:: \log p(x) = -A + \sum_S e_S(x_S), \qquad \sum_{x_v} e_S(x_S) = 0 \text{ for each } v ∈ S,
 
-S running over the non-empty subsets of the cliques: the main effects, the interactions of pairs, and so on. With
-an orthonormal basis :math:`Q_v` (:math:`K_v × (K_v - 1)`, columns of sum zero) of each variable's contrasts,
+where S runs over the non-empty subsets of the cliques: main effects, interactions of pairs, and so on. With an
+orthonormal basis :math:`Q_v` (:math:`K_v × (K_v - 1)`, columns of sum zero) of each variable's contrasts,
 
 .. math:: e_S = \Bigl(\bigotimes_{v ∈ S} Q_v\Bigr) β_S, \qquad \lVert e_S \rVert = \lVert β_S \rVert,
 
-so that the coordinates β are as many as the model has parameters, and a normal prior on them that is the same in
-all directions does not depend on the basis chosen. Here Q is Helmert's: column j compares state j with the mean
-of the states before it.
+The number of coordinates β is the number of parameters of the model. An isotropic normal prior on β does not depend
+on the choice of the basis. The library uses Helmert's basis: column j compares state j with the mean of the states
+before it.
 
-One clique's potentials are :math:`(\bigotimes_v [1 \mid Q_v])\, b`, b having as many cells as the clique: an
-entry whose index is 0 at some variables is a coordinate of the effect of the others. Axis after axis this takes
-:math:`O(\text{cells} · \sum_v K_v)` steps, however many subsets a clique has.
+The potentials of one clique are :math:`(\bigotimes_v [1 \mid Q_v])\, b`, where b has one entry for each cell of the
+clique. An entry whose index is 0 for some variables is a coordinate of the effect of the other variables. Applied
+axis by axis, this product takes :math:`O(\text{cells} · \sum_v K_v)` steps, for any number of subsets.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray, subsets
 
-# Products of numbers up to which one sparse matrix is faster than array operations on cliques of one shape.
+# Largest number of entries up to which one sparse matrix is faster than array operations on cliques of one shape
 _SPARSE = 60_000
 
-# Number of states up to which the dense basis is faster than running sums; both agree up to rounding.
+# Number of states up to which the dense basis is faster than running sums; both agree up to rounding
 _DENSE = 256
 
 
 @dataclass(frozen=True, eq=False, repr=False, slots=True, kw_only=True)
 class Effects:
-    """The map between zero-sum coordinates β and potentials on given cliques; make one with `Effects.of`.
+    """Linear map between zero-sum coordinates β and the potentials of cliques; `Effects.of` makes it.
 
     Parameters
     ----------
     cardinalities, scopes
-        The model: number of states of each variable; variable positions of each clique, in its axis order.
+        Number of states of each variable, and variable positions of each clique in the order of its axes.
     subsets
-        Subset of each effect, variable positions ascending; by size, then in lexicographic order. One with a
+        Variables of each effect as ascending positions, ordered by size and then lexicographically. A subset with a
         variable of a single state has no coordinate and is left out.
     offsets
-        Effect k has the coordinates ``offsets[k]:offsets[k + 1]``, in C order of its (K - 1)'s.
+        Effect k has the coordinates ``offsets[k]:offsets[k + 1]``, in C order of the contrasts of its variables.
     orders
         Number of variables of each coordinate's effect, shape (d,).
     cells
@@ -65,22 +65,24 @@ class Effects:
     offsets: tuple[int, ...]
     orders: IntArray
     cells: int
-    _member: IntArray  # coordinate of each entry of b; d for the constant and for what is never an effect
-    _mean: FloatArray  # 1 / (number of cells averaged over), for each entry of b
+    _member: IntArray  # coordinate of each entry of b; d for the constant and for entries without an effect
+    _mean: FloatArray  # 1 / (number of cells in the mean) for each entry of b
     _home: IntArray  # entry of b for each coordinate
-    _groups: tuple[tuple[tuple[int, ...], IntArray], ...]  # shape, and the cells of all cliques of that shape
-    _matrices: tuple[Any, Any] | None  # β -> potentials and its transpose, sparse, where that is faster
+    _groups: tuple[
+        tuple[tuple[int, ...], IntArray], ...
+    ]  # a shape, and the cells of all cliques of that shape
+    _matrices: tuple[Any, Any] | None  # the map and its transpose as sparse matrices, if they are faster
 
     @classmethod
     def of(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Effects:
-        """Return the coordinates of a model; the last results are kept.
+        """Return the coordinates of a model; recent results are cached.
 
         Parameters
         ----------
         cardinalities
             Number of states of each variable, at least 1.
         scopes
-            Variable positions of each clique, in the order of its table's axes; may repeat or nest.
+            Variable positions of each clique, in the order of its table's axes. Cliques may repeat or nest.
 
         Examples
         --------
@@ -94,7 +96,7 @@ class Effects:
 
     @property
     def kinds(self) -> IntArray:
-        """Which coordinates have one prior scale, shape (d,): those of effects of one order."""
+        """Label of each coordinate's prior scale, shape (d,): effects of the same order share a scale."""
         return self.orders
 
     @property
@@ -108,17 +110,17 @@ class Effects:
         return self
 
     def potentials(self, beta: FloatArray) -> FloatArray:
-        """Return the potentials of all cliques, each effect in the first clique that holds it.
+        """Return the potentials of all cliques, with each effect in the first clique that contains it.
 
         Parameters
         ----------
         beta
-            Shape (..., d), nats.
+            Coordinates, shape (..., d), nats.
 
         Returns
         -------
         ndarray
-            Shape (..., cells), nats: clique after clique, each in C order.
+            Potentials, shape (..., cells), nats: clique after clique, each in C order.
         """
         given = _checked("beta", beta, self.size)
         if self._matrices is not None:
@@ -128,17 +130,17 @@ class Effects:
         return self._transformed(inner, transposed=False)
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
-        """Apply the transpose of `potentials`, which turns a derivative by the potentials into one by β.
+        """Apply the transpose of `potentials`, which converts a gradient in the potentials to one in β.
 
         Parameters
         ----------
         flat
-            Shape (..., cells).
+            Gradient in the potentials, shape (..., cells).
 
         Returns
         -------
         ndarray
-            Shape (..., d).
+            Gradient in β, shape (..., d).
         """
         given = _checked("flat", flat, self.cells)
         if self._matrices is not None:
@@ -146,57 +148,58 @@ class Effects:
         return self._transformed(given, transposed=True)[..., self._home]
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Return the coordinates of the distribution that any finite potentials give.
+        """Return the coordinates of the distribution with given potentials.
 
         Parameters
         ----------
         potentials
-            Shape (..., cells), nats, finite.
+            Potentials, shape (..., cells), nats, finite.
 
         Returns
         -------
         ndarray
-            Shape (..., d), nats. ``self.potentials`` of it differs from `potentials` by what changes no probability.
+            Coordinates, shape (..., d), nats. Their potentials may differ from the given ones, but give the same
+            distribution.
         """
         flat = _checked("potentials", potentials, self.cells)
         if not np.isfinite(flat).all():
-            raise ModelError("`potentials` must be finite numbers; fill in those of zeros first.")
+            raise ModelError("`potentials` must be finite; replace those of structural zeros first.")
         lead, width = flat.shape[:-1], self.size + 1
         inner = self._transformed(flat, transposed=True) * self._mean
-        # effects add up over the cliques that hold them; entries of no effect fall into a last bin
+        # effects add up over the cliques that contain them; entries without an effect fall into the last bin
         places = self._member + width * np.arange(math.prod(lead))[:, np.newaxis]
         sums = np.bincount(places.ravel(), weights=inner.ravel(), minlength=width * len(places))
         return sums.reshape(*lead, width)[..., : self.size]
 
     def margins(self, beta: FloatArray) -> FloatArray:
-        """Return tables of sum zero that agree on every shared margin: the transpose of `coordinates`.
+        """Return tables of sum zero that agree on every shared margin; this is the transpose of `coordinates`.
 
         Parameters
         ----------
         beta
-            Shape (..., d).
+            Coordinates, shape (..., d).
 
         Returns
         -------
         ndarray
-            Shape (..., cells): each effect in all cliques that hold it, spread evenly over what they hold besides.
+            Tables, shape (..., cells), with each effect spread evenly over the cells of all cliques that contain it.
         """
         given = _checked("beta", beta, self.size)
         padded = np.concatenate([given, np.zeros((*given.shape[:-1], 1))], axis=-1)
         return self._transformed(padded[..., self._member] * self._mean, transposed=False)
 
     def tables(self, beta: FloatArray) -> list[FloatArray]:
-        """Return the effect tables e_S, of sum zero along each of their axes, in the order of `subsets`.
+        """Return the effect tables e_S, which sum to zero along each of their axes, in the order of `subsets`.
 
         Parameters
         ----------
         beta
-            Shape (..., d), nats.
+            Coordinates, shape (..., d), nats.
 
         Returns
         -------
         list of ndarray
-            Shape (..., K_v for v in S) each, nats.
+            Effect tables, shape (..., K_v for v in S) each, nats.
         """
         given = _checked("beta", beta, self.size)
         lead, result = given.shape[:-1], []
@@ -229,7 +232,7 @@ class Effects:
 
 @lru_cache(maxsize=256)
 def contrasts(states: int) -> FloatArray:
-    """Return Helmert's orthonormal contrasts, shape (K, K - 1), read-only; columns have sum zero and norm one.
+    """Return Helmert's orthonormal contrasts as a read-only array, shape (K, K - 1); each column sums to zero.
 
     Examples
     --------
@@ -249,14 +252,15 @@ def contrasts(states: int) -> FloatArray:
 
 @lru_cache(maxsize=256)
 def _with_constant(states: int) -> FloatArray:
+    """Return the matrix [1 | Q], shape (K, K)."""
     return np.column_stack([np.ones(states), contrasts(states)])
 
 
 def _from_basis(inner: FloatArray) -> FloatArray:
-    r"""Return [1 | Q] times each vector along the last axis, shape (..., K).
+    r"""Return [1 | Q] times each vector c along the last axis, shape (..., K).
 
-    With :math:`u_j = c_j / \sqrt{j (j + 1)}` entry i of the product is
-    :math:`c_0 + i u_i - \sum_{j > i} u_j`: running sums take O(K) steps where the dense product takes O(K²).
+    With :math:`u_j = c_j / \sqrt{j (j + 1)}`, entry i of the product is :math:`c_0 + i u_i - \sum_{j > i} u_j`.
+    Running sums take O(K) steps, while the dense product takes O(K²).
     """
     states = inner.shape[-1]
     if states <= _DENSE:
@@ -272,7 +276,7 @@ def _from_basis(inner: FloatArray) -> FloatArray:
 def _to_basis(outer: FloatArray) -> FloatArray:
     r"""Return the transpose of [1 | Q] times each vector y along the last axis, shape (..., K).
 
-    Coordinate j is :math:`(j y_j - \sum_{i < j} y_i) / \sqrt{j (j + 1)}`, and the first is the sum of y.
+    Coordinate 0 is the sum of y. Coordinate j is :math:`(j y_j - \sum_{i < j} y_i) / \sqrt{j (j + 1)}`.
     """
     states = outer.shape[-1]
     if states <= _DENSE:
@@ -286,28 +290,28 @@ def _to_basis(outer: FloatArray) -> FloatArray:
 
 @lru_cache(maxsize=16)
 def _lengths(states: int) -> FloatArray:
-    """Return the norms of Helmert's contrasts before they are normalized, shape (K - 1,)."""
+    """Return the norms of Helmert's contrasts before normalization, shape (K - 1,)."""
     steps = np.arange(1.0, states)
     return np.sqrt(steps * (steps + 1))
 
 
 @lru_cache(maxsize=32)
 def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
-    """Return the effects of the scopes; the last results are kept."""
-    # coordinates of one effect lie together, effect after effect
-    held = subsets_inside(cardinalities, scopes)[1:]
-    sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in held]
+    """Return the effects of a model; recent results are cached."""
+    # coordinates are ordered by effect
+    effects = subsets_inside(cardinalities, scopes)[1:]
+    sizes = [math.prod(cardinalities[v] - 1 for v in subset) for subset in effects]
     offsets = (0, *np.cumsum(sizes, dtype=int).tolist())
-    member, mean = _members(cardinalities, scopes, dict(zip(held, offsets, strict=False)), offsets[-1])
-    # each effect is written into the first clique that holds it
+    member, mean = _members(cardinalities, scopes, dict(zip(effects, offsets, strict=False)), offsets[-1])
+    # each effect is in the first clique that contains it
     home = np.full(offsets[-1] + 1, len(member))
     np.minimum.at(home, member, np.arange(len(member)))
     return Effects(
         cardinalities=cardinalities,
         scopes=scopes,
-        subsets=held,
+        subsets=effects,
         offsets=offsets,
-        orders=np.repeat(np.array([len(s) for s in held], dtype=int), sizes),
+        orders=np.repeat(np.array([len(s) for s in effects], dtype=int), sizes),
         cells=len(member),
         _member=member,
         _mean=mean,
@@ -320,7 +324,7 @@ def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...],
 def subsets_inside(
     cardinalities: Sequence[int], scopes: Iterable[Sequence[int]]
 ) -> tuple[tuple[int, ...], ...]:
-    """Return the sets of variables of several states that lie inside a scope, the empty one first, then by size."""
+    """Return the sets of variables inside some scope, ordered by size; variables of a single state are left out."""
     found: set[tuple[int, ...]] = {()}
     for scope in scopes:
         found.update(subsets(sorted(v for v in scope if cardinalities[v] > 1)))
@@ -333,11 +337,11 @@ def _members(
     starts: dict[tuple[int, ...], int],
     size: int,
 ) -> tuple[IntArray, FloatArray]:
-    """Return the coordinate of each entry of b, and one over the number of cells that its mean is taken over."""
+    """Return the coordinate of each entry of b, and the inverse of the number of cells in its mean."""
     members, means = [np.zeros(0, int)], [np.zeros(0)]
     for scope in scopes:
         shape = tuple(cardinalities[v] for v in scope)
-        # entries that are no effect's keep the number `size`
+        # entries without an effect keep the number `size`
         member, mean = np.full(shape, size), np.ones(shape)
         for axes in subsets(range(len(scope))):
             # index 0 of an axis is the mean over it, the others are its contrasts
@@ -356,6 +360,7 @@ def _members(
 def _groups(
     cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]
 ) -> tuple[tuple[tuple[int, ...], IntArray], ...]:
+    """Return each shape of a clique's table with the cells of all cliques of this shape."""
     found: dict[tuple[int, ...], list[IntArray]] = {}
     start = 0
     for scope in scopes:
@@ -386,7 +391,7 @@ def _matrices(
 
 
 def times_rows(matrix: Any, values: FloatArray) -> FloatArray:
-    """Return the product of a sparse matrix and each row of the values."""
+    """Return the product of a sparse matrix and each row of an array, shape (..., rows of the matrix)."""
     if values.ndim == 1:
         return matrix @ values
     rows = matrix @ values.reshape(math.prod(values.shape[:-1]), values.shape[-1]).T

@@ -1,9 +1,9 @@
-r"""The declared independences on which a joint law rests where no clique holds all its variables.
+r"""Declared independences on which the joint distribution of variables depends if no clique contains all of them.
 
-Two variables that meet in no clique are independent given any set of variables that separates them in the graph of
-the cliques, because that is what the declaration says; no table holds them together, so that no measurement could
-contradict it. The separators of a pair are listed along the graph, each the border of what lies behind the one
-before: the joint law of the ends of a chain rests on every independence between them.
+The declaration of a model implies that two variables without a common clique are independent, conditional on any set
+of variables that separates them in the graph of the cliques. No table contains both variables, so that no measurement
+can contradict this. The minimal separators of a pair are listed along the graph, from the first variable to the
+second. For example, the joint distribution of the ends of a chain depends on every independence between them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
-    """Return the independences that the joint distribution of variables rests on; none within one clique.
+    """Return the independences on which the joint distribution of variables depends; none within one clique.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def declared_independences(model: ModelSpecification, variables: Sequence[int]) 
 
 
 def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:
-    """Yield minimal separators of two nodes, nearest to the first node first; an empty one without a path."""
+    """Yield minimal separators of two nodes, beginning at the first node; an empty one if there is no path."""
     import networkx as nx
 
     near, border = {a}, set(graph[a])

@@ -1,4 +1,4 @@
-"""Alignment of labeled tables with a declaration, by name and label instead of position."""
+"""Alignment of labeled tables with a declaration, by names and labels instead of positions."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from bayesprivmrf.checks import is_labeled, number_array, sides_of
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
-_PLACEHOLDER = re.compile(r"(row|col|dim)_\d+")  # names of crosstab's and xarray's for what has none
-_MARGIN = "All"  # label of the sums that `crosstab(margins=True)` adds
-
 
 def aligned(
     what: str,
@@ -25,22 +22,22 @@ def aligned(
     states: Sequence[Sequence[Label]],
     read: Callable[[str, Any], np.ndarray] = number_array,
 ) -> np.ndarray:
-    """Return the values of a table with one axis per variable, in declared order, for any layout of the table.
+    """Return the values of a table as an array with one axis for each variable, in declared order.
 
     Parameters
     ----------
     what
         Description of the values in error messages.
     values
-        One of three forms. A plain array or nested lists, which are read by position. A DataFrame, Series or
-        DataArray, whose axes and levels are matched to variables by name and to states by label. A mapping from
-        each cell's states to its value.
+        A plain array or nested lists, which are read by position; a DataFrame, Series or DataArray, whose axes and
+        levels are matched to variables by name and to states by label; or a mapping from the states of each cell to
+        its value.
     names
-        The variables, in the order of the result's axes; None where names of axes mean nothing.
+        The variables, in the order of the result's axes; None if the names of axes are ignored.
     states
         Declared states of each variable, in the order of the result.
     read
-        Function that turns the values into an array and refuses what it cannot read.
+        Function that converts the values to an array, or raises an error.
 
     Returns
     -------
@@ -54,11 +51,11 @@ def aligned(
 
     Notes
     -----
-    An axis without a name is that of the first variable in order that no other axis names; so is one with a name
-    that pandas or xarray generated, such as ``row_0``. Labels are compared as declared states are: `1` and `1.0` are
-    the same label, `True` and `1` are not. Each state occurs once. Where pandas merely numbers rows or columns from
-    0, these have no labels and are in declared order. If those numbers are the states in another order, the table is
-    ambiguous and refused.
+    An axis without a name belongs to the first variable that no other axis names. The same holds for an axis with a
+    generated name, such as ``row_0``. Labels are compared in the same way as declared states: `1` and `1.0` are the
+    same label, `True` and `1` are different. Each state occurs once. If pandas only numbers rows or columns from 0,
+    they have no labels and are in declared order. If those numbers are the states in another order, the table is
+    ambiguous and is refused.
 
     Examples
     --------
@@ -75,7 +72,7 @@ def aligned(
         elif is_labeled(values):
             raise ModelError(
                 f"{what} must be an array, a pandas DataFrame or Series, a DataArray or a mapping from cells, got a "
-                f"{type(values).__name__} of labeled values; give it as one of those."
+                f"{type(values).__name__} of labeled values; convert it to one of those."
             )
     array, shape = read(what, raw), tuple(map(len, states))
     if sides is None:
@@ -102,15 +99,15 @@ def aligned(
         if not np.array_equal(cells[order], np.arange(math.prod(sizes))):
             raise ModelError(
                 f"{what} must hold each state of {' and '.join(shown)} once, in every combination, got "
-                f"{len(cells)} entries with {len(np.unique(cells))} of {math.prod(sizes)} combinations; add those "
-                "that are missing, and sum those that repeat."
+                f"{len(cells)} entries with {len(np.unique(cells))} of {math.prod(sizes)} combinations; add the "
+                "missing ones, and sum entries that repeat."
             )
         array = array.take(order, axis=axis)
     return array.reshape([shape[place] for place in places]).transpose(np.argsort(places))
 
 
 def _levels_of_cells(what: str, values: Mapping[Any, Any], states: Sequence[Sequence[Label]]) -> list[Any]:
-    """Return the single axis of a mapping from cells, whose keys are tuples if there are several variables."""
+    """Return the levels of a mapping from cells, whose keys are tuples if there are several variables."""
     cells = list(values)
     if len(states) == 1:
         known = set(map(label_key, states[0]))
@@ -129,7 +126,10 @@ def _is_single(cell: Any) -> bool:
 
 
 def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, count: int) -> list[int]:
-    """Return the position of each level's variable."""
+    """Return the position of the variable of each level."""
+    generated = re.compile(
+        r"(row|col|dim)_\d+"
+    )  # names from `pandas.crosstab` and xarray for axes without one
     places: list[int | None] = [None] * len(given)
     if names is not None:
         known = {str(name): place for place, name in enumerate(names)} | {
@@ -137,7 +137,7 @@ def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, c
         }
         for level, name in enumerate(given):
             places[level] = known.get(label_key(name), known.get(name) if isinstance(name, str) else None)
-            is_unnamed = name is None or (isinstance(name, str) and _PLACEHOLDER.fullmatch(name))
+            is_unnamed = name is None or (isinstance(name, str) and generated.fullmatch(name))
             if places[level] is None and not is_unnamed:
                 raise ModelError(
                     f"{what} must have axes named {', '.join(map(repr, names))}, or without names, got an axis "
@@ -147,8 +147,8 @@ def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, c
     if len(given) != count or len(set(taken)) != len(taken):
         raise ModelError(
             f"{what} must have one axis or level for each of {count} variables, got {len(given)}"
-            f"{' of which two have one name' * (len(set(taken)) != len(taken))}; select its values and unstack or "
-            "rename its levels."
+            f"{' of which two have the same name' * (len(set(taken)) != len(taken))}; select its values and unstack "
+            "or rename its levels."
         )
     left = iter([place for place in range(count) if place not in taken])
     return [next(left) if place is None else place for place in places]
@@ -165,15 +165,16 @@ def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Lab
         numbers = [declared.get(label_key(label)) for label in labels]
         if None not in numbers and numbers != list(labels):
             raise ModelError(
-                f"{what} must say which state each entry of {variable} is: pandas numbers them from 0, and the "
-                "declared states are these numbers in another order. Set its index to the states, or give "
+                f"{what} must state which entry of {variable} is which state: pandas numbers the entries from 0, and "
+                "the declared states are these numbers in another order. Set the index to the states, or give "
                 "`.to_numpy()` in declared order."
             )
         return np.arange(len(labels))
     codes = [declared.get(label_key(label)) for label in labels]
     if None in codes:
         unknown = labels[codes.index(None)]
-        remedy = "leave out the margins" if unknown == _MARGIN else "relabel it, or leave it out"
+        # `crosstab(margins=True)` gives its sums this label
+        remedy = "leave out the margins" if unknown == "All" else "relabel it, or leave it out"
         raise ModelError(
             f"{what} must be labeled on {variable} by {_short(list(states))}, got {_short(unknown)}; {remedy}."
         )

@@ -1,8 +1,8 @@
-"""Labels in files: names and states as JSON values from which the declared ones are restored.
+"""Conversion between labels (names and states) and JSON values in files.
 
-Text, whole and finite numbers, and true and false are written unchanged. A label of another type is an object with
-one entry, ``{"date": "2020-02-29"}``, whose name is from a fixed list: no file names a class or a module. A label of
-any other type is restored as its text.
+Text, finite numbers and booleans are written unchanged. A label of another supported type becomes an object with one
+entry, such as ``{"date": "2020-02-29"}``. The name of the entry is from a fixed list, so that no file names a class
+or a module. Labels of all other types are restored as their text.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
 
-# Names in `_kinds`, which needs pandas
+# Names of the types in `_kinds`, listed apart because `_kinds` imports pandas
 _NAMES = {
     *("float", "bytes", "decimal", "fraction", "date", "time", "datetime", "timedelta"),
     *("timestamp", "time span", "period", "interval"),
 }
-# Digits of a decimal's integer: as many as Python reads of a whole number
-_MOST_DIGITS = 4300
 
 
 def encoded(label: Any) -> Any:
-    """Return a label as a JSON value; the text of a label whose type has no written form."""
+    """Return a label as a JSON value; a label of an unsupported type becomes text."""
     if isinstance(label, np.generic):
         label = label.item()
     if isinstance(label, tuple):
@@ -40,7 +38,7 @@ def encoded(label: Any) -> Any:
         return label
     if type(label) in _kinds():
         name, write, read = _kinds()[type(label)]
-        with suppress(Exception):  # pandas raises various errors for a calendar without a name
+        with suppress(Exception):  # pandas raises various errors for a frequency without a name
             written = write(label)
             if read(written) == label:
                 return {name: written}
@@ -48,14 +46,14 @@ def encoded(label: Any) -> Any:
 
 
 def labels(written: Any) -> tuple[Any, ...]:
-    """Return the labels that `encoded` wrote in a list."""
+    """Return the labels in a list that `encoded` wrote."""
     if not isinstance(written, list):
         raise ReleaseFileError(f"labels must be a list, got {reprlib.repr(written)}")
     return tuple(_decoded(label) for label in written)
 
 
 def positions(values: Any, size: int) -> tuple[int, ...]:
-    """Return distinct whole numbers from 0 to below a size, such as variables or states of a domain."""
+    """Return the distinct positions in a file's list, such as variables or states; each is below `size`."""
     is_right = isinstance(values, list) and all(type(value) is int and 0 <= value < size for value in values)
     if not is_right or len(set(values)) < len(values):
         raise ReleaseFileError(
@@ -65,11 +63,11 @@ def positions(values: Any, size: int) -> tuple[int, ...]:
 
 
 def needs_kinds(content: Any) -> bool:
-    """Return True if a file has labels that only readers of the kinds below understand."""
+    """Return True if a file's content has labels of the types in `_kinds`, which older versions cannot read."""
     if isinstance(content, dict):
         return _name_of(content) in _NAMES or any(map(needs_kinds, content.values()))
     if isinstance(content, list) and content and not isinstance(content[0], int | float | str):
-        return any(map(needs_kinds, content))  # long lists of numbers are not walked through
+        return any(map(needs_kinds, content))  # long lists of numbers need not be searched
     return isinstance(content, list) and any(isinstance(item, dict) and needs_kinds(item) for item in content)
 
 
@@ -84,7 +82,7 @@ def _decoded(label: Any) -> Any:
     if name == "tuple":
         return labels(label[name])
     for own, _, read in _kinds().values() if name in _NAMES else ():
-        with suppress(Exception):  # whatever pandas raises, the label is invalid
+        with suppress(Exception):  # any error of the constructor means that the label is invalid
             if own == name:
                 return read(label[name])
     raise ReleaseFileError(
@@ -94,11 +92,11 @@ def _decoded(label: Any) -> Any:
 
 @functools.cache
 def _kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
-    """Return the name of each kind of label, how it is written, and how it is read."""
+    """Return the name of each supported type of label, with the functions that write and read it."""
     import pandas as pd
 
     return {
-        float: ("float", repr, float),  # infinite: others stand as they are
+        float: ("float", repr, float),  # infinite numbers, because finite ones are JSON values
         bytes: ("bytes", bytes.hex, bytes.fromhex),
         Decimal: ("decimal", str, _decimal),
         Fraction: ("fraction", str, _fraction),
@@ -107,57 +105,59 @@ def _kinds() -> dict[type, tuple[str, Callable[[Any], Any], Callable[[Any], Any]
         datetime.datetime: (
             "datetime",
             lambda moment: [moment.isoformat(), moment.fold, _zone(moment)],
-            lambda held: _in_zone(datetime.datetime.fromisoformat(held[0]), held[2]).replace(fold=held[1]),
+            lambda parts: _in_zone(datetime.datetime.fromisoformat(parts[0]), parts[2]).replace(
+                fold=parts[1]
+            ),
         ),
         datetime.timedelta: (
             "timedelta",
             lambda span: [span.days, span.seconds, span.microseconds],
-            lambda held: datetime.timedelta(*held),
+            lambda parts: datetime.timedelta(*parts),
         ),
         pd.Timestamp: (
             "timestamp",
             lambda moment: [moment.isoformat(), moment.unit, _zone(moment)],
-            lambda held: _in_zone(pd.Timestamp(held[0]), held[2]).as_unit(held[1]),
+            lambda parts: _in_zone(pd.Timestamp(parts[0]), parts[2]).as_unit(parts[1]),
         ),
         pd.Timedelta: (
             "time span",
             lambda span: [int(span.asm8.astype(np.int64)), span.unit],
-            lambda held: pd.Timedelta(np.timedelta64(*held)),
+            lambda parts: pd.Timedelta(np.timedelta64(*parts)),
         ),
         pd.Period: (
             "period",
             lambda period: [period.ordinal, period.freqstr],
-            lambda held: pd.Period(ordinal=held[0], freq=held[1]),
+            lambda parts: pd.Period(ordinal=parts[0], freq=parts[1]),
         ),
         pd.Interval: (
             "interval",
             lambda one: [encoded(one.left), encoded(one.right), one.closed],
-            lambda held: pd.Interval(*labels(held[:2]), closed=held[2]),
+            lambda parts: pd.Interval(*labels(parts[:2]), closed=parts[2]),
         ),
     }
 
 
 def _decimal(text: str) -> Decimal:
-    """Return a decimal number whose integer is no longer than a file's other numbers may be."""
+    """Return a decimal number after a check that its exponent is no larger than Python's limit on digits."""
     found = Decimal(text)
-    if found.is_finite() and abs(found.adjusted()) > _MOST_DIGITS:
+    if found.is_finite() and abs(found.adjusted()) > 4300:
         raise ValueError("a label must not have so large an exponent")
     return found
 
 
 def _fraction(text: str) -> Fraction:
-    """Return a fraction of two whole numbers; an exponent, which `Fraction` takes as well, could fill the memory."""
+    """Return a fraction of two whole numbers; an exponent, which `Fraction` also reads, could fill the memory."""
     above, _, below = text.partition("/")
     return Fraction(int(above), int(below or "1"))
 
 
 def _zone(moment: datetime.datetime) -> str | None:
-    """Return the name of a time's zone; None if it has no zone, or only an offset."""
+    """Return the name of a time's zone; None if it has no zone or only an offset."""
     return getattr(moment.tzinfo, "key", None)
 
 
 def _in_zone(moment: Any, zone: str | None) -> Any:
-    """Return a time in its time zone; if this machine does not know the zone, the same time with its offset."""
+    """Return a time in its zone, or with its offset if this machine does not know the zone."""
     if zone is None:
         return moment
     if moment.tzinfo is None:

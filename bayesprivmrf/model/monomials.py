@@ -1,4 +1,4 @@
-"""Sets of two-state variables up to a size: the monomials of a t-wise model, and the parities that go with them."""
+"""Monomials of t-wise models: sets of two-state variables up to a size, and their parities."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
-# Bytes that a family's list and the sums over it may take.
+# Largest memory of the sets and the sums over them, bytes
 MEMORY_LIMIT = 4 * 2**30
-
-_BYTES_EACH = 400  # the tuple, its entry in the index of parents, a row of the arrays, a sum, its noise
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Monomials:
-    r"""Sets I of variables that hold each of their subsets as well, by size, then in lexicographic order.
+    r"""Family of sets of variables that is closed under subsets, ordered by size and then lexicographically.
 
-    The monomial, or parity, of I is :math:`\chi_I(x) = \prod_{i \in I} x_i` for x of -1 and +1; that of the empty set
-    is 1.
+    The monomial, or parity, of a set I is :math:`\chi_I(x) = \prod_{i \in I} x_i` for x of -1 and +1. The monomial of
+    the empty set is 1.
 
     Parameters
     ----------
     variables
-        p.
+        Number of variables p.
     levels
-        ``levels[k]`` holds the sets of k variables as rows of ascending positions, shape (K_k, k).
+        Sets of each size: ``levels[k]`` has the sets of k variables as rows of ascending positions, shape (K_k, k).
     """
 
     variables: int
@@ -46,7 +44,7 @@ class Monomials:
         Raises
         ------
         ModelTooLargeError
-            They would take more than 4 GiB.
+            The sets would take more than 4 GiB.
 
         Examples
         --------
@@ -67,7 +65,7 @@ class Monomials:
         Raises
         ------
         ModelTooLargeError
-            They would take more than 4 GiB.
+            The sets would take more than 4 GiB.
         """
         scopes = [sorted(scope) for scope in scopes]
         _require_memory(sum(math.comb(len(s), k) for s in scopes for k in range(1, order + 1)), order)
@@ -84,7 +82,7 @@ class Monomials:
 
     @classmethod
     def of(cls, specification: ModelSpecification, order: int) -> Monomials:
-        """Return the monomials of a model of two-state variables: all, or those inside its declared cliques.
+        """Return the monomials of a model with two-state variables, inside its cliques if these were declared.
 
         Raises
         ------
@@ -98,7 +96,7 @@ class Monomials:
         require_two_states(specification)
         p = len(specification.domain.variables)
         order = whole_number(
-            "order", order, 1, p, remedy=f"there are {p} variables; 2 is for pairs, 3 for triples"
+            "order", order, 1, p, remedy=f"there are {p} variables; write 2 for pairs, 3 for triples"
         )
         if not specification.cliques_declared:
             return cls.complete(p, order)
@@ -106,12 +104,12 @@ class Monomials:
 
     @property
     def order(self) -> int:
-        """Size t of the largest sets."""
+        """Number t of variables in the largest sets."""
         return len(self.levels) - 1
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Sets of k variables are at ``offsets[k]:offsets[k + 1]``."""
+        """Positions of the sets by size: those of k variables are at ``offsets[k]:offsets[k + 1]``."""
         return (0, *np.cumsum([len(level) for level in self.levels]).tolist())
 
     @cached_property
@@ -121,17 +119,17 @@ class Monomials:
 
     @cached_property
     def is_complete(self) -> bool:
-        """Whether all sets up to the order are there."""
+        """True if the family has all sets up to its order."""
         return all(len(level) == math.comb(self.variables, k) for k, level in enumerate(self.levels))
 
     @cached_property
     def positions(self) -> dict[tuple[int, ...], int]:
-        """Place of each set."""
-        return {members: place for place, members in enumerate(self)}
+        """Position of each set."""
+        return {members: position for position, members in enumerate(self)}
 
     @cached_property
     def parents(self) -> tuple[IntArray, ...]:
-        """For each size k above 0, the place within size k - 1 of each set without its last variable."""
+        """Position of each set without its last variable among the sets of its size, for each size k above 0."""
         below = [
             {(): 0},
             *({tuple(row): at for at, row in enumerate(level.tolist())} for level in self.levels[1:-1]),
@@ -142,14 +140,14 @@ class Monomials:
         )
 
     def largest(self) -> list[tuple[int, ...]]:
-        """Return the sets that lie in no other, the empty one left out."""
+        """Return the maximal sets, without the empty set."""
         members = list(self)
         inside = {each[:i] + each[i + 1 :] for each in members for i in range(len(each))}
         return [each for each in members if each and each not in inside]
 
     @cached_property
     def masks(self) -> IntArray:
-        """Each set as a whole number with the bits of its variables, shape (K,); for at most 62 variables."""
+        """Bit mask of each set's variables, shape (K,); for at most 62 variables."""
         return np.concatenate([(np.int64(1) << level).sum(axis=1) for level in self.levels])
 
     def __len__(self) -> int:
@@ -172,13 +170,7 @@ class Monomials:
 
 
 def require_two_states(specification: ModelSpecification) -> None:
-    """Refuse a model with a variable that does not have two states.
-
-    Raises
-    ------
-    ModelError
-        A variable does not have two states; the error names it and the remedy.
-    """
+    """Raise a `ModelError` if a variable does not have two states."""
     for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
         if states != 2:
             raise ModelError(
@@ -196,5 +188,8 @@ def _rows(sets: Iterable[tuple[int, ...]], width: int, size: int) -> IntArray:
 
 def _require_memory(size: int, order: int) -> None:
     what = f"the {size:,} monomials of order up to {order}"
+    each = (
+        400  # bytes: the tuple, its entry in the index of parents, a row of the arrays, a sum and its noise
+    )
     remedy = "take a smaller order, or declare the cliques that matter"
-    require_memory(what, size * _BYTES_EACH, remedy, MEMORY_LIMIT)
+    require_memory(what, size * each, remedy, MEMORY_LIMIT)

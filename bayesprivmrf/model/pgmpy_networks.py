@@ -1,4 +1,7 @@
-"""Between pgmpy's networks and this package's specifications: the only file that knows pgmpy's classes."""
+"""Conversion between pgmpy's networks and this package's specifications.
+
+No other module of the package depends on pgmpy's classes.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,13 @@ from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# Prefix of what a declaration keeps in a network's `graph` attribute
+# Prefix of a declaration's keys in a network's `graph` attribute
 _PREFIX = "bayesprivmrf_"
-# Fields of a model that its network keeps in its `graph` attribute: always, and where they say something.
+# Fields of a model in its network's `graph` attribute: those that are always there, and those that may be empty
 _WRITTEN, _WRITTEN_IF_ANY = (
     ("cliques_declared", "impossible"),
     ("ties", "shares_transitions", "ordinal", "levels"),
 )
-# Largest exponent of a factor's scale, nats; e^709 overflows
-_LARGEST_EXPONENT = 600.0
 
 
 def declare(
@@ -45,42 +46,42 @@ def declare(
     Parameters
     ----------
     states
-        Each variable's states, in order. Any hashable labels; the order is kept everywhere.
+        States of each variable, in order. The labels are any hashable values. The order is kept everywhere.
     cliques
-        The scopes whose tables are to be measured. ``None`` declares the variables alone, for mechanisms that
-        learn the couplings.
+        The scopes whose tables are measured. ``None`` declares only the variables, for mechanisms that learn the
+        couplings.
     impossible
-        Structural zeros: assignments such as ``{"sex": "male", "pregnant": "yes"}`` that cannot occur, each
+        Structural zeros: assignments such as ``{"sex": "male", "pregnant": "yes"}`` that cannot occur. Each lies
         inside a clique.
     tied
-        Groups of cliques that share one table of potentials, such as ``[[("m1", "m2"), ("m2", "m3")]]``: axis by
-        axis as written, over the same states in the same order. A clique that lies inside a tied one keeps a
-        potential of its own.
+        Groups of cliques that share one table of potentials, such as ``[[("m1", "m2"), ("m2", "m3")]]``. Their
+        variables have the same states in the same order, axis by axis as written. A clique inside a tied clique has
+        a separate potential.
     ordinal
-        Variables whose states are ordered: their interactions are linear in scores, 0, 1, 2, ... or the numbers
-        given for a variable, such as ``{"age": [25, 45, 70]}``, so that two ordered variables have one parameter.
-        The numbers stand in the order of the states, or in a mapping or Series by state.
-        ``{"age": "smooth"}`` keeps the rest of the interaction, with a learned scale of its own.
+        Variables with ordered states. Their interactions are linear in scores, so that two ordered variables have one
+        parameter. The scores are 0, 1, 2, ... or given numbers, such as ``{"age": [25, 45, 70]}``, in the order of
+        the states or in a mapping or Series by state. ``{"age": "smooth"}`` keeps the rest of the interaction, with
+        its own learned scale.
     levels
-        Larger areas that the states of a variable make up, from the coarsest level to the finest:
-        ``{"block": {"tract": {"T1": ["B1", "B2"], "T2": ["B3"]}}}``. The effects of each level have a learned scale
-        of their own.
-
-    Warns
-    -----
-    DeclarationWarning
-        A clique lies inside another, and so is not measured by itself.
+        Nested areas into which the states of a variable are grouped, from the coarsest level to the finest:
+        ``{"block": {"tract": {"T1": ["B1", "B2"], "T2": ["B3"]}}}``. The effects of each level have their own learned
+        scale.
 
     Returns
     -------
     pgmpy.models.DiscreteMarkovNetwork
-        The network, with one unit factor a clique. A structural zero has value 0 there, and is remembered in the
-        network's ``graph`` attribute: zeros that a fit has put into factors are never taken for declared ones.
+        The network, with one unit factor for each clique. A structural zero has the value 0 in its factor, and is
+        kept in the network's ``graph`` attribute. Zeros that a fit puts into factors are no structural zeros.
 
     Raises
     ------
     ModelError
-        The declaration is inconsistent; the message says where.
+        The declaration is inconsistent.
+
+    Warns
+    -----
+    DeclarationWarning
+        A clique lies inside another, so that it is not measured separately.
 
     Examples
     --------
@@ -133,14 +134,14 @@ def read_network(
     has_zeros = any((np.asarray(factor.values) == 0).any() for factor in factors)
     if warns and has_zeros and f"{_PREFIX}impossible" not in network.graph:
         warnings.warn(
-            "the network's factors hold zeros, which are not taken for structural zeros: pass them to "
-            "declare(..., impossible=[...]) if they are public knowledge (pgmpy's copy() forgets them).",
+            "the network's factors contain zeros, which are not read as structural zeros; pass them to "
+            "declare(..., impossible=[...]) if they are public knowledge (pgmpy's copy() loses them).",
             DeclarationWarning,
             stacklevel=3,
         )
-    # zeros never from the factors' values: a network fitted to the data has one wherever the data has
-    held = {name: network.graph.get(_PREFIX + name) for name in (*_WRITTEN, *_WRITTEN_IF_ANY)}
-    known = {name: value for name, value in held.items() if value is not None}
+    # the factors' values give no structural zeros, because a network fitted to data has zeros wherever the data do
+    written = {name: network.graph.get(_PREFIX + name) for name in (*_WRITTEN, *_WRITTEN_IF_ANY)}
+    known = {name: value for name, value in written.items() if value is not None}
     model = ModelSpecification(domain=domain, cliques=tuple(scopes), **known)
     if warns:
         warn_of_dropped(model, scopes, stacklevel=3)
@@ -167,37 +168,41 @@ def write_network(
                 state_names={v: list(model.domain.states_of(v)) for v in clique},
             )
         )
-    held = [*_WRITTEN, *(name for name in _WRITTEN_IF_ANY if getattr(model, name))]
-    network.graph |= {_PREFIX + name: getattr(model, name) for name in held}
+    fields = [*_WRITTEN, *(name for name in _WRITTEN_IF_ANY if getattr(model, name))]
+    network.graph |= {_PREFIX + name: getattr(model, name) for name in fields}
     return network
 
 
 def _factor_values(
     model: ModelSpecification, potentials: CliqueTables | FloatArray | None, log_partition: float | None
 ) -> list[FloatArray]:
-    """Return flat factors: 1 and 0 for a declaration, else of largest value 1, or multiplying to probabilities."""
+    """Return the flat values of the factors.
+
+    Without potentials they are 1, and 0 for structural zeros. With a known log-partition function they multiply to
+    probabilities; otherwise the largest value of each factor is 1.
+    """
     blocks = list(pairwise(model.offsets))
     if potentials is None:
         unit = np.ones(model.size) if model.possible is None else model.possible.astype(float)
         return [unit[start:stop] for start, stop in blocks]
     given = model.tables(potentials.flat if isinstance(potentials, CliqueTables) else potentials).flat
-    # in this gauge large potentials that cancel do not underflow
+    # potentials of smallest norm, so that large potentials that cancel do not underflow
     flat = minimum_norm_potentials(model.cardinalities, model.scopes, given.astype(float))
     tables = [flat[start:stop] for start, stop in blocks]
     tops = [float(table.max()) for table in tables]
     share = 0.0 if log_partition is None or not tops else (sum(tops) - log_partition) / len(tops)
-    if abs(share) > _LARGEST_EXPONENT:  # the factors could not hold it; queries then need normalising
+    if abs(share) > 600.0:  # e^709 would overflow; queries of pgmpy then need normalization
         share = 0.0
     return [np.exp(table - top + share) for table, top in zip(tables, tops, strict=True)]
 
 
 def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork) -> CliqueTables:
-    """Return the log factors of a pgmpy network, each added to a clique of the model that holds its scope.
+    """Return the log factors of a pgmpy network, each added to a clique of the model that contains its scope.
 
     Raises
     ------
     ModelError
-        A factor's value is negative or not a number, or its scope is in no clique.
+        A factor has a negative value or NaN, or its scope is in no clique.
     """
     flat = np.zeros(model.size)
     for factor in network.get_factors():
@@ -216,10 +221,10 @@ def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork
 
 @functools.cache
 def _pgmpy_classes() -> tuple[Any, Any]:
-    """Import DiscreteFactor and DiscreteMarkovNetwork (seconds).
+    """Return the classes DiscreteFactor and DiscreteMarkovNetwork; importing them takes seconds.
 
-    ``from pgmpy.inference import VariableElimination``, the next line of many users, warns of a module of pgmpy that
-    nobody asked for: that warning, and no other, is silenced for the process.
+    The line ``from pgmpy.inference import VariableElimination``, which many users write next, warns about an
+    unrelated module of pgmpy. Only that warning is silenced for the process.
     """
     from pgmpy.factors.discrete import DiscreteFactor
     from pgmpy.models import DiscreteMarkovNetwork
@@ -230,18 +235,18 @@ def _pgmpy_classes() -> tuple[Any, Any]:
 
 
 def _refuse_what_pgmpy_merges(domain: Domain) -> None:
-    """Raise where names or labels differ only as True from 1, which a pgmpy network cannot hold."""
+    """Raise an error if names or labels differ only as True from 1, which pgmpy treats as equal."""
     for labels in (domain.variables, *domain.states):
         if len(set(labels)) != len(labels):
             raise ModelError(
-                f"pgmpy takes True and 1 (False and 0) for one label, got {list(labels)!r}; rename one of them."
+                f"pgmpy treats True and 1 (False and 0) as the same label, got {list(labels)!r}; rename one of them."
             )
 
 
 def _gathered_states(
     network: DiscreteMarkovNetwork, factors: Sequence[Any], states: Mapping[Variable, Any] | None
 ) -> dict[Variable, tuple[Label, ...]]:
-    """Return the states of every node, from the factors and `states`, in node order; conflicts are errors."""
+    """Return the states of every node in node order, from the factors and `states`; an error if they conflict."""
     found: dict[Variable, tuple[Label, ...]] = {}
     for factor in factors:
         for variable in factor.variables:
@@ -265,14 +270,15 @@ def _gathered_states(
     unknown = [node for node in network.nodes if node not in found]
     if unknown:
         raise ModelError(
-            f"the states of {unknown[0]!r} are declared nowhere; give them as "
-            f"`states={{{unknown[0]!r}: [...]}}` or add a factor with state_names."
+            f"the states of {unknown[0]!r} are not declared; give them as `states={{{unknown[0]!r}: [...]}}` or add "
+            "a factor with state_names."
         )
     return {node: found[node] for node in network.nodes}
 
 
 def _refuse_uncovered_edges(network: DiscreteMarkovNetwork, scopes: Sequence[Clique]) -> None:
-    # a factor measures the pairs inside it
+    """Raise an error if an edge is in no factor."""
+    # a factor measures all pairs inside it
     covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
     for edge in network.edges:
         if frozenset(edge) not in covered:

@@ -1,4 +1,4 @@
-"""The declared model: a domain, the cliques whose tables are measured, and the cells that cannot occur."""
+"""Declared models: a domain, the cliques whose tables are measured, structural zeros and relations of potentials."""
 
 from __future__ import annotations
 
@@ -21,51 +21,58 @@ from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# Cells that one measured table may have: 800 MB of 64-bit counts.
+# Largest number of cells of one measured table: 800 MB of 64-bit counts
 LARGEST_TABLE = 10**8
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class ModelSpecification:
-    r"""A Markov random field's structure, without parameters.
+    r"""Structure of a Markov random field, without parameters.
+
+    The distribution is
 
     .. math:: p(x; θ) = \exp\Bigl(\sum_{C} θ_C(x_C) - A(θ)\Bigr)
 
-    over the measured cliques C; impossible cells have :math:`θ_C = -∞`.
+    with the measured cliques C. Impossible cells have :math:`θ_C = -∞`.
 
     Parameters
     ----------
     domain
         Variables and states.
     cliques
-        The measured tables' scopes. A scope that repeats another, or lies inside it, is dropped.
+        Scopes of the measured tables. A scope that repeats another or lies inside it is dropped.
     impossible
-        Structural zeros: partial assignments ``{variable: state}`` that cannot occur. Each must lie inside a
-        clique.
+        Structural zeros: partial assignments ``{variable: state}`` that cannot occur. Each lies inside a clique.
     cliques_declared
-        False for a list of variables alone, whose couplings a mechanism is to learn.
+        False if only variables were declared, so that a mechanism learns the couplings.
     ties
-        Groups of scopes that share one table of potentials, axis by axis as written
-        (`bayesprivmrf.model.ties`); a group of one scope is its own potential inside a tied clique.
+        Groups of scopes that share one table of potentials, axis by axis as written (`bayesprivmrf.model.ties`). A
+        group of one scope is a separate potential inside a tied clique.
     shares_transitions
-        Whether consecutive cliques of a chain share the probabilities of each step, and not potentials
+        True if the consecutive cliques of a chain share their transition probabilities instead of their potentials
         (`markov_chain`).
     ordinal
-        Variables whose interactions rest on scores of their states (`bayesprivmrf.model.contrast_parts`).
+        Variables whose interactions depend on scores of their states (`bayesprivmrf.model.contrast_parts`).
     levels
-        Partitions of a variable's states into nested areas, whose effects have a scale of their own each.
+        Partitions of a variable's states into nested areas. The effects of each level have their own prior scale.
     waves
-        A variable that tells the waves of a survey apart: cliques hold it, so that each wave has tables of its own,
-        and it interacts with no other, so that all waves have one model.
+        A variable that distinguishes the waves of a survey. Cliques include it, so that each wave has its own tables.
+        It interacts with no other variable, so that all waves share one model.
 
     Raises
     ------
     ModelError
-        A clique is empty, repeats a variable, names an undeclared one, or a variable is in no clique; an
-        impossible assignment lies in no clique, or every cell of a clique is impossible; tied scopes differ in
-        their states, or lie inside a clique that is free.
+        A clique is empty, repeats a variable, or names an undeclared variable; a variable is in no clique; an
+        impossible assignment lies in no clique, or every cell of a clique is impossible; or tied scopes have
+        different states, or lie inside a clique that is not tied.
     ModelTooLargeError
         A clique's table has more than 10^8 cells.
+
+    Examples
+    --------
+    >>> domain = Domain.from_states({"smokes": ["no", "yes"], "ill": ["no", "yes"]})
+    >>> ModelSpecification(domain=domain, cliques=(("smokes", "ill"), ("ill",)))
+    ModelSpecification(2 variables, 1 cliques, 4 cells)
     """
 
     domain: Domain
@@ -82,7 +89,7 @@ class ModelSpecification:
         domain = checked_domain(self.domain)
         given = [checked_clique(domain, clique) for clique in listed("`cliques`", self.cliques)]
         object.__setattr__(self, "cliques", maximal(given))
-        # every variable is measured, if only by itself
+        # every variable must be in a measured table
         covered = {variable for clique in self.cliques for variable in clique}
         for variable in self.domain.variables:
             if variable not in covered:
@@ -117,7 +124,7 @@ class ModelSpecification:
 
     @cached_property
     def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Each clique as variable positions, in the clique's own order."""
+        """Variable positions of each clique, in the clique's order."""
         return tuple(tuple(self.domain.index(v) for v in clique) for clique in self.cliques)
 
     @cached_property
@@ -137,7 +144,7 @@ class ModelSpecification:
 
     @cached_property
     def possible(self) -> np.ndarray | None:
-        """Boolean flat mask of the cells that may occur; None where all may."""
+        """Boolean mask of the cells that can occur, shape (size,); None if all can."""
         if not self.impossible:
             return None
         mask = np.ones(self.size, dtype=bool)
@@ -146,7 +153,7 @@ class ModelSpecification:
             for position, clique in enumerate(self.cliques):
                 if fixed.keys() <= set(clique):
                     start, stop = self.offsets[position : position + 2]
-                    # a view: what is set here is set in the flat mask
+                    # a view of the flat mask, which is set through it
                     cells = mask[start:stop].reshape(self.shapes[position])
                     index = tuple(
                         self.domain.code(v, fixed[v]) if v in fixed else slice(None) for v in clique
@@ -156,16 +163,16 @@ class ModelSpecification:
         return mask
 
     def tables(self, flat: Any) -> CliqueTables:
-        """Return tables of this model from their flat view."""
+        """Return tables of this model from their flat view, shape (size,)."""
         return CliqueTables(domain=self.domain, cliques=self.cliques, flat=bare_array("flat", flat))
 
     def positions_of(self, variables: Any) -> tuple[list[Variable], list[int]]:
-        """Return the declared names and the positions of one variable, or of several, that were asked for.
+        """Return the declared names and the positions of one variable or of several.
 
         Raises
         ------
         ModelError
-            None is named, or one is unknown or repeated.
+            No variable is named, or a variable is unknown or repeated.
         """
         if hasattr(variables, "bind"):  # a query
             raise ModelError(
@@ -177,7 +184,7 @@ class ModelSpecification:
 
     @cached_property
     def _holders(self) -> list[list[int]]:
-        """Positions of the cliques that hold each variable, ascending."""
+        """Positions of the cliques that contain each variable, ascending."""
         holders: list[list[int]] = [[] for _ in self.domain.variables]
         for position, members in enumerate(self.scopes):
             for v in members:
@@ -185,12 +192,12 @@ class ModelSpecification:
         return holders
 
     def parent(self, scope: Sequence[int]) -> int:
-        """Return the position of the first clique that holds all of some variables.
+        """Return the position of the first clique that contains all variables of a scope.
 
         Raises
         ------
         ModelError
-            No clique holds them all.
+            No clique contains all of them.
         """
         near = min((self._holders[v] for v in scope), key=len, default=range(len(self.scopes)))
         home = next((position for position in near if set(scope).issubset(self.scopes[position])), None)
@@ -200,19 +207,19 @@ class ModelSpecification:
         return home
 
     def project(self, flat: np.ndarray, scope: Sequence[int]) -> np.ndarray:
-        """Return the table of variables that one clique holds, axes as asked, from the flat view of all tables.
+        """Return the table of a scope, summed from the first clique that contains it.
 
         Parameters
         ----------
         flat
-            Shape (..., size).
+            Flat view of all tables, shape (..., size).
         scope
-            Variable positions.
+            Variable positions, in the order of the result's axes.
 
         Returns
         -------
         ndarray
-            Shape (..., K_v for v in scope), summed from the first clique that holds them.
+            The table, shape (..., K_v for v in scope).
         """
         home = self.parent(scope)
         start, stop = self.offsets[home : home + 2]
@@ -228,12 +235,12 @@ class ModelSpecification:
         Parameters
         ----------
         network
-            A network with factors: their scopes are the measured tables, those inside another dropped; their values
-            are ignored, zeros as well. Without factors: each edge is a pair table, each isolated node a table of
-            its own. Structural zeros are those that `declare` was given.
+            The network. The scopes of its factors are the measured tables; a scope inside another is dropped. The
+            values of the factors are ignored, including zeros. In a network without factors, each edge has a table,
+            and so has each isolated node. Structural zeros are those that were given to `declare`.
         states
-            Each variable's states in order; needed for a network without factors, and must agree with the
-            factors' where there are some.
+            States of each variable, in order. They are required for a network without factors, and must otherwise
+            agree with the states of the factors.
 
         Raises
         ------
@@ -247,18 +254,18 @@ class ModelSpecification:
     def to_pgmpy(
         self, potentials: CliqueTables | FloatArray | None = None, *, log_partition: float | None = None
     ) -> DiscreteMarkovNetwork:
-        r"""Return the pgmpy network with one factor a clique, proportional to :math:`\exp θ_C`; unit by default.
+        r"""Return the pgmpy network with one factor for each clique, proportional to :math:`\exp θ_C`.
 
-        The potentials are first written in the gauge of smallest norm, which leaves the distribution as it is
-        and keeps factors of large, cancelling potentials from underflowing.
+        The potentials are first replaced by the equivalent potentials of smallest norm, so that large potentials that
+        cancel do not make the factors underflow.
 
         Parameters
         ----------
         potentials
-            θ, nats; zero by default.
+            θ, nats; zero by default, so that the factors are 1.
         log_partition
-            A(θ), if known: the factors are then scaled to multiply to probabilities, so that pgmpy's queries
-            need no normalising. Otherwise the largest value of each is 1.
+            A(θ), if it is known. The product of the factors is then the probability, so that queries of pgmpy need no
+            normalization. Otherwise the largest value of each factor is 1.
         """
         from bayesprivmrf.model.pgmpy_networks import write_network
 
@@ -286,29 +293,29 @@ class ModelSpecification:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether the cliques' potentials are not free: tied, restricted to scores, or the same in all waves."""
+        """True if the potentials are tied, restricted by scores, or the same in all waves."""
         return bool(self.ties) or self.waves is not None or any(not one.is_smooth for one in self.ordinal)
 
     def _refuse_mixed_parts(self) -> None:
-        """Raise where scores or levels meet what they cannot be combined with."""
+        """Raise an error if scores or levels are combined with other relations that exclude them."""
         scores = {one.variable: (one.values, one.is_smooth) for one in self.ordinal}
         for level in self.levels:
             if level.variable in scores:
                 raise ModelError(
-                    f"{level.variable!r} must have either scores or levels, and is in `ordinal` and in `levels`."
+                    f"{level.variable!r} must have either scores or levels, but is in `ordinal` and in `levels`."
                 )
         if self.ties and self.levels:
             raise ModelError("a model must have either ties or levels, got both `tied` and `levels`.")
         if self.shares_transitions and self.ordinal:
             raise ModelError(
-                "shared transitions are probabilities without potentials, which scores could restrict; declare "
-                "the chain with share='potentials', or without `ordinal`."
+                "a chain with shared transitions has no potentials that scores could restrict; declare the chain "
+                "with share='potentials', or without `ordinal`."
             )
         for group in self.ties:
             if scores and len(set(map(frozenset, group))) < len(group):
                 raise ModelError(
-                    f"the tied scopes {group!r} use one table both ways, which cannot be combined with `ordinal`; "
-                    "leave one of them out."
+                    f"the tied scopes {group!r} use one table with its axes in both orders, which cannot be combined "
+                    "with `ordinal`; leave one of the scopes out."
                 )
             for axis in zip(*group, strict=True):
                 if len({scores.get(variable) for variable in axis}) > 1:
@@ -330,20 +337,20 @@ class ModelSpecification:
 
 
 def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]], stacklevel: int) -> None:
-    """Say which of the cliques that were asked for are not measured by themselves, and which ones hold them."""
-    own = {frozenset(group[0]) for group in model.ties if len(group) == 1}  # potentials inside tied ones
+    """Warn about declared cliques that lie inside others, and are therefore not measured separately."""
+    own = {frozenset(group[0]) for group in model.ties if len(group) == 1}  # potentials inside tied cliques
     wanted = [tuple(clique) for clique in given if frozenset(clique) not in own]
     kept = {frozenset(clique) for clique in model.cliques}
     once = {frozenset(clique): clique for clique in reversed(wanted) if frozenset(clique) not in kept}
-    held = [
+    nested = [
         f"{clique!r} lies inside {model.cliques[home]!r}"
         for clique in once.values()
         if (home := parent(model.cliques, clique)) is not None
     ]
-    if held:
+    if nested:
         warnings.warn(
-            f"{len(model.cliques)} tables are measured of {len(wanted)} cliques: {'; '.join(held)}. A clique inside "
-            "another adds nothing to the model and is not measured by itself; leave it out.",
+            f"{len(model.cliques)} tables are measured of {len(wanted)} cliques: {'; '.join(nested)}. A clique "
+            "inside another adds nothing to the model and is not measured separately; leave it out.",
             DeclarationWarning,
             stacklevel=stacklevel + 1,
         )
@@ -352,7 +359,7 @@ def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable
 def _checked_assignment(
     model: ModelSpecification, assignment: Iterable[tuple[Variable, Label]]
 ) -> tuple[tuple[Variable, Label], ...]:
-    """Return an assignment with declared names and labels, in domain order, checked to lie inside a clique."""
+    """Return an assignment with declared names and labels in domain order, after a check that a clique covers it."""
     try:
         named_pairs = [(variable, label) for variable, label in assignment]
     except (TypeError, ValueError):

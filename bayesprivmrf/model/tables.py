@@ -1,4 +1,4 @@
-"""Immutable tables, one a clique, with their flat view."""
+"""Immutable tables of cliques, and sums, views and labels of tables."""
 
 from __future__ import annotations
 
@@ -26,20 +26,33 @@ type IntArray = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class CliqueTables(Mapping[Clique, np.ndarray]):
-    """One table for each clique: counts, noisy counts, potentials or marginals.
+    """Tables of counts, noisy counts, potentials or marginals, one for each clique.
 
     Parameters
     ----------
     domain
         Variables and states.
     cliques
-        The cliques; a table's axes are the clique's variables, in its order.
+        The cliques. The axes of a table are the variables of its clique, in order.
     flat
-        All cells, clique after clique, each table in C order; copied, and read-only afterwards.
+        All cells, clique after clique, each table in C order, shape (cells,). The array is copied, and the copy is
+        read-only.
+
+    Raises
+    ------
+    ModelError
+        `flat` has another number of cells, or a variable is not declared.
 
     Notes
     -----
-    ``tables["a", "b"]`` is a read-only view with axes a, b, whichever order the clique was declared in.
+    ``tables["a", "b"]`` is a read-only view with the axes a and b, in any declared order of the clique.
+
+    Examples
+    --------
+    >>> domain = Domain.from_states({"a": ["x", "y"], "b": [0, 1, 2]})
+    >>> tables = CliqueTables(domain=domain, cliques=(("a", "b"),), flat=range(6))
+    >>> tables["b", "a"].tolist()
+    [[0, 3], [1, 4], [2, 5]]
     """
 
     domain: Domain
@@ -74,7 +87,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
     @classmethod
     def from_arrays(cls, domain: Domain, cliques: Sequence[Clique], arrays: Sequence[Any]) -> CliqueTables:
-        """Return tables from one array a clique: axes in the clique's order, or with labels."""
+        """Return tables from one array for each clique, with labels or with axes in the clique's order."""
         scopes = [tuple(listed("a clique", one)) for one in listed("`cliques`", cliques)]
         domain, given = checked_domain(domain), listed("`arrays`", arrays)
         if len(given) != len(scopes):
@@ -90,7 +103,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
-        """Position of each table's first cell in `flat`, and the total size last."""
+        """Position of each table's first cell in `flat`, followed by the total size."""
         return self.offsets_of(self.domain, self.cliques)
 
     def table(self, position: int) -> np.ndarray:
@@ -127,7 +140,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         return f"CliqueTables({len(self)} tables, {self.flat.size} cells)"
 
     def to_xarray(self, clique: Any, name: str | None = None) -> xr.DataArray:
-        """Return the table of a clique as a DataArray whose dims and coords are the declared names and states."""
+        """Return the table of a clique as a DataArray with the declared names and states as dims and coords."""
         wanted = clique if isinstance(clique, tuple) else (clique,)
         try:
             table = self[wanted]
@@ -137,19 +150,19 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
 
 
 def subsets(members: Iterable[int]) -> Iterator[tuple[int, ...]]:
-    """Yield all subsets of some variables in their order, the empty one first, then by size.
+    """Yield all subsets of variables, from the empty set to the whole, with the variables in the given order.
 
     Examples
     --------
     >>> list(subsets([2, 0]))
     [(), (2,), (0,), (2, 0)]
     """
-    held = tuple(members)
-    return chain.from_iterable(combinations(held, size) for size in range(len(held) + 1))
+    ordered = tuple(members)
+    return chain.from_iterable(combinations(ordered, size) for size in range(len(ordered) + 1))
 
 
 def parent(scopes: Iterable[Sequence[Variable]], scope: Sequence[Variable]) -> int | None:
-    """Return the position of the first scope that holds all variables of another; None if none does.
+    """Return the position of the first scope that contains all variables of another; None if there is none.
 
     Examples
     --------
@@ -166,16 +179,16 @@ def project(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Varia
     Parameters
     ----------
     table
-        Its last axes are the variables of `scope`; axes before them are kept as they are.
+        The table, whose last axes are the variables of `scope`. Earlier axes are kept.
     scope, target
-        Variables of the table, and those to keep, in the order that the result's axes shall have.
+        Variables of the table, and the variables to keep, in the order of the result's axes.
 
     Examples
     --------
     >>> project(np.arange(6).reshape(2, 3), ("a", "b"), ("b",)).tolist()
     [3, 5, 7]
     """
-    # axes before those of the scope are kept: draws, or several data sets
+    # axes before those of the scope, such as draws, are kept
     lead = table.ndim - len(scope)
     outside = tuple(lead + axis for axis, variable in enumerate(scope) if variable not in target)
     inside = [variable for variable in scope if variable in target]
@@ -196,14 +209,14 @@ def expand(table: np.ndarray, scope: Sequence[Variable], target: Sequence[Variab
 
 
 def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Sequence[int]) -> IntArray:
-    """Return, for each cell of a table over `target`, the number of the cell over `scope` that contains it.
+    """Return the number of the cell over `scope` that contains each cell of a table over `target`.
 
     Parameters
     ----------
     cardinalities
         Number of states of each variable.
     scope, target
-        Variable positions, the first inside the second; cells are numbered in C order.
+        Variable positions. All variables of `scope` are in `target`. Cells are numbered in C order.
 
     Examples
     --------
@@ -216,17 +229,19 @@ def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Seq
 
 
 def label_array(domain: Domain, variable: Variable) -> np.ndarray:
-    """Return the states of a variable in declared order, as a coordinate."""
+    """Return the states of a variable in declared order as an array, for a coordinate."""
     return plain_array(domain.states_of(variable))
 
 
 def plain_array(labels: Sequence[Hashable]) -> np.ndarray:
-    """Return labels or names as an array: a plain one if they are of one kind, otherwise one of objects."""
+    """Return labels or names as an array of their common type, or of objects if they have several types."""
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels
     if len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | bool):
         plain = np.array(labels)
-        if plain.dtype.kind in "UifbO" and plain.tolist() == list(labels):  # nothing rounded or cut
+        if plain.dtype.kind in "UifbO" and plain.tolist() == list(
+            labels
+        ):  # no label was rounded or truncated
             return plain
     return objects
 
@@ -234,9 +249,9 @@ def plain_array(labels: Sequence[Hashable]) -> np.ndarray:
 def labelled(
     domain: Domain, variables: Sequence[Variable], table: np.ndarray, name: str | None
 ) -> xr.DataArray:
-    """Return a table as a DataArray with axes `variables` and states as coordinates in declared order.
+    """Return a table as a DataArray with the axes `variables` and their states as coordinates in declared order.
 
-    Dimensions are named by `axis_names`: xarray keeps no index for a name that is not text.
+    `axis_names` gives the names of the dimensions, because xarray keeps no index for a name that is not text.
     """
     import xarray as xr
     from xarray.indexes import PandasIndex
@@ -250,7 +265,7 @@ def labelled(
 
 
 def axis_names(domain: Domain) -> tuple[str, ...]:
-    """Name of each variable's axis in tables, as text; a domain's variables are distinct when printed.
+    """Return the text of each variable's name, which names its axis in tables; these texts are distinct.
 
     Examples
     --------

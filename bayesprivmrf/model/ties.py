@@ -1,25 +1,26 @@
-r"""Potentials that several cliques share, or that scores restrict: :math:`θ = B β`.
+r"""Potentials that several cliques share, or that scores or levels restrict: :math:`θ = B β`.
 
-A model's potentials are one table β_g for each clique that is free, one for each group of tied scopes, and one for
-each scope that was declared inside a tied one. The potential of a joint state adds up what they say,
+A model has one table of potentials β_g for each clique that is not tied, one for each group of tied scopes, and one
+for each scope that was declared inside a tied clique. The log potential of a joint state is their sum,
 
 .. math:: \sum_C θ_C(x_C) = \sum_g \sum_{S ∈ g} β_g(x_S),
 
-axis by axis as the scopes are written. B maps the cells of all β_g to the cells of the model's cliques: each scope's
-table is added inside the clique that holds it.
+where the axes of β_g correspond to the variables of S as written. B maps the cells of all β_g to the cells of the
+model's cliques. It adds the table of each scope to the clique that contains the scope.
 
-**Coordinates.** In zero-sum coordinates (`bayesprivmrf.model.effects`) the effect of a subset of the axes of β_g
-becomes, by a permutation of its entries, part of the effect of those variables in each scope of the group. So
-:math:`b = M_0 γ_0`: b the coordinates of the untied model, γ_0 those of all β_g, and M_0 holds zeros and ones, or
-how often a group contributes where its scopes share variables. Rows of M_0 that are equal are coordinates of b that
-the ties make equal: one coordinate γ stands for them. In a chain these are the main effects of the first state, of
-all inner states, of the last state, and the interaction of neighbours. Where the distinct rows depend on each
-other (a chain without a potential of the first state's own: first + last = inner), γ are coordinates in an
-orthonormal basis of what the distinct rows span. Thus γ are as many as the model has parameters. A standard normal
-prior of γ is one of the distinct coordinates, given the relations between them.
+**Coordinates.** Take zero-sum coordinates (`bayesprivmrf.model.effects`). The effect of a subset of the axes of β_g
+becomes, by a permutation of its entries, part of the effect of the corresponding variables in each scope of the
+group. Hence :math:`b = M_0 γ_0`, with the coordinates b of the untied model and the coordinates γ_0 of all β_g. The
+entries of M_0 are zeros and ones, or larger numbers if the scopes of a group share variables. Equal rows of M_0 are
+coordinates of b that the ties make equal, and one coordinate γ replaces them. In a chain these are the main effects
+of the first state, of all inner states and of the last state, and the interaction of neighbors. The distinct rows may
+be linearly dependent: in a chain without a separate potential of the first state, first + last = inner. Then γ are
+coordinates in an orthonormal basis of the span of the distinct rows. The number of coordinates γ is thus the number
+of parameters of the model. A standard normal prior of γ is a standard normal prior of the distinct coordinates,
+conditional on the relations between them.
 
-**Scores and levels** (`bayesprivmrf.model.contrast_parts`) are orthonormal bases of an effect's parts: γ = R δ, R
-with a block for each effect, and b = M R δ.
+**Scores and levels** (`bayesprivmrf.model.contrast_parts`) give orthonormal bases of the parts of an effect: γ = R δ,
+where R has a block for each effect, and b = M R δ.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ type Scope = tuple[int, ...]
 
 
 def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]:
-    """Return the scopes that use each table of potentials, as variable positions: free cliques first, then ties.
+    """Return the scopes that use each table of potentials, as variable positions; untied cliques come first.
 
     Examples
     --------
@@ -71,7 +72,7 @@ def tie_matrix(model: ModelSpecification) -> Any:
         for scope in group:
             home = parent(model.scopes, scope)
             assert home is not None
-            # a scope's table is added inside the clique that holds it
+            # the table of a scope is added to the clique that contains it
             rows.append(np.arange(*model.offsets[home : home + 2]))
             columns.append(start + cells_within(cards, scope, model.scopes[home]))
         start += math.prod(cards[v] for v in group[0])
@@ -80,7 +81,10 @@ def tie_matrix(model: ModelSpecification) -> Any:
 
 
 def shared_basis(model: ModelSpecification) -> Any | None:
-    """Return the sparse B of θ = B β, by cells of shared tables or by coordinates; None if potentials are free."""
+    """Return the sparse matrix B of θ = B β; None if the potentials are not restricted.
+
+    The columns are cells of the shared tables, or coordinates if the model has scores or waves.
+    """
     from scipy.sparse import csr_array
 
     if not model.is_restricted:
@@ -92,7 +96,7 @@ def shared_basis(model: ModelSpecification) -> Any | None:
 
 
 def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
-    """Return zero-sum coordinates of a model's potentials: those of its cliques, or those that ties leave free."""
+    """Return the zero-sum coordinates of a model's potentials, restricted by its ties, scores and levels."""
     full = Effects.of(model.cardinalities, model.scopes)
     tied = _tied(model.cardinalities, model.scopes, potential_groups(model)) if model.ties else None
     if not (model.ordinal or model.levels or model.waves is not None):
@@ -102,9 +106,9 @@ def coordinates_of(model: ModelSpecification) -> Effects | TiedEffects:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TiedEffects:
-    """The map between coordinates γ of a tied model and potentials of its cliques; `coordinates_of` makes one.
+    """Linear map between the coordinates γ of a tied model and the potentials of its cliques.
 
-    It has the methods of `Effects` that estimators use.
+    `coordinates_of` makes it. It has the methods of `Effects` that estimators use.
 
     Parameters
     ----------
@@ -113,13 +117,13 @@ class TiedEffects:
     groups
         Scopes of each table of potentials.
     matrix
-        M, sparse, shape (untied coordinates, d): b = M γ.
+        Sparse matrix M of b = M γ, shape (untied coordinates, d).
     subsets, offsets
-        A subset of variables whose effect stands for γ's ``offsets[k]:offsets[k + 1]``.
+        The subset of variables whose effect the coordinates ``offsets[k]:offsets[k + 1]`` represent.
     orders
         Number of variables of each coordinate's effect, shape (d,).
     kinds
-        Which coordinates have one prior scale, shape (d,): their order, or order and part as text.
+        Label of each coordinate's prior scale, shape (d,): its order, or its order and part as text.
     """
 
     full: Effects
@@ -155,7 +159,7 @@ class TiedEffects:
         return times_rows(self.matrix, np.asarray(gamma, dtype=float))
 
     def potentials(self, gamma: FloatArray) -> FloatArray:
-        """Return the potentials of all cliques, each effect in the first clique that holds it, (..., cells), nats."""
+        """Return the potentials of all cliques, nats, shape (..., d) to (..., cells); see `Effects.potentials`."""
         return self.full.potentials(self.untied(gamma))
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
@@ -163,11 +167,11 @@ class TiedEffects:
         return times_rows(self._transposed, self.full.pull_back(flat))
 
     def coordinates(self, potentials: FloatArray) -> FloatArray:
-        """Return coordinates of the tied potentials nearest to finite ones, in the norm of b; (cells,) to (d,)."""
+        """Return the coordinates nearest to given finite potentials in the norm of b, shape (cells,) to (d,)."""
         return self._solve(self._transposed @ self.full.coordinates(potentials))
 
     def missed(self, potentials: FloatArray) -> float:
-        """Return how far potentials, shape (cells,), are from tied ones: the largest part of b that ties rule out."""
+        """Return the largest deviation of b, for potentials of shape (cells,), from a model with the ties."""
         b = self.full.coordinates(potentials)
         return float(np.abs(b - self.untied(self._solve(self._transposed @ b))).max(initial=0.0))
 
@@ -191,6 +195,7 @@ class TiedEffects:
 def _tied(
     cards: tuple[int, ...], scopes: tuple[Scope, ...], groups: tuple[tuple[Scope, ...], ...]
 ) -> TiedEffects:
+    """Return the coordinates of a model with tied potentials; recent results are cached."""
     from scipy.sparse import csr_array
 
     full = Effects.of(cards, scopes)
@@ -199,7 +204,7 @@ def _tied(
     first, distinct, kind = _distinct(_merged(full, groups))
     rows, columns, values, stands = [np.zeros(0, int)], [np.zeros(0, int)], [np.zeros(0)], []
     members = np.split(np.argsort(kind, kind="stable"), np.cumsum(np.bincount(kind))[:-1])
-    # one coordinate for each dimension of what distinct rows span, written into all rows of their kind
+    # one coordinate for each dimension of the span of the distinct rows, written into all rows of their kind
     for kinds, basis in _independent(distinct):
         for position, k in enumerate(kinds):
             own = members[k]
@@ -211,7 +216,7 @@ def _tied(
     matrix = csr_array(
         (flat, (np.concatenate(rows), np.concatenate(columns))), shape=(full.size, len(stands))
     )
-    # columns in the order of the effects that they stand for: blocks of one effect lie together
+    # the columns are ordered by the effects that they represent, so that those of one effect are consecutive
     order = np.argsort(np.array(stands, dtype=int), kind="stable")
     owners = owner[np.array(stands, dtype=int)[order]]
     ends = np.flatnonzero(np.diff(np.append(owners, -1)) != 0) + 1
@@ -228,26 +233,26 @@ def _tied(
 
 @lru_cache(maxsize=32)
 def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None) -> TiedEffects:
-    """Return the coordinates of each part of the effects that a model's scores and levels keep."""
+    """Return the coordinates of the parts of the effects that a model's scores and levels keep."""
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
     effects = full if tied is None else tied
-    told = {"waves": model.waves, "levels": model.levels, "ordinal": model.ordinal}
-    parts = [parts_of(model.domain, v, **told) for v in range(len(model.cardinalities))]
+    fields = {"waves": model.waves, "levels": model.levels, "ordinal": model.ordinal}
+    parts = [parts_of(model.domain, v, **fields) for v in range(len(model.cardinalities))]
     blocks, kinds, ends = [], [], [0]
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
-        held = [parts[v][len(subset) > 1] for v in subset]
-        if all(list(one) == [""] and one[""].shape[0] == one[""].shape[1] for one in held):
-            # whatever ties have made of the effect
+        bases = [parts[v][len(subset) > 1] for v in subset]
+        if all(list(one) == [""] and one[""].shape[0] == one[""].shape[1] for one in bases):
+            # no variable is split into parts, so that the effect keeps its coordinates
             block, names = (eye_array(stop - start), [""] * (stop - start))
         elif stop - start != math.prod(model.cardinalities[v] - 1 for v in subset):
             raise ModelError(
-                "scores of ordered states need an interaction of their own for each tied table; declare the scopes "
-                "inside the first tied one as cliques too (markov_chain does), or leave `ordinal` out."
+                "scores of ordered states need a separate interaction for each tied table; declare the scopes inside "
+                "the first tied scope as cliques too (markov_chain does so), or leave `ordinal` out."
             )
         else:
             columns, names = [], []
-            for chosen in product(*(one.items() for one in held)):
+            for chosen in product(*(one.items() for one in bases)):
                 columns.append(reduce(kron, [csr_array(basis) for _, basis in chosen]))
                 names += [", ".join(dict.fromkeys(name for name, _ in chosen if name))] * columns[-1].shape[1]
             block = hstack(columns) if columns else csr_array((stop - start, 0))
@@ -256,7 +261,7 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None
         ends.append(ends[-1] + len(names))
     rotation = csr_array(block_diag(blocks)) if blocks else csr_array((0, 0))
     widths = np.diff(ends)
-    kept = np.flatnonzero(widths)  # what interacts with waves has no coordinate
+    kept = np.flatnonzero(widths)  # an interaction with waves has no coordinates
     return TiedEffects(
         full=full,
         groups=tuple((scope,) for scope in full.scopes) if tied is None else tied.groups,
@@ -269,7 +274,7 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None
 
 
 def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
-    """Return M_0, sparse, which maps the zero-sum coordinates of the tables of potentials to b."""
+    """Return the sparse matrix M_0, which maps the zero-sum coordinates of the tables of potentials to b."""
     from scipy.sparse import csr_array
 
     cards, places = full.cardinalities, dict(zip(full.subsets, full.offsets, strict=False))
@@ -290,7 +295,7 @@ def _merged(full: Effects, groups: Sequence[tuple[Scope, ...]]) -> Any:
 
 
 def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
-    """Return the first row of each kind of equal rows, those rows, sparse, and the kind of each row."""
+    """Return the positions of the distinct rows, the matrix of these rows, and the kind of each row."""
     merged.sum_duplicates()
     merged.sort_indices()
     kinds: dict[bytes, int] = {}
@@ -306,7 +311,7 @@ def _distinct(merged: Any) -> tuple[list[int], Any, IntArray]:
 
 
 def _independent(distinct: Any) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield sets of rows that share columns, each with an orthonormal basis of their span."""
+    """Yield the connected sets of rows that share columns, each with an orthonormal basis of their span."""
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(abs(distinct) @ abs(distinct).T, directed=False)

@@ -1,4 +1,4 @@
-"""Linear queries of a model's tables, and their sensitivities; this package reads no data."""
+"""Linear queries of a model's tables, and their sensitivities. This package reads no data."""
 
 from bayesprivmrf.queries.contrasts import parities
 from bayesprivmrf.queries.kinds import coarsened, pooled, table, weighted

@@ -1,9 +1,9 @@
-r"""The query of parities: signed products over small sets of variables.
+r"""Query of parities: sums of signed products over small sets of variables.
 
-A variable of K states has the contrasts :math:`c_s(x) = 1[x = s] - 1[x = \text{first}]`, one for each state s but the
-first. With the constant they are a basis of the functions of the variable (the determinant is K), so that their
-products over the subsets of a set of variables are a basis of the functions of that set. For K = 2 the contrast is -1
-or +1.
+A variable of K states has the contrasts :math:`c_s(x) = 1[x = s] - 1[x = \text{first}]`, one for each state s except
+the first. Together with the constant, they are a basis of the functions of the variable, with determinant K. The
+products of contrasts over the subsets of a set of variables are therefore a basis of the functions of that set. For
+K = 2 the contrast is -1 or +1.
 """
 
 from __future__ import annotations
@@ -27,21 +27,31 @@ from bayesprivmrf.queries.query import BoundQuery, Query, Subset
 def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
     r"""Sum signed products over the records, for each set of at most `order` variables inside a declared clique.
 
-    A variable of two states counts -1 in the first and +1 in the second: these are the parities
-    :math:`\chi_I(x) = \prod_{i \in I} x_i`. A variable of K states has K - 1 contrasts in its place, one for each
-    state but the first: -1 in the first state, +1 in its own and 0 elsewhere. With all their products, the empty
-    one included, the answers fix the margins of the sets, as parities do. In a model without declared cliques all
-    sets of variables count.
+    A variable with two states has the value -1 in the first state and +1 in the second. The sums are then those of
+    the parities :math:`\chi_I(x) = \prod_{i \in I} x_i`. A variable with K states has K - 1 contrasts instead, one
+    for each state except the first: -1 in the first state, +1 in its own state and 0 elsewhere. The sums of all
+    products, including the empty product, determine the margins of the sets. In a model without declared cliques, all
+    sets of variables are used.
 
     Parameters
     ----------
     order
         Largest number of variables in a product.
     with_empty
-        Whether the empty product, the number of records, is among them.
+        Whether the empty product, which counts the records, is included.
     least
-        Smallest number of variables in the other products, from 1 to `order`. With ``order=2, least=2`` they are
-        those of pairs alone.
+        Smallest number of variables in the other products, from 1 to `order`. For example, ``order=2, least=2``
+        selects the products of pairs.
+
+    Returns
+    -------
+    Query
+        The query, with a row for each product of contrasts.
+
+    Raises
+    ------
+    ArgumentError
+        `order` or `least` is not a whole number in its range, or `with_empty` is not a boolean.
 
     Examples
     --------
@@ -59,7 +69,7 @@ def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
 @final
 @dataclass(frozen=True, kw_only=True)
 class ParityQuery(Query):
-    """Parities of sets of variables up to an order, as `queries.parities` declares them."""
+    """Query of parities of sets of variables up to an order; `queries.parities` makes it."""
 
     order: int
     with_empty: bool = True
@@ -78,7 +88,7 @@ class ParityQuery(Query):
         return parities(order, with_empty=content.truth("with_empty"), least=least)
 
     def _members(self, sets: Monomials) -> list[tuple[int, ...]]:
-        """Return the sets that are asked for, in their order."""
+        """Return the sets of variables in the query, in order."""
         return [one for one in sets if (len(one) >= self.least if one else self.with_empty)]
 
     def _sets(self, model: ModelSpecification) -> Monomials:
@@ -102,7 +112,7 @@ class ParityQuery(Query):
                 f"the products of up to {self.order} variables would be {count:,} numbers, more than "
                 f"{LARGEST_TABLE:,}; take a smaller order."
             )
-        # each product is read off the first of the largest sets that holds it
+        # each product is read from the first of the largest sets that contains its variables
         homes, waiting = sets.largest(), dict(zip(members, firsts, strict=True))
         scopes = tuple(tuple(model.domain.variables[v] for v in home) for home in homes)
         offsets = CliqueTables.offsets_of(model.domain, scopes)
@@ -143,9 +153,9 @@ class ParityQuery(Query):
 
 @lru_cache(maxsize=256)
 def _products(axes: tuple[tuple[int, bool], ...]) -> np.ndarray:
-    """Return rows, columns and values of the products of contrasts over a table.
+    """Return the rows, columns and values of the matrix of products of contrasts over a table.
 
-    Each axis is its number of states, and whether it is in the product.
+    Each axis is given by its number of states and whether the product includes its variable.
     """
     from scipy.sparse import coo_array, eye_array, hstack, kron
 

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, require
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import refuse_other_states
@@ -26,16 +26,8 @@ from bayesprivmrf.queries.query import (
     checked_scope,
     declared_scope,
     one_per_column,
+    whole_matrix,
 )
-
-# Limit on a column's sum of squared weights: sums of them are exact in floats, sums over records in 64 bits.
-LARGEST_SQUARES = 2**50
-
-# Limit on the columns of a matrix that a file describes, before memory is taken for it.
-_LARGEST_SIDE = 2**31
-
-# How far each record may be from counting once in a sum of rows that is the number of records.
-_TELLS = 1e-9
 
 type _Groups = tuple[tuple[Variable, tuple[tuple[Label, tuple[Label, ...]], ...]], ...]
 
@@ -46,7 +38,17 @@ def table(*scope: Variable) -> Query:
     Parameters
     ----------
     *scope
-        Variables, in the order that the axes shall have.
+        Variables, in the order of the axes.
+
+    Returns
+    -------
+    Query
+        The query, with a row for each cell in C order.
+
+    Raises
+    ------
+    ArgumentError
+        The scope is empty or repeats a variable.
 
     Examples
     --------
@@ -63,17 +65,28 @@ def coarsened(
     groups: Mapping[Variable, Mapping[Label, Iterable[Label]]] | None = None,
     **named: Mapping[Label, Iterable[Label]],
 ) -> Query:
-    """Count the records of each cell of a scope, some of whose variables have their states merged into groups.
+    """Count the records of each cell of a scope after states were merged into groups.
 
     Parameters
     ----------
     *scope
-        Variables, in the order that the axes shall have.
-    **named
-        For a variable, a mapping from the label of each group to the states in it. Each state is in exactly one
-        group. A variable of the scope that is not named keeps its states.
+        Variables, in the order of the axes.
     groups
-        The same as one mapping, for variables whose names are no identifiers.
+        For a variable, a mapping from the label of each group to the states in it. Each state is in exactly one
+        group. A variable of the scope without groups keeps its states.
+    **named
+        The same for variables whose names are identifiers, as keyword arguments.
+
+    Returns
+    -------
+    Query
+        The query, with a row for each cell of the coarsened table in C order.
+
+    Raises
+    ------
+    ArgumentError
+        The scope is empty or repeats a variable, or the groups are not mappings. A state in no group or in two groups
+        is refused when the query is bound to a model.
 
     Examples
     --------
@@ -95,7 +108,7 @@ def coarsened(
 
 
 def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = None) -> Query:
-    """Count records with whole weights: each row of a matrix is a sum over the cells of a scope.
+    """Sum the cells of a scope's table with whole weights, one sum for each row of a matrix.
 
     Parameters
     ----------
@@ -103,9 +116,20 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
         Variables. The columns of the matrix are the cells of their table, in C order of the variables as written and
         of the declared states.
     matrix
-        Whole numbers, dense or a SciPy sparse matrix, shape (rows, cells).
+        Whole numbers, shape (rows, cells), as a dense or a SciPy sparse array.
     labels
-        The name of what each row counts; rows are numbered from 0 by default.
+        Label of each row; by default the rows are numbered from 0.
+
+    Returns
+    -------
+    Query
+        The query, with a row for each row of the matrix.
+
+    Raises
+    ------
+    ArgumentError
+        The matrix does not hold whole numbers, its squared weights add up to more than 2^50 in a column, or there is
+        not one label for each row.
 
     Examples
     --------
@@ -114,7 +138,7 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
     >>> weighted("age", matrix=[[0, 1, 2]], labels=["score"]).bind(network).labels
     ('score',)
     """
-    variables, rows = checked_scope("weighted", scope), _whole_matrix(matrix)
+    variables, rows = checked_scope("weighted", scope), whole_matrix(matrix)
     names = range(rows.shape[0]) if labels is None else listed("`labels`", labels)
     if len(names) != rows.shape[0]:
         raise ArgumentError(f"`labels` must name each of {rows.shape[0]} rows, got {len(names)} labels.")
@@ -122,12 +146,22 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
 
 
 def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
-    """Count the records of each cell of one table, summed over several scopes.
+    """Sum the tables of several scopes, cell by cell.
 
     Parameters
     ----------
     scopes
-        Scopes whose variables have, axis by axis as written, the same states in the same order.
+        Scopes whose variables have the same states in the same order, axis by axis as written.
+
+    Returns
+    -------
+    Query
+        The query, with a row for each cell in C order. A record counts once for each scope.
+
+    Raises
+    ------
+    ArgumentError
+        There is no scope, or a scope is repeated.
 
     Examples
     --------
@@ -142,14 +176,14 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
     require(given, "scopes", "hold at least one scope", "none")
     tied = tuple(checked_scope("table", scope) for scope in given)
     if len(set(tied)) != len(tied):
-        raise ArgumentError("`scopes` must hold each scope once; a scope pooled with itself counts double.")
+        raise ArgumentError("`scopes` must hold each scope once, got one twice, which would count double.")
     return PooledQuery(scopes=tied)
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
 class TableQuery(Query):
-    """The table of a scope, with states merged where groups are given."""
+    """Query of the table of a scope, whose states may be merged into groups."""
 
     scope: Clique
     groups: _Groups = ()
@@ -158,7 +192,7 @@ class TableQuery(Query):
 
     def _content(self, domain: Domain) -> dict[str, Any]:
         groups = [
-            [domain.index(v), [[encoded(g), [domain.code(v, s) for s in held]] for g, held in merged]]
+            [domain.index(v), [[encoded(g), [domain.code(v, s) for s in states]] for g, states in merged]]
             for v, merged in self.groups
         ]
         return {"scope": [domain.index(v) for v in self.scope], "groups": groups}
@@ -170,8 +204,8 @@ class TableQuery(Query):
             (position,) = positions([place], len(domain.variables))
             states = domain.states[position]
             names = labels([label for label, _ in merged])
-            held = [[states[code] for code in positions(codes, len(states))] for _, codes in merged]
-            groups[domain.variables[position]] = dict(zip(names, held, strict=True))
+            members = [[states[code] for code in positions(codes, len(states))] for _, codes in merged]
+            groups[domain.variables[position]] = dict(zip(names, members, strict=True))
         return coarsened(*_written_scope(content["scope"], domain), groups=groups)
 
     def _bind(self, model: ModelSpecification) -> BoundQuery:
@@ -190,7 +224,7 @@ class TableQuery(Query):
         )
 
     def _domain(self, model: ModelSpecification) -> Domain:
-        """Return the scope's variables, each with its groups for states."""
+        """Return the domain of the coarsened table, in which groups are states."""
         states = {v: model.domain.states_of(v) for v in self.scope}
         for variable, merged in self.groups:
             given = Counter(model.domain.code(variable, s) for _, group in merged for s in group)
@@ -215,7 +249,7 @@ class TableQuery(Query):
     def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
         scope = [model.domain.index(v) for v in self.scope]
         cards, given = model.cardinalities, self._domain(model).cardinalities
-        # those merged into one are summed out
+        # a variable with all states merged into one group is summed over
         kept = {v: k for v, k in zip(scope, given, strict=True) if k > 1}
         if any(k < cards[v] for v, k in kept.items()):
             return None
@@ -232,7 +266,7 @@ class TableQuery(Query):
 @final
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WeightedQuery(Query):
-    """Weighted sums of a table's cells, one sum for each row of a matrix."""
+    """Query of weighted sums of a table's cells, one sum for each row of a matrix."""
 
     scope: Clique
     rows: tuple[str, ...]
@@ -254,7 +288,8 @@ class WeightedQuery(Query):
         from scipy.sparse import coo_array
 
         names = [str(name) for name in labels(content.items("labels"))]
-        cells = content.whole("cells", 1, _LARGEST_SIDE)
+        # a limit on the size of the matrix, before memory is taken for it
+        cells = content.whole("cells", 1, 2**31)
         entries = np.array(content.items("entries"), dtype=np.int64).reshape(-1, 3).T
         matrix = coo_array((entries[2], (entries[0], entries[1])), (len(names), cells))
         return weighted(*_written_scope(content["scope"], domain), matrix=matrix, labels=names)
@@ -276,17 +311,13 @@ class WeightedQuery(Query):
 
         weights, cells = self.weights.astype(float), np.ones(self.weights.shape[1])
         found = lsqr(weights.T, cells, atol=1e-14, btol=1e-14)[0]
-        return found if np.abs(weights.T @ found - cells).max() <= _TELLS else None
+        # the weighted sum is the number of records only if each record counts once, up to rounding
+        return found if np.abs(weights.T @ found - cells).max() <= 1e-9 else None
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        held = self.weights
-        return (
-            self.scope,
-            self.rows,
-            held.shape,
-            *(a.astype(np.int64).tobytes() for a in (held.indptr, held.indices, held.data)),
-        )
+        parts = self.weights.indptr, self.weights.indices, self.weights.data
+        return self.scope, self.rows, self.weights.shape, *(a.astype(np.int64).tobytes() for a in parts)
 
     def __eq__(self, other: object) -> bool:
         return self._identity == other._identity if isinstance(other, WeightedQuery) else NotImplemented
@@ -301,7 +332,7 @@ class WeightedQuery(Query):
 @final
 @dataclass(frozen=True, kw_only=True)
 class PooledQuery(Query):
-    """The sum of the tables of several scopes that have the same states."""
+    """Query of the sum of the tables of several scopes with the same states."""
 
     scopes: tuple[Clique, ...]
 
@@ -336,7 +367,7 @@ class PooledQuery(Query):
 
 
 def _written_scope(written: Any, domain: Domain) -> Clique:
-    """Return the variables at the positions that a file holds."""
+    """Return the variables at the positions in a file."""
     return tuple(domain.variables[v] for v in positions(written, len(domain.variables)))
 
 
@@ -349,34 +380,7 @@ def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[
         )
     listing = []
     for label, states in merged.items():
-        held = tuple(listed(f"the group {label!r} of {variable!r}", states))
-        require(held, f"the group {label!r} of {variable!r}", "hold one state or more", "none")
-        listing.append((label, held))
+        members = tuple(listed(f"the group {label!r} of {variable!r}", states))
+        require(members, f"the group {label!r} of {variable!r}", "hold at least one state", "none")
+        listing.append((label, members))
     return tuple(listing)
-
-
-def _whole_matrix(matrix: Any) -> Sparse:
-    """Return a matrix of whole weights, sparse, its entries in order and none of them an explicit zero."""
-    from scipy.sparse import csr_array, issparse
-
-    given = matrix if issparse(matrix) else bare_array("matrix", matrix)
-    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.shape[0]:
-        raise ArgumentError(
-            f"`matrix` must be numbers in rows and columns, a row at least, got shape {given.shape} of {given.dtype}."
-        )
-    rows: Sparse = csr_array(given)
-    rows.sum_duplicates()
-    is_whole = rows.data == np.floor(rows.data)
-    if not is_whole.all():
-        raise ArgumentError(
-            f"`matrix` must hold whole numbers, got {rows.data[~is_whole][0]}; multiply the weights, and read the "
-            "answers in the finer unit."
-        )
-    if not abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0) <= LARGEST_SQUARES:
-        raise ArgumentError("`matrix` must have columns whose squares add up to at most 2^50; divide it.")
-    rows = rows.astype(np.int64)
-    rows.eliminate_zeros()
-    rows.sort_indices()
-    for part in (rows.data, rows.indices, rows.indptr):  # what a mechanism was calibrated for stays as it was
-        part.flags.writeable = False
-    return rows

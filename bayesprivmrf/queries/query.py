@@ -1,8 +1,8 @@
-r"""Queries as linear maps of a model's tables: :math:`y = A n` of whole numbers, before any noise.
+r"""Queries as linear maps of a model's tables, :math:`y = A n`, with a matrix A of whole numbers.
 
-A record x lies in one cell of each scope, so that it adds one column to the answer: the sum, over the query's scopes
-S, of the column of :math:`A` that belongs to :math:`x_S`. All that privacy has to know about a query is in these
-columns; `bayesprivmrf.queries.sensitivity` reads them.
+A record x lies in one cell of each scope. It therefore adds one column to the answer: the sum over the query's scopes
+S of the column of :math:`A` for :math:`x_S`. These columns determine the sensitivity of the query, which
+`bayesprivmrf.queries.sensitivity` computes.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# A sparse array of SciPy, which is imported where one is made.
+# A sparse array of SciPy, which is only imported by functions that make one
 type Sparse = Any
 
-# Positions of variables, ascending.
+# Positions of variables, ascending
 type Subset = tuple[int, ...]
 
 
 class Query(ABC):
-    """A request to measure, by names of variables and labels of states; abstract.
+    """Abstract base class of queries, which name variables and states.
 
-    Queries are frozen values: two that ask the same compare equal.
+    Queries are immutable, and two equal queries compare equal.
 
-    A subclass supplies ``_bind``, ``_labels`` and ``_total_weights``. One that names its `kind` can be saved, and so
-    be measured by a mechanism. It supplies as well
+    A subclass supplies ``_bind``, ``_labels`` and ``_total_weights``. A subclass that names its `kind` can be saved,
+    and a mechanism can measure it. It also supplies
 
-    - ``_content(domain)``: what was asked, as values that JSON can hold: variables and states as positions in the
+    - ``_content(domain)``: the arguments of the query as JSON values, with variables and states as positions in the
       domain;
-    - ``_restored(content, domain)``, a class method: the query again, from what ``_content`` wrote as
-      `bayesprivmrf.release.codec.Fields`.
+    - ``_restored(content, domain)``: a class method that returns the query from the entries that ``_content`` wrote,
+      given as `bayesprivmrf.release.codec.Fields`.
 
-    A kind of another package is found by the entry-point group ``bayesprivmrf.queries``, in which its name is the
-    kind.
+    A kind of another package is found through the entry-point group ``bayesprivmrf.queries``. The name of the entry
+    point is the kind.
 
     Raises
     ------
     TypeError
-        A class names its kind without ``_content`` and ``_restored``, or the kind of another; raised at class
-        creation.
+        A class names a kind without ``_content`` and ``_restored``, or the kind of another class. The error is raised
+        when the class is created.
     """
 
     kind: ClassVar[str]
@@ -70,7 +70,7 @@ class Query(ABC):
             QUERY_KINDS.add(cls.kind, cls)
 
     def _content(self, domain: Domain) -> dict[str, Any]:
-        """Return the query's arguments, as values that JSON can represent."""
+        """Return the arguments of the query as JSON values."""
         raise NotImplementedError
 
     @classmethod
@@ -80,7 +80,7 @@ class Query(ABC):
 
     @final
     def bind(self, network: DiscreteMarkovNetwork | ModelSpecification) -> BoundQuery:
-        """Return the query on a declared model: its matrix, row labels and answers.
+        """Bind the query to a declared model, which determines its matrix, row labels and answers.
 
         Raises
         ------
@@ -90,58 +90,56 @@ class Query(ABC):
             A scope's table has more than 10^8 cells.
         """
         bound = self._bind(ModelSpecification.from_pgmpy(network))
-        if not is_own(type(self)):  # those of this package are right by their tests
+        if not is_own(type(self)):  # the tests of this package check its own queries
             bound.check()
         return bound
 
     @abstractmethod
     def _bind(self, model: ModelSpecification) -> BoundQuery:
-        """Return the query on a model."""
+        """Return the query bound to a model."""
 
     @abstractmethod
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
-        """Return what each row counts, in words."""
+        """Return a label for each row, which says what it counts."""
 
     def _axes(self, model: ModelSpecification) -> tuple[Sequence[Any] | None, Sequence[Sequence[Any]]]:
-        """Return names and labels of the axes whose cells the rows are; None where the axes have no names."""
+        """Return the names and labels of the axes whose cells are the rows; None for axes without names."""
         return None, [self._labels(model)]
 
     @abstractmethod
     def _total_weights(self, bound: BoundQuery) -> FloatArray | None:
-        """Return weights of the rows whose sum is the number of records, shape (rows,); None where none are known."""
+        """Return weights that make a sum of the rows the number of records, shape (rows,); None if unknown."""
 
     def _effect_information(self, model: ModelSpecification) -> dict[Subset, float] | None:
-        """Return the information of the answers on each set's effect alone; None where the answers mix effects.
+        """Return the information about the effect of each set of variables; None if the answers mix effects.
 
-        It is the diagonal of the query's information, as `bayesprivmrf.queries.forecast` derives it; sets that are
-        left out have none.
+        This is the diagonal of the query's information matrix in `bayesprivmrf.queries.forecast`. A set that is left
+        out has no information.
         """
         return None
 
 
-# Largest error of a sum of weights that is put down to rounding
-_ROUNDING = 1e-6
-# The kinds of queries that can be saved and read
+# Kinds of queries that can be saved and read
 QUERY_KINDS: Kinds[Query] = Kinds("bayesprivmrf.queries")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class BoundQuery:
-    """A query on a declared model.
+    """Query bound to a declared model.
 
     Parameters
     ----------
     query
-        The query that was asked.
+        The query.
     model
         The declared model.
     scopes
-        The scopes that the query reads, axes as written.
+        The scopes that the query reads, with their axes as written.
     matrix
-        Whole numbers, sparse, shape (rows, cells): a row for each measured number; the columns are the cells of the
-        scopes, scope after scope, each in C order of its axes and of the declared states.
+        Sparse matrix of whole numbers, shape (rows, cells), with a row for each measured number. Its columns are the
+        cells of the scopes, scope after scope, in C order of the axes and of the declared states.
     asked_of
-        The model that the rows are those of, where a larger one took its place.
+        The model that determines the row labels, if a larger model has taken its place.
     """
 
     query: Query
@@ -152,7 +150,7 @@ class BoundQuery:
 
     @cached_property
     def labels(self) -> tuple[str, ...]:
-        """Names of what each row counts."""
+        """Label of each row."""
         return self.query._labels(self.asked_of or self.model)
 
     @cached_property
@@ -162,31 +160,31 @@ class BoundQuery:
 
     @cached_property
     def blocks(self) -> tuple[Sparse, ...]:
-        """The part of the matrix on each scope, shape (rows, cells of the scope)."""
+        """Columns of the matrix for each scope, shape (rows, cells of the scope)."""
         offsets = CliqueTables.offsets_of(self.model.domain, self.scopes)
         columns = self.matrix.tocsc()
         return tuple(columns[:, start:stop] for start, stop in pairwise(offsets))
 
     @cached_property
     def ends(self) -> tuple[FloatArray, FloatArray]:
-        """Least and greatest answers of one record, each scope by itself, shape (rows,) each: a bound for several."""
+        """Smallest and largest answer of one record, shape (rows,) each; bounds if there are several scopes."""
         sides = [[block.min(axis=1).toarray(), block.max(axis=1).toarray()] for block in self.blocks]
         least, most = np.sum(sides, axis=0, dtype=float)
         return least.reshape(-1), most.reshape(-1)
 
     @cached_property
     def in_cliques(self) -> Sparse:
-        """The matrix on the cells of all the model's tables, shape (rows, model size).
+        """Matrix on the cells of all the model's tables, shape (rows, model size).
 
-        Each scope is read off the first clique that holds it. A ModelError says that none does, which can be where no
-        cliques were declared.
+        Each scope is read from the first clique that holds it. A ModelError is raised if no clique does, which is
+        possible if no cliques were declared.
         """
         from scipy.sparse import csr_array
 
         model = self.model
         if len(self.scopes) == 1:
             home = model.parent(self.positions[0])
-            if model.scopes[home] == self.positions[0]:  # the columns are those of the clique
+            if model.scopes[home] == self.positions[0]:  # the clique has the same columns
                 own = self.matrix.tocsr()
                 columns = own.indices.astype(np.int64) + model.offsets[home]
                 return csr_array((own.data, columns, own.indptr), (len(self), model.size))
@@ -216,20 +214,21 @@ class BoundQuery:
 
     @cached_property
     def total_weights(self) -> FloatArray | None:
-        """Weights of the rows whose sum is the number of records, of least norm; None if there are none."""
+        """Weights that make a sum of the rows the number of records, shape (rows,); None if there are none."""
         return self.query._total_weights(self)
 
     def check(self) -> None:
-        """Raise an error where the labels or the weights that a query's class supplies do not fit its matrix.
+        """Raise an error if the labels or the weights that a query's class supplies do not fit its matrix.
 
-        Weights w give the number of records if every record adds 1 to w'(answers). They are accepted where they are
-        constant on the possible cells of each clique, and these constants add up to 1.
+        Weights w give the number of records if every record adds 1 to w'(answers). They are accepted if A'w is
+        constant on the possible cells of each clique and these constants add up to 1.
 
         Raises
         ------
         ModelError
             A row has no label, or the weights do not give the number of records.
         """
+        rounding = 1e-6  # largest error of a sum of weights that counts as rounding
         name, rows = type(self.query).__name__, len(self)
         given = math.prod(map(len, self.query._axes(self.model)[1]))
         must = f"have a label for each of the {rows} rows of its matrix"
@@ -237,7 +236,7 @@ class BoundQuery:
         if self.total_weights is None:
             return
         weights = np.asarray(self.total_weights, dtype=float)
-        must, remedy = "give the number of records", "correct them, or return None where they are not known"
+        must, remedy = "give the number of records", "correct them, or return None if they are not known"
         where = f"{name}._total_weights"
         require(
             weights.shape == (rows,),
@@ -254,9 +253,10 @@ class BoundQuery:
             for start, stop in pairwise(self.model.offsets)
         ]
         parts = [np.ravel(part) for part in parts if part.size]
-        is_constant = all(np.ptp(part) < _ROUNDING for part in parts)
+        # a record adds one of each clique's values, so that constants make the sum the same for all records
+        is_constant = all(np.ptp(part) < rounding for part in parts)
         total = sum(float(part[0]) for part in parts)
-        fits = is_constant and abs(total - 1.0) < _ROUNDING
+        fits = is_constant and abs(total - 1.0) < rounding
         require(fits, where, must, "others", remedy, error=ModelError)
 
     @cached_property
@@ -298,12 +298,12 @@ class BoundQuery:
 
 
 def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
-    """Return the variables that a query was given.
+    """Return the variables of a query's scope.
 
     Raises
     ------
     ArgumentError
-        There is none, one is no name, or one is repeated.
+        The scope is empty, a variable is not hashable, or a variable is repeated.
     """
     example = f"write {name}('a', 'b')"
     require(scope, name, "name at least one variable", "none", example)
@@ -319,14 +319,14 @@ def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
 
 
 def declared_scope(model: ModelSpecification, scope: Clique) -> Clique:
-    """Return a scope's variables as declared.
+    """Return the variables of a scope under their declared names.
 
     Raises
     ------
     ModelError
-        A variable is not declared, or no declared clique holds them all.
+        A variable is not declared, or no declared clique holds all of them.
     ModelTooLargeError
-        The table is too large.
+        The scope's table is too large.
     """
     positions = [model.domain.index(v) for v in scope]
     if model.cliques_declared:
@@ -340,7 +340,7 @@ def declared_scope(model: ModelSpecification, scope: Clique) -> Clique:
 
 
 def one_per_column(rows: IntArray, count: int) -> Sparse:
-    """Return the matrix that has a single 1 in each column, in the row given for it."""
+    """Return the sparse matrix with a single 1 in each column, in the given row."""
     from scipy.sparse import csr_array
 
     rows = np.ravel(rows)
@@ -348,7 +348,38 @@ def one_per_column(rows: IntArray, count: int) -> Sparse:
     return csr_array((np.ones_like(rows), np.argsort(rows, kind="stable"), ends), (count, rows.size))
 
 
+def whole_matrix(matrix: Any) -> Sparse:
+    """Return a sparse matrix of whole weights in canonical form: sorted indices and no explicit zeros."""
+    from scipy.sparse import csr_array, issparse
+
+    given = matrix if issparse(matrix) else bare_array("matrix", matrix)
+    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.shape[0]:
+        raise ArgumentError(
+            f"`matrix` must be a two-dimensional array of numbers with at least one row, got shape {given.shape} of "
+            f"{given.dtype}."
+        )
+    rows: Sparse = csr_array(given)
+    rows.sum_duplicates()
+    is_whole = rows.data == np.floor(rows.data)
+    if not is_whole.all():
+        raise ArgumentError(
+            f"`matrix` must hold whole numbers, got {rows.data[~is_whole][0]}; multiply all weights by a number that "
+            "makes them whole."
+        )
+    # up to this limit, sums of squared weights are exact in floats, and sums over records in 64 bits
+    if not abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0) <= 2**50:
+        raise ArgumentError(
+            "`matrix` must have columns whose squares add up to at most 2^50; divide the matrix by a number."
+        )
+    rows = rows.astype(np.int64)
+    rows.eliminate_zeros()
+    rows.sort_indices()
+    for part in (rows.data, rows.indices, rows.indptr):  # mechanisms are calibrated for these weights
+        part.flags.writeable = False
+    return rows
+
+
 def cell_labels(axes: Sequence[Sequence[Any]], variables: Sequence[Variable] | None) -> tuple[str, ...]:
-    """Return each cell in words, in C order: ``"smokes=no, age=<30"``, or the states alone without variables."""
+    """Return a label for each cell in C order, such as ``"smokes=no, age=<30"``; without variables, the states."""
     names = ["" if variables is None else f"{v}=" for v in (variables or axes)]
     return tuple(", ".join(map(str.__add__, names, map(str, cell))) for cell in product(*axes))

@@ -1,7 +1,7 @@
-r"""Sensitivity of queries that are measured together: how far one record moves their answers.
+r"""Sensitivity of queries that are measured together: the largest change of their answers between neighbors.
 
-A record x adds the column :math:`A_q[:, x]` to the answer of each query q. With each number measured on its own noise
-scale :math:`s_q`, neighbours move the stacked answers by
+A record x adds the column :math:`A_q[:, x]` to the answer of each query q. In units of the noise scale :math:`s_q` of
+each query, the stacked answers change by
 
 .. math::
 
@@ -9,14 +9,13 @@ scale :math:`s_q`, neighbours move the stacked answers by
     \qquad\text{or}\qquad
     \max_{x, x'} \sum_q s_q^{-p} \lVert A_q[:, x] - A_q[:, x'] \rVert_p^p
 
-when a record is added or removed, or replaced. The maxima run over all records of the declared domain, those of cells
-declared impossible as well. Either is the largest value of a sum of tables, one on each scope (of one record, or of
-two, each variable doubled), which elimination finds: `largest_sum`. `docs/queries.md` has the derivations and the
-upper bounds that stand in where a table would be too large.
+if a record is added or removed (left), or replaced (right). The maxima are over all records of the declared domain,
+including those in impossible cells.
 
-Norms of a query's columns, and distances between two, as tables on scopes: what sensitivities add up.
-
-`docs/queries.md` has the derivations.
+Each maximum is the largest value of a sum of tables, which `largest_sum` finds by elimination. There is one table for
+each scope: the norm of a column for each cell of one record, or the distance of two columns for each pair of cells of
+two records. If a table would be too large, an upper bound takes its place. `docs/explanation/queries.md` has the
+derivations.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
 
-# Pairs of cells, or cells times scopes of a pooled query, up to which they are enumerated.
+# Largest number of pairs of cells, or of cells times scopes of a pooled query, that are enumerated
 LARGEST_PAIRS = 2**20
 
-# Variables of a scope, the columns of its cells, and the factor of their p-th powers.
+# Variables of a scope, the columns of its cells, and the factor of their p-th powers
 type Part = tuple[tuple[int, ...], Sparse, float]
 
 
-def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], bool]:
-    r"""Return parts of a query on one scope each, and whether their powers add up to the query's, or bound it.
+def parts_of(query: BoundQuery, norm: int, differing: int) -> tuple[list[Part], bool]:
+    r"""Return parts of a query that read one scope each, and True if their powers add up to that of the query.
 
-    The powers of rows that read one scope each add up. Rows that read several scopes, as a pooled query's do, are
-    taken over all their variables at once where that is small. Otherwise :math:`|\sum_s a_s| \le \sum_s |a_s|`, and
-    :math:`(\sum_s a_s)^2 \le m \sum_s a_s^2` for m scopes.
+    If each row reads one scope, the powers add up. Rows that read several scopes, as in a pooled query, become one
+    part over all their variables if this is small enough. Otherwise the powers of the parts bound that of the query:
+    :math:`|\sum_s a_s| \le \sum_s |a_s|`, and :math:`(\sum_s a_s)^2 \le m \sum_s a_s^2` for m scopes.
     """
     scopes, blocks = query.positions, query.blocks
     if not query.is_pooled:
         return [(scope, block, 1.0) for scope, block in zip(scopes, blocks, strict=True)], True
     union, cards = sorted({v for scope in scopes for v in scope}), query.model.cardinalities
     joint = math.prod(cards[v] for v in union)
-    if joint**copies * len(scopes) <= LARGEST_PAIRS:
+    if joint**differing * len(scopes) <= LARGEST_PAIRS:
         cells = [cells_within(cards, scope, union) for scope in scopes]
         columns: Sparse = sum(block[:, at] for block, at in zip(blocks, cells, strict=True))
         return [(tuple(union), columns.tocsc(), 1.0)], True
@@ -70,15 +69,16 @@ def parts_of(query: BoundQuery, norm: int, copies: int) -> tuple[list[Part], boo
 
 
 def norm_tables(
-    scope: tuple[int, ...], columns: Sparse, cardinalities: Sequence[int], norm: int, copies: int
+    scope: tuple[int, ...], columns: Sparse, cardinalities: Sequence[int], norm: int, differing: int
 ) -> tuple[list[Table], bool]:
-    """Return tables whose sum is the p-th power of a part's norm, or bounds it; and which of the two.
+    """Return tables whose sum is the p-th power of a part's norm, or an upper bound; and True if it is exact.
 
-    For two copies it is the norm of the difference of two columns, variable v of the second being number v + p.
+    For two records, the norm is that of the difference of their columns. Variable v of the second record has the
+    number v + p.
     """
     shape, size = [cardinalities[v] for v in scope], columns.shape[1]
     single = np.asarray(abs(columns).power(norm).sum(axis=0), dtype=float).ravel()
-    if copies == 1:
+    if differing == 1:
         return [(scope, single.reshape(shape))], True
     twins = tuple(v + len(cardinalities) for v in scope)
     if size**2 <= LARGEST_PAIRS:
@@ -89,7 +89,7 @@ def norm_tables(
 
 
 def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
-    r"""Return the p-th power of the distance of each two columns, exact: whole numbers.
+    r"""Return the p-th power of the distance between all pairs of columns; these are whole numbers, and exact.
 
     .. math:: |u - v| = |u| + |v| - 2 \min(|u|, |v|) \, 1[uv > 0], \qquad (u - v)^2 = u^2 + v^2 - 2uv
     """
@@ -99,17 +99,17 @@ def _distances(columns: Sparse, single: FloatArray, norm: int) -> FloatArray:
         overlap = np.zeros((single.size, single.size))
         rows = columns.tocsr()
         for row in np.flatnonzero(np.diff(rows.indptr)):
-            held = slice(*rows.indptr[row : row + 2])
-            # weights of one sign overlap by the smaller of the two
+            entries = slice(*rows.indptr[row : row + 2])
+            # two weights of the same sign overlap by the smaller one
             for sign in (1, -1):
-                mine = rows.data[held] * sign > 0
-                at, size = rows.indices[held][mine], np.abs(rows.data[held][mine])
+                chosen = rows.data[entries] * sign > 0
+                at, size = rows.indices[entries][chosen], np.abs(rows.data[entries][chosen])
                 overlap[np.ix_(at, at)] += np.minimum.outer(size, size)
     return single[:, None] + single - 2 * overlap
 
 
 def reduced(variables: tuple[int, ...], table: FloatArray) -> Table:
-    """Return a table without the axes along which it does not change, variables ascending."""
+    """Return a table without the axes along which it is constant, with its variables in ascending order."""
     for axis in reversed(range(table.ndim)):
         first = table.take([0], axis=axis)
         if (table == first).all():
@@ -120,10 +120,10 @@ def reduced(variables: tuple[int, ...], table: FloatArray) -> Table:
 
 
 def with_one_fixed(tables: list[Table], cardinalities: Sequence[int]) -> list[Table]:
-    """Return tables of pairs of records with the first one's state fixed where that loses nothing.
+    """Return tables of pairs of records, with the first record's state fixed for variables where this is exact.
 
-    Where moving a variable's states round by one, in both records at once, changes no table, every pair has an equal
-    one whose first record is in the first state.
+    Suppose that a cyclic shift of a variable's states in both records changes no table. Then every pair of records
+    has the same value as a pair whose first record is in the first state.
     """
     p = len(cardinalities)
     moved = {
@@ -142,25 +142,25 @@ def with_one_fixed(tables: list[Table], cardinalities: Sequence[int]) -> list[Ta
     ]
 
 
-# Least scale of noise, and one over the largest: their squares are then floats.
+# Smallest noise scale, and the inverse of the largest one; their squares are floats
 LEAST_SCALE = 1e-100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensitivity:
-    r"""Sensitivity of the stacked answers to one neighbour, in noise scales; in records without scales.
+    r"""Sensitivity of the stacked answers, in units of the noise scales, or in records without scales.
 
     Parameters
     ----------
     norm
-        p, 1 or 2.
+        The order p of the norm, 1 or 2.
     power
         :math:`\Delta_p^p`, rounded up.
     is_exact
-        Whether neighbours attain it, up to its rounding; otherwise it is an upper bound.
+        True if neighbors attain `power` up to rounding; otherwise it is an upper bound.
     neighbours
-        The record that is added or removed, or the two of which one replaces the other: they attain an exact value,
-        and come near to a bound.
+        The record that is added or removed, or the two records of which one replaces the other. They attain an exact
+        value; for an upper bound, they are the best pair that was found.
     """
 
     norm: int
@@ -170,7 +170,7 @@ class Sensitivity:
 
     @property
     def value(self) -> float:
-        r""":math:`\Delta_p`, rounded up."""
+        r"""Sensitivity :math:`\Delta_p`, rounded up."""
         return self.power if self.norm == 1 else root_up(self.power)
 
 
@@ -183,33 +183,38 @@ def sensitivity(
     scales: Sequence[float] | None = None,
     at_most: int | None = None,
 ) -> Sensitivity:
-    r"""Return how far one neighbour moves the answers of queries that are measured together.
+    r"""Return the largest change between neighbors in the answers of queries that are measured together.
 
     Parameters
     ----------
     queries
-        One query, or several whose answers are stacked.
+        One query, or several queries whose answers are stacked.
     network
         The declared model.
     norm
         1 for Laplace noise, 2 for Gaussian noise.
     adjacency
-        The neighbouring relation.
+        The relation between neighbors.
     scales
-        Noise scale of each query, records, positive; 1 by default. With the scales of Laplace noise the loss
-        :math:`\epsilon` is the value for norm 1; with those of Gaussian noise the loss :math:`\rho` is half the
-        power for norm 2.
+        Noise scale of each query, in records, positive; 1 by default. With the scales of Laplace noise, the privacy
+        loss :math:`\epsilon` is the value for norm 1. With the scales of Gaussian noise, the privacy loss
+        :math:`\rho` is half the power for norm 2.
     at_most
-        How many records one person has at most, where neighbours differ by a person; by default they differ by a
-        record. Then `neighbours` are records of which such persons have that many each; one record alone stands for a
-        person who comes, goes, or has no records once replaced.
+        Largest number of records of one person, if neighbors differ by a person; by default they differ by a record.
+        Each record in `neighbours` then stands for a person with `at_most` equal records. A single record stands for
+        a person who is added or removed, or who is replaced by a person without records.
+
+    Returns
+    -------
+    Sensitivity
+        The sensitivity, and neighbors that attain it or come close.
 
     Raises
     ------
     ArgumentError
-        There is no query, the norm is not 1 or 2, or the scales are not one positive number a query.
+        There is no query, the norm is not 1 or 2, or the scales are not one positive number for each query.
     ModelError
-        A query is not of the declared model.
+        A query does not fit the declared model.
 
     Examples
     --------
@@ -227,20 +232,20 @@ def sensitivity(
     adjacency = Adjacency.checked(adjacency)
     if at_most is not None:
         most = whole_number("at_most", at_most, 1, 2**20)
-        # a person who is replaced may have had no records
+        # replacing a person includes a person without records
         relations = {Adjacency.ADD_OR_REMOVE_ONE, adjacency}
         each = [sensitivity(queries, network, norm=norm, adjacency=r, scales=scales) for r in relations]
         return _of_person(max(each, key=lambda found: found.power), most)
-    copies = 1 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
+    differing = 1 if adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
     model = ModelSpecification.from_pgmpy(network)
     bound = [query.bind(model) for query in checked_queries(queries)]
     weights = [1 / scale**norm for scale in _checked_scales(scales, len(bound))]
-    stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, copies=copies)
+    stacked = _Stacked(model=model, queries=bound, weights=weights, norm=norm, differing=differing)
     return stacked.sensitivity(is_integer=scales is None)
 
 
 def _of_person(found: Sensitivity, at_most: int) -> Sensitivity:
-    """Return the sensitivity for persons, from that for records: each has up to `at_most` of them."""
+    """Return the sensitivity for persons with up to `at_most` records each, from that for records."""
     power = found.power * at_most**found.norm
     is_whole = found.power == math.floor(found.power) and power < 2**53
     return replace(found, power=power if is_whole else power * (1 + 2.0**-51))
@@ -248,29 +253,29 @@ def _of_person(found: Sensitivity, at_most: int) -> Sensitivity:
 
 @dataclass(frozen=True, kw_only=True)
 class _Stacked:
-    """Queries with the weights of their p-th powers, and how many records neighbours differ in."""
+    """Stacked queries with the weights of their p-th powers, and the number of records by which neighbors differ."""
 
     model: ModelSpecification
     queries: list[BoundQuery]
     weights: list[float]
     norm: int
-    copies: int
+    differing: int
 
     def sensitivity(self, *, is_integer: bool) -> Sensitivity:
         constant, tables, is_exact = self._all_tables()
-        if self.copies == 2:
-            # a variable whose states can be permuted without a change is fixed in the first record
+        if self.differing == 2:
+            # a variable whose states can be shifted without a change is fixed in the first record
             tables = with_one_fixed(tables, self.model.cardinalities)
-        # the worst record, or pair of records, by elimination
-        found = largest_sum(tables, self.copies * len(self.model.cardinalities))
+        # elimination finds the record, or pair of records, with the largest change
+        found = largest_sum(tables, self.differing * len(self.model.cardinalities))
         power = constant + found.value
         rounding = (len(tables) + len(self.queries) + 16) * 2.0**-52
-        if is_integer and power < 2**53:  # whole numbers below add up without rounding
+        if is_integer and power < 2**53:  # sums of whole numbers below 2^53 are exact
             rounding = 0.0
         power *= 1 + rounding
         is_exact &= found.is_exact
         neighbours = self._records(found.states)
-        if not is_exact:  # unless somebody attains the bound
+        if not is_exact:  # the bound is exact after all if some neighbors attain it
             guesses = [neighbours, *map(self._records, self._equal_codes())]
             neighbours = max(guesses, key=self._power)
             is_exact = self._power(neighbours) * (1 + 4 * rounding) >= power
@@ -282,13 +287,13 @@ class _Stacked:
         )
 
     def _all_tables(self) -> tuple[float, list[Table], bool]:
-        """Return a number and tables whose sum is the p-th power of the norm, or bounds it; and which of the two."""
+        """Return a constant and tables whose sum is the p-th power of the norm, or a bound; and True if exact."""
         constants, tables, is_exact, cards = [], [], True, self.model.cardinalities
         for query, weight in zip(self.queries, self.weights, strict=True):
-            parts, is_separate = parts_of(query, self.norm, self.copies)
+            parts, is_separate = parts_of(query, self.norm, self.differing)
             is_exact &= is_separate
             for scope, columns, factor in parts:
-                found, is_joint = norm_tables(scope, columns, cards, self.norm, self.copies)
+                found, is_joint = norm_tables(scope, columns, cards, self.norm, self.differing)
                 is_exact &= is_joint
                 for variables, table in found:
                     kept, least = reduced(variables, weight * factor * table)
@@ -299,35 +304,35 @@ class _Stacked:
         return math.fsum(constants), tables, is_exact
 
     def _records(self, states: Sequence[int]) -> list[list[int]]:
-        """Return the states of one record after the other."""
+        """Split the states of all variables into records."""
         p = len(self.model.cardinalities)
-        return [list(states[copy * p : (copy + 1) * p]) for copy in range(self.copies)]
+        return [list(states[at * p : (at + 1) * p]) for at in range(self.differing)]
 
     def _power(self, records: Sequence[Sequence[int]]) -> float:
-        """Return the p-th power of the norm for one record, or for a pair of them."""
+        """Return the p-th power of the norm for one record, or for a pair of records."""
         return math.fsum(
             weight * float((np.abs(_moved(query, records)) ** self.norm).sum())
             for query, weight in zip(self.queries, self.weights, strict=True)
         )
 
     def _equal_codes(self) -> Iterator[list[int]]:
-        """Yield records whose variables share one code: they fall into one cell of all pooled scopes."""
+        """Yield records whose variables have equal codes, so that they fall into one cell of all pooled scopes."""
         largest = max(self.model.cardinalities, default=1) - 1
         codes = [[min(code, states - 1) for states in self.model.cardinalities] for code in {0, 1, largest}]
-        if self.copies == 1:
+        if self.differing == 1:
             yield from codes
         else:
             yield from (one + other for one in codes for other in codes)
 
 
 def _named(model: ModelSpecification, record: Sequence[int]) -> dict[Variable, Label]:
-    """Return a record's states by variable."""
+    """Return the states of a record by variable."""
     domain = model.domain
     return {v: s[code] for v, s, code in zip(domain.variables, domain.states, record, strict=True)}
 
 
 def _moved(query: BoundQuery, records: Sequence[Sequence[int]]) -> np.ndarray:
-    """Return what a record adds to the answers, or the difference between what two add."""
+    """Return the answers to one record, or the difference between the answers to two records."""
     moved = np.zeros(len(query), dtype=np.int64)
     for sign, record in zip((1, -1), records, strict=False):
         for scope, block in zip(query.positions, query.blocks, strict=True):
@@ -339,14 +344,14 @@ def _moved(query: BoundQuery, records: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def moves(queries: Iterable[BoundQuery], neighbours: Sequence[Mapping[Variable, Label]]) -> list[IntArray]:
-    """Return, for each query, by how much the answers of neighbours differ, shape (rows,).
+    """Return the difference between the answers of neighbors for each query, shape (rows,) each.
 
     Parameters
     ----------
     queries
         Queries on one model.
     neighbours
-        The record that is added, or the two of which one takes the other's place.
+        The record that is added, or the two records of which one replaces the other.
     """
 
     def coded(model: ModelSpecification) -> list[list[int]]:
@@ -357,13 +362,7 @@ def moves(queries: Iterable[BoundQuery], neighbours: Sequence[Mapping[Variable, 
 
 
 def checked_queries(queries: Any) -> list[Query]:
-    """Return one query or several as a list.
-
-    Raises
-    ------
-    ArgumentError
-        There is none, or something else is among them.
-    """
+    """Return one query or several queries as a list; an `ArgumentError` if the list is empty or holds others."""
     given = [queries] if isinstance(queries, Query) else listed("`queries`", queries, error=ArgumentError)
     for query in given:
         instance_of("queries", query, Query, "hold queries", "see bayesprivmrf.queries")

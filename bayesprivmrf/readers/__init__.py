@@ -1,7 +1,7 @@
-"""Noisy numbers that somebody else released, read into a release that the estimators take. No data here.
+"""Readers of noisy numbers that somebody else released; they read no sensitive data.
 
-This library cannot vouch for a guarantee about noise that somebody else added: it did not see the data, and
-it did not draw the noise. A release has one where it is given, as its publisher stated it.
+Each reader returns a release that the estimators can fit. This library cannot vouch for a privacy guarantee of noise
+that somebody else added. The release has a guarantee only if you give the one that the publisher stated.
 """
 
 import lazy_loader

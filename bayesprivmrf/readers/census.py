@@ -1,4 +1,4 @@
-"""Noisy measurement files in the layout of the United States census of 2020."""
+"""Reader of noisy measurement files in the layout of the 2020 United States census."""
 
 from __future__ import annotations
 
@@ -17,14 +17,11 @@ from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.readers.census_files import AskedQuery, LevelFiles, level_files, require_names
 from bayesprivmrf.readers.columns import Groups, released
-from bayesprivmrf.readers.laws import family
+from bayesprivmrf.readers.stated_noise import family
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
-
-# The largest number of people where none is told: that up to which `LatentCounts` seeks it
-_MOST = 10**10
 
 type Axes = str | Sequence[Variable | None] | Query
 
@@ -43,59 +40,81 @@ def read_census(
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
-    """Release of noisy measurement files in the census layout.
+    r"""Return the release of noisy measurement files in the census layout.
 
-    The layout is a folder for each level of areas, such as ``Tract.parquet``; in it ``DPQuery`` and ``Constraint``,
-    with partitions such as ``State=44``; in these files, parquet or CSV, with the columns ``geocode``,
-    ``query_name``, ``value`` (a list of numbers), ``variance`` and, where they are there, ``query_shape`` and
-    ``sign``.
+    Each level of areas has a folder, such as ``Tract.parquet``, with the folders ``DPQuery`` and ``Constraint``. They
+    may have partitions such as ``State=44``. The files are parquet or CSV. Their columns are ``geocode``,
+    ``query_name``, ``value`` (a list of numbers), ``variance`` and, optionally, ``query_shape`` and ``sign``.
 
     Parameters
     ----------
     network
-        The declared model. Its states stand in the order of the file's axes: nothing in the files tells that.
+        The declared model. The states of each variable must be in the order of the file's axes, which the files do
+        not state.
     source
-        The folder that holds the levels' folders.
+        The folder that contains the folders of the levels.
     queries
-        For the name of each query to read, its axes in the file's order: variables, with None for an axis that the
-        model does not have, which is summed over; ``()`` for the number of people; or a `queries.table` or
-        `queries.coarsened`. Queries that are not named are not read.
+        For the name of each query to read, its axes in the file's order: a tuple of variables, with None for an axis
+        that the model does not have, which is summed over; ``()`` for the number of people; or a `queries.table` or
+        `queries.coarsened`. Other queries are not read.
     levels
-        The levels to read. A level of several areas of the model is the sum of those whose geocodes begin with its
-        own; for other geocodes, map the level to a mapping from each of its geocodes to the area's states. The
-        model must hold all areas of each geography of a level.
+        The levels to read. An area of a level is the union of the model's areas whose geocodes begin with its
+        geocode. For other geocodes, map the level to a mapping from each of its geocodes to the states of `area` in
+        it. The model must hold all areas of each geography of a level.
     area
-        The variable whose states are geocodes. None for a model of one area, `geocode`.
+        The variable whose states are geocodes. None for a model of the single area `geocode`.
     geocode
-        The one area of a model that has no variable for it.
+        The single area of a model that has no variable for areas.
     constraints
-        The same as `queries` for exact counts and bounds, in ``Constraint``. Where one tells the number of all
-        people, the release has it as its `total`. A bound, whose ``sign`` is ``<=`` or ``>=`` (``le``, ``ge``), or
-        whose name has ``ub`` or ``lb`` where the files have no signs, is a count `noise.Within` 0 and it, or it and
-        the number of all people.
+        The exact counts and bounds in ``Constraint``, in the form of `queries`. If a constraint states the number of
+        all people, it becomes the `total` of the release. A bound has the ``sign`` ``<=`` or ``>=`` (also ``le``,
+        ``ge``); in files without signs, its name has ``ub`` or ``lb``. It is read as a count `noise.Within` an
+        interval from 0 to the bound, or from the bound to the number of all people.
     state
-        The partition to read, as ``"44"`` of ``State=44``; all by default.
+        The partition to read, such as ``"44"`` for ``State=44``; all partitions by default.
     noise
-        The family of noise laws, whose variance the files state.
+        The family of the noise distribution. The files state its variance.
     guarantee
-        The publisher's promise, if there is one. This library cannot vouch for it.
+        The publisher's privacy guarantee, if there is one. This library cannot vouch for it.
     total
-        The number of records, where it is public and no constraint tells it.
+        The number of people, if it is public and no constraint states it.
+
+    Returns
+    -------
+    NoisyStatistics
+        The release, with one measurement for each query, level and noise distribution.
 
     Raises
     ------
     ArgumentError
         A query is not in the files, or an argument is missing.
     DataError
-        A file, a column, an area or a query of an area is missing, repeated, or of another size than declared; or
-        the sign of a constraint is none of the above.
+        A file, a column, an area or a query of an area is missing, repeated, or has another size than declared; or
+        a constraint has an unknown sign.
     ModelError
         A query does not fit the model, or the numbers contradict each other.
 
     Notes
     -----
-    The geocodes of the census's own files are those of its spine, which is not that of the published tables: tribal
-    areas are apart, and block groups were drawn anew.
+    The geocodes in the census files are those of its disclosure avoidance spine, which differs from the geography of
+    the published tables: tribal areas are separate, and block groups were redrawn.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare({"sex": ["male", "female"]}, [("sex",)])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     inside = Path(folder, "Tract", "DPQuery")
+    ...     inside.mkdir(parents=True)
+    ...     rows = 'geocode,query_name,value,variance\n44001,sex_dpq,"[52, 48]",4.0\n'
+    ...     _ = (inside / "tract.csv").write_text(rows)
+    ...     release = bpm.readers.read_census(
+    ...         network, folder, queries={"sex_dpq": ("sex",)}, levels=["Tract"], geocode="44001"
+    ...     )
+    >>> release.flat.tolist()
+    [52.0, 48.0]
     """
     model = ModelSpecification.from_pgmpy(network)
     kind = family(noise)
@@ -104,7 +123,7 @@ def read_census(
     fixed = _axes("constraints", {} if constraints is None else constraints)
     if state is not None:
         _require_text("`state`", state)
-    require(asked or fixed, "queries", "name a query at least", "none", "write {'total_dpq': (), ...}")
+    require(asked or fixed, "queries", "name at least one query", "none", "write {'total_dpq': (), ...}")
     found: list[Measurement] = []
     constrained: list[tuple[AskedQuery, dict[str, tuple[Label, ...]], LevelFiles]] = []
     known: dict[str, frozenset[str]] = {}
@@ -117,7 +136,7 @@ def read_census(
             files = level_files(source, level, part, state=state, names=wanted, geocodes=codes)
             require_names("`queries`" if part == "DPQuery" else "`constraints`", wanted, files)
             known[level] = known.get(level, frozenset()) | files.geocodes
-            areas[level] = _held(model, area, geocode, mapped, files)
+            areas[level] = _areas_of(model, area, geocode, mapped, files)
             for name, (axes, groups) in wanted.items():
                 one = AskedQuery(
                     model=model,
@@ -136,16 +155,18 @@ def read_census(
     kept, exact = _without_total(model, found)
     if None not in (exact, total) and exact != total:
         raise ModelError(
-            f"`total` must be the number of people that the constraints tell, {exact}, got {total!r}; leave it out."
+            f"`total` must be the number of people in the constraints, {exact}, got {total!r}; leave it out."
         )
     number = exact if total is None else total
-    for one, held, files in constrained:
-        kept += one.measurements(held, files, most=_MOST if number is None else number)
+    # without a number of people, the largest one that `LatentCounts` allows
+    most = 10**10 if number is None else number
+    for one, inside, files in constrained:
+        kept += one.measurements(inside, files, most=most)
     return released(model, kept, guarantee=guarantee, total=number)
 
 
 def _require_text(what: str, value: Any) -> None:
-    """Raise unless a value is text."""
+    """Raise an error unless a value is text."""
     if not isinstance(value, str):
         raise ArgumentError(f"{what} must be text, got {reprlib.repr(value)}; write it in quotes.")
 
@@ -162,14 +183,14 @@ def _levels(levels: Any) -> dict[str, Mapping[str, Sequence[Label]] | None]:
 
 
 def _mapped(level: str, codes: Any) -> dict[str, tuple[Label, ...]] | None:
-    """Return the areas that each geocode of a level holds; None where the geocodes tell them."""
+    """Return the areas in each geocode of a level; None if they follow from the geocodes."""
     if codes is None:
         return None
     must = f"map {level!r} to None or to a mapping from geocodes to areas"
     instance_of("levels", codes, Mapping, must)
     return {
-        str(code): tuple(listed(f"the areas of {code!r} in `levels`", held, error=ArgumentError))
-        for code, held in codes.items()
+        str(code): tuple(listed(f"the areas of {code!r} in `levels`", areas, error=ArgumentError))
+        for code, areas in codes.items()
     }
 
 
@@ -184,7 +205,7 @@ def _axes(argument: str, queries: Any) -> dict[str, tuple[tuple[Variable | None,
             found[name] = axes.scope, {variable: dict(merged) for variable, merged in axes.groups}
             continue
         is_query = isinstance(axes, Query)
-        require(not is_query, argument, "have tables or coarsened tables", f"another query for {name!r}")
+        require(not is_query, argument, "name tables or coarsened tables", f"another query for {name!r}")
         what = f"the axes of {name!r} in `{argument}`"
         given = [axes] if isinstance(axes, str) else listed(what, axes, error=ArgumentError)
         found[name] = tuple(given), {}
@@ -194,10 +215,10 @@ def _axes(argument: str, queries: Any) -> dict[str, tuple[tuple[Variable | None,
 def _candidates(
     model: ModelSpecification, area: Variable | None, geocode: str | None, mapped: Mapping[str, Any] | None
 ) -> set[str]:
-    """Return the geocodes that may hold areas of the model: all beginnings of theirs, or those of a mapping."""
+    """Return the geocodes that may contain areas of the model: all prefixes of theirs, or those of a mapping."""
     if (area is None) == (geocode is None):
         raise ArgumentError(
-            "one of `area` and `geocode` must be given: the variable whose states are geocodes, or the one area's."
+            "either `area` or `geocode` must be given: the variable whose states are geocodes, or the single geocode."
         )
     if geocode is not None:
         _require_text("`geocode`", geocode)
@@ -205,38 +226,38 @@ def _candidates(
         return set(mapped)
     if geocode is not None:
         return {str(geocode)}
-    return set().union(*(_beginnings(str(label)) for label in model.domain.states_of(area)))
+    return set().union(*(_prefixes(str(label)) for label in model.domain.states_of(area)))
 
 
-def _beginnings(code: str) -> set[str]:
+def _prefixes(code: str) -> set[str]:
     return {code[:length] for length in range(1, len(code) + 1)}
 
 
-def _held(
+def _areas_of(
     model: ModelSpecification,
     area: Variable | None,
     geocode: str | None,
     mapped: Mapping[str, Sequence[Label]] | None,
     files: LevelFiles,
 ) -> dict[str, tuple[Label, ...]]:
-    """Return the level's geocodes and the model's areas in each."""
+    """Return the geocodes of a level, each with the model's areas in it."""
     if area is None:
         return {str(geocode): ()}
     states = model.domain.states_of(area)
     if mapped is not None:
-        return {code: tuple(held) for code, held in mapped.items()}
-    held: dict[str, list[Label]] = {}
+        return {code: tuple(labels) for code, labels in mapped.items()}
+    inside: dict[str, list[Label]] = {}
     for label in states:
-        homes = _beginnings(str(label)) & files.geocodes
+        homes = _prefixes(str(label)) & files.geocodes
         if not homes:
             example = min(files.geocodes, default="")
             raise DataError(
-                f"the level {files.level!r} must have a geocode with which the area {str(label)!r} begins, got none; "
-                f"its geocodes are such as {example!r}. Map the level's geocodes to areas in `levels`, or leave it "
-                "out."
+                f"the level {files.level!r} must have a geocode that is a prefix of the area {str(label)!r}, got "
+                f"none; it has geocodes such as {example!r}. Map its geocodes to areas in `levels`, or leave the "
+                "level out."
             )
-        held.setdefault(max(homes, key=len), []).append(label)
-    return {code: tuple(labels) for code, labels in held.items()}
+        inside.setdefault(max(homes, key=len), []).append(label)
+    return {code: tuple(labels) for code, labels in inside.items()}
 
 
 def _refuse_partial(
@@ -245,26 +266,26 @@ def _refuse_partial(
     areas: Mapping[str, Mapping[str, Sequence[Label]]],
     known: Mapping[str, frozenset[str]],
 ) -> None:
-    """Raise where a geography that is read holds areas which the model does not."""
+    """Raise an error if a geography that is read contains areas that the model lacks."""
     if area is None:
         return
     codes = [str(label) for label in model.domain.states_of(area)]
     all_codes = frozenset().union(*known.values()) if known else frozenset()
-    for level, held in areas.items():
-        for code in held:
+    for level, known_codes in areas.items():
+        for code in known_codes:
             inside = [each for each in all_codes if each.startswith(code) and len(each) > len(code)]
             spare = [e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)]
             if spare:
                 raise DataError(
-                    f"the model must hold all areas of {code!r} of the level {level!r}, but {len(spare)} of its "
-                    f"areas are no states of {area!r}; declare them too, or leave the level {level!r} out."
+                    f"the model must have all areas of {code!r} of the level {level!r}, but {len(spare)} of them are "
+                    f"not states of {area!r}; declare them too, or leave the level {level!r} out."
                 )
 
 
 def _without_total(
     model: ModelSpecification, found: Sequence[Measurement]
 ) -> tuple[list[Measurement], int | None]:
-    """Return the measurements that are not the exact number of all people, and that number where one is."""
+    """Return the measurements other than the exact number of all people, and that number; None if there is none."""
     kept, totals = [], set()
     for each in found:
         bound = each.query.bind(model)
@@ -276,5 +297,5 @@ def _without_total(
         raise ModelError(f"exact constraints must agree on the number of people, got {sorted(totals)}.")
     number = totals.pop() if totals else None
     if number is not None and number != int(number):
-        raise ModelError("the exact number of people must be whole, got another; correct the constraint.")
+        raise ModelError("the exact number of people must be whole, got a fraction; correct the constraint.")
     return kept, None if number is None else int(number)

@@ -1,6 +1,6 @@
-"""The files of the census layout: a folder for each level of areas, in it queries and constraints by partition.
+"""Files of the census layout, and the measurements of one query or constraint in them.
 
-One query or constraint of the census's noisy measurement files, read as a measurement.
+A level of areas has a folder with its queries and constraints, which may be divided into partitions.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ from bayesprivmrf.noise import NoiseLaw, Within
 from bayesprivmrf.queries import Query
 from bayesprivmrf.readers.columns import Groups, csv_columns, near, number_of, or_near, query_of
 from bayesprivmrf.release import Measurement
-from bayesprivmrf.release.given import by_law, law_of_variance
+from bayesprivmrf.release.given import measurements_by_noise, noise_of_variance
 
-# columns that a file must have
+# Required columns of a file
 _NEEDED = ("geocode", "query_name", "value", "variance")
-# columns that a file may have
+# Optional columns of a file
 _OPTIONAL = ("query_shape", "sign")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answers:
-    """The noisy numbers of one query in one area.
+    """Noisy numbers of one query in one area.
 
     Parameters
     ----------
     values
         The query's numbers, in C order of its axes.
     variance
-        The variance of each number's noise, records squared; 0 for a constraint.
+        Variance of the noise of each number, records squared; 0 for a constraint.
     shape
-        Numbers an axis of the whole histogram, 1 where it is summed over; None where the file does not say.
+        Length of each axis of the whole histogram, 1 if it is summed over; None if the file does not state it.
     sign
-        The sign of a constraint: ``=``, ``<=`` or ``>=``; empty where the file does not say.
+        The sign of a constraint: ``=``, ``<=`` or ``>=``; empty if the file does not state it.
     """
 
     values: tuple[float, ...]
@@ -55,18 +55,18 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelFiles:
-    """The content of one level's files.
+    """Content of the files of one level.
 
     Parameters
     ----------
     level
-        Its name, as the folder has it.
+        Name of the level's folder.
     geocodes
-        All areas that are there.
+        All areas in the files.
     names
-        All queries that are there.
+        All queries in the files.
     answers
-        Those asked for, by geocode and query.
+        The requested answers, by geocode and query.
     """
 
     level: str
@@ -84,23 +84,23 @@ def level_files(
     names: Collection[str],
     geocodes: Collection[str] | None,
 ) -> LevelFiles:
-    """Read a level's noisy queries, or its constraints.
+    """Read the noisy queries of a level, or its constraints.
 
     Parameters
     ----------
     source
-        The folder that holds the levels' folders, such as ``Tract.parquet``.
+        The folder that contains the folders of the levels, such as ``Tract.parquet``.
     level, part
         The level, and ``"DPQuery"`` or ``"Constraint"``.
     state
         The partition ``State=...`` to read; None reads all.
     names, geocodes
-        Queries and areas wanted; None for no area: only what is there is said.
+        The requested queries and areas. With None for `geocodes`, only the names and geocodes are read.
 
     Raises
     ------
     DataError
-        Folder, files or columns are missing, or a query is there twice for one area.
+        The folder, files or columns are missing, or an area has a query twice.
     """
     found_geocodes: set[str] = set()
     found_names: set[str] = set()
@@ -115,8 +115,8 @@ def level_files(
                 continue
             if key in answers:
                 raise DataError(
-                    f"the files of the level {level!r} must have each query once for each area, got {key[1]!r} twice "
-                    "for one; remove the copy."
+                    f"the files of the level {level!r} must have each query once for each area, but one area has "
+                    f"{key[1]!r} twice; remove the copy."
                 )
             answers[key] = _answers(columns, row, key[1])
     return LevelFiles(
@@ -132,12 +132,12 @@ def _folder(source: str | os.PathLike[str], level: str, part: str) -> Path:
         is_folder = False
     if not is_folder:
         raise DataError(
-            f"`source` must be the folder that holds the levels' folders, got no folder {root.name!r}."
+            f"`source` must be the folder that contains the folders of the levels, but {root.name!r} is not a folder."
         )
     levels = {each.name.split(".")[0]: each for each in sorted(root.iterdir()) if each.is_dir()}
     if level not in levels:
         raise DataError(
-            f"`source` must hold a folder for the level {level!r}, such as {level + '.parquet'!r}, got "
+            f"`source` must contain a folder for the level {level!r}, such as {level + '.parquet'!r}, got "
             f"{', '.join(map(repr, levels)) or 'none'}{or_near(level, levels)}."
         )
     folder = levels[level] / part
@@ -156,7 +156,7 @@ def _files(folder: Path, state: str | None) -> list[Path]:
         folder = folder / f"State={state}"
     files = sorted(each for kind in ("parquet", "csv") for each in folder.rglob(f"*.{kind}"))
     if not files:
-        raise DataError(f"the folder {folder.name!r} must hold files *.parquet or *.csv, got none.")
+        raise DataError(f"the folder {folder.name!r} must contain files *.parquet or *.csv, got none.")
     return files
 
 
@@ -171,7 +171,8 @@ def _columns(file: Path) -> dict[str, Sequence[Any]]:
         other = near(name, [column for column in columns if column not in (*_NEEDED, *_OPTIONAL)])
         if name not in columns and other is not None:
             raise DataError(
-                f"the file {file.name!r} has no column {name!r}; {other!r} is near, is it meant? Rename it."
+                f"the file {file.name!r} has no column {name!r}, but one with the similar name {other!r}; rename it "
+                f"to {name!r} if that is meant, and otherwise to something else."
             )
     return columns
 
@@ -181,8 +182,8 @@ def _parquet_columns(file: Path) -> dict[str, Sequence[Any]]:
         import pyarrow.parquet
     except ImportError:
         raise BayesPrivMRFError(
-            "files in parquet are read with the package pyarrow, which is not installed; install it, or write the "
-            "files as CSV with the lists of `value` in JSON."
+            "reading parquet files needs the package pyarrow, which is not installed; install it, or write the files "
+            "as CSV with the lists of `value` in JSON."
         ) from None
     try:
         opened = pyarrow.parquet.ParquetFile(file)
@@ -190,7 +191,7 @@ def _parquet_columns(file: Path) -> dict[str, Sequence[Any]]:
         table = opened.read(columns=wanted if len(set(wanted) & set(_NEEDED)) == len(_NEEDED) else None)
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{file.name!r} cannot be read as parquet: {type(error).__name__}.") from None
-    # lists stay Arrow's until a row is wanted: a level of blocks has millions
+    # each list stays an Arrow value until its row is read, because a level of blocks has millions of rows
     return {name: table.column(name) for name in table.column_names} | {
         name: table.column(name).to_pylist()
         for name in ("geocode", "query_name")
@@ -207,7 +208,7 @@ def _answers(columns: Mapping[str, Sequence[Any]], row: int, name: str) -> Answe
     shape = entry("query_shape")
     variance = number_of(f"the variances of {name!r}", entry("variance"))
     if variance < 0:
-        raise DataError(f"the variances of {name!r} must not be negative, got one that is.")
+        raise DataError(f"the variances of {name!r} must be at least 0, got a negative one.")
     return Answers(
         values=tuple(number_of(f"the values of {name!r}", value) for value in values),
         variance=variance,
@@ -217,6 +218,7 @@ def _answers(columns: Mapping[str, Sequence[Any]], row: int, name: str) -> Answe
 
 
 def _listed(value: Any, name: str) -> list[Any]:
+    """Return a list of numbers, which a CSV file writes in JSON."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -226,14 +228,13 @@ def _listed(value: Any, name: str) -> list[Any]:
         value = [value]
     if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
         raise DataError(
-            f"the values and shapes of {name!r} must be lists of numbers, in a CSV file as [1, 2, 3], got "
-            f"something else."
+            f"the values and shapes of {name!r} must be lists of numbers, in a CSV file written as [1, 2, 3]."
         )
     return list(value)
 
 
 def require_names(what: str, names: Collection[str], files: LevelFiles) -> None:
-    """Raise where the files have no query of a name; the error names a near one."""
+    """Raise an error if the files lack a query; the message offers a similar name."""
     for name in names:
         if name not in files.names:
             raise ArgumentError(
@@ -242,15 +243,17 @@ def require_names(what: str, names: Collection[str], files: LevelFiles) -> None:
             )
 
 
-# spellings of each sign of a constraint
-_SPELT = {"=": ("", "=", "==", "eq"), "<=": ("<=", "le", "ub"), ">=": (">=", "ge", "lb")}
-_SIGNS = {spelt: sign for sign, ways in _SPELT.items() for spelt in ways}
-"""Meaning of a constraint's sign, or, where the files have none, of a part of its name."""
+# Spellings of the signs of constraints; "ub" and "lb" are parts of the name in files without signs
+_SIGNS: dict[str, str] = {
+    **dict.fromkeys(("", "=", "==", "eq"), "="),
+    **dict.fromkeys(("<=", "le", "ub"), "<="),
+    **dict.fromkeys((">=", "ge", "lb"), ">="),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class AskedQuery:
-    """One query or constraint of the files, for all areas of a level."""
+    """Query or constraint to read from the files, for all areas of a level."""
 
     model: ModelSpecification
     area: Variable | None
@@ -261,60 +264,60 @@ class AskedQuery:
     exact: bool
 
     def is_bound(self, areas: Mapping[str, Sequence[Label]], files: LevelFiles) -> bool:
-        """Whether it bounds counts, in some area."""
+        """Return True if it is a constraint that bounds counts in some area."""
         answers = (files.answers.get((code, self.name)) for code in areas)
         return self.exact and any(each is not None and self._sign(each.sign) != "=" for each in answers)
 
     def measurements(
         self, areas: Mapping[str, Sequence[Label]], files: LevelFiles, *, most: int = 0
     ) -> list[Measurement]:
-        """Return the level's answers as one measurement, or several where the areas differ in their noise.
+        """Return the answers of a level as one measurement, or as several if the areas differ in their noise.
 
-        `most` is the largest number of people that a count may be.
+        `most` is the largest possible count.
         """
-        values, laws = [], []
+        values, noise = [], []
         for code in areas:
             if (code, self.name) not in files.answers:
                 raise DataError(
                     f"the level {files.level!r} must have the query {self.name!r} for the area {code!r}, got none; "
-                    "leave the query or the area out."
+                    "leave out the query or the area."
                 )
             answers = files.answers[code, self.name]
-            numbers, law = self._summed(answers)
+            numbers, distribution = self._summed(answers)
             sign = self._sign(answers.sign) if self.exact else "="
             if sign == "=":
                 values.append(numbers)
-                laws += [law] * numbers.size
+                noise += [distribution] * numbers.size
                 continue
             pairs = [_within(number, sign, most) for number in numbers]
             values.append(np.array([value for value, _ in pairs]))
-            laws += [law for _, law in pairs]
-        return by_law(self.model, self._query(areas), np.concatenate(values), laws)
+            noise += [distribution for _, distribution in pairs]
+        return measurements_by_noise(self.model, self._query(areas), np.concatenate(values), noise)
 
     @property
     def _scope(self) -> tuple[Variable, ...]:
         return tuple(variable for variable in self.axes if variable is not None)
 
     def _query(self, areas: Mapping[str, Sequence[Label]]) -> Query:
-        """Return the query on the model, with the area as its first axis where it is a variable."""
+        """Return the query on the model; its first axis is the area if the model has a variable for it."""
         scope, groups = self._scope, dict(self.groups)
         if self.area is None:
             return query_of(self.model, scope, groups)
         states = self.model.domain.states_of(self.area)
-        if [tuple(held) for held in areas.values()] != [(label,) for label in states]:
+        if [*map(tuple, areas.values())] != [(label,) for label in states]:
             groups[self.area] = {code: labels for code, labels in areas.items()}  # noqa: C416
         return query_of(self.model, (self.area, *scope), groups)
 
     def _summed(self, answers: Answers) -> tuple[np.ndarray, NoiseLaw]:
-        """Return one area's answers, summed over the axes that the model does not have, and their law."""
+        """Return the answers of one area, summed over the axes that the model lacks, and their noise distribution."""
         shape, summed = self._shape(answers)
         table = np.array(answers.values).reshape(shape)
-        law = law_of_variance(self.kind, 0.0 if self.exact else answers.variance)
+        noise = noise_of_variance(self.kind, 0.0 if self.exact else answers.variance)
         times = math.prod(shape[axis] for axis in summed)
-        return table.sum(axis=summed).ravel(), law.summed(times)
+        return table.sum(axis=summed).ravel(), noise.summed(times)
 
     def _shape(self, answers: Answers) -> tuple[list[int], tuple[int, ...]]:
-        """Return the shape of the file's table, and which axes are summed over."""
+        """Return the shape of the table in the file, and the axes that are summed over."""
         domain, groups = self.model.domain, self.groups
         sizes = [None if v is None else len(groups.get(v, domain.states_of(v))) for v in self.axes]
         summed = tuple(axis for axis, size in enumerate(sizes) if size is None)
@@ -324,8 +327,8 @@ class AskedQuery:
             own, file = [size for size in shape if size != 1], [size for size in whole if size != 1]
             if len(own) == len(file) and own != file and math.prod(own) == len(answers.values):
                 raise DataError(
-                    f"the query {self.name!r} must have axes of {own} states, as declared, got {file} in the "
-                    "files; write its axes in the file's order."
+                    f"the query {self.name!r} must have axes of {own} states, as declared, but they have {file} in "
+                    "the files; write its axes in the file's order."
                 )
         elif len(whole) == len(sizes):
             shape = [int(size) for size in whole]
@@ -334,36 +337,38 @@ class AskedQuery:
             shape = [size or len(answers.values) // others for size in sizes]
         else:
             raise ArgumentError(
-                f"the axes of {self.name!r} must be as many as its `query_shape` in the files, {len(whole)}, to tell "
-                f"which are summed over, got {len(sizes)}."
+                f"{self.name!r} must have as many axes as its `query_shape` in the files, {len(whole)}, because two "
+                f"or more are summed over, got {len(sizes)}."
             )
         fits = all(size in (None, own) for size, own in zip(sizes, shape, strict=True))
         if not fits or math.prod(shape) != len(answers.values):
             raise DataError(
                 f"the query {self.name!r} must have "
                 f"{' x '.join('any' if s is None else str(s) for s in sizes) or 1} "
-                f"numbers, as its axes have states, got {len(answers.values)}"
+                f"numbers, one for each combination of its axes' states, got {len(answers.values)}"
                 f"{f' of shape {whole}' if whole else ''}; declare the states of the file, in its order."
             )
         return shape, summed
 
     def _sign(self, sign: str) -> str:
-        """Return ``=``, ``<=`` or ``>=``; where the files do not say, by the name."""
+        """Return ``=``, ``<=`` or ``>=``, from the file's sign or, without one, from the name."""
         words = set() if sign else {"lb", "ub"} & set(self.name.split("_"))
-        spelt = _SIGNS.get("".join(words) or sign.lower())
-        if spelt is None or len(words) > 1:
+        meant = _SIGNS.get("".join(words) or sign.lower())
+        if meant is None or len(words) > 1:
             raise DataError(
                 f"the constraint {self.name!r} must have a sign among {', '.join(filter(None, _SIGNS))}, got "
-                "another; leave it out of `constraints`: what is left is a valid, less informed release."
+                "another; leave it out of `constraints`: the remaining measurements are a valid, less informative "
+                "release."
             )
-        return spelt
+        return meant
 
 
 def _within(bound: float, sign: str, most: int) -> tuple[float, NoiseLaw]:
-    """Return the value and the law of a count that is at most, or at least, a bound."""
+    """Return the value and the noise distribution of a count with an upper or a lower bound."""
     lower, upper = (0.0, min(bound, most)) if sign == "<=" else (max(bound, 0.0), most)
     if not 0 <= lower <= upper:
         raise ModelError(
-            "bounds must leave some number of people, but one is below zero, or above all people."
+            "bounds must allow some number of people, but an upper bound is below 0 or a lower bound exceeds the "
+            "total."
         )
     return Within.between(math.ceil(lower), math.floor(upper))

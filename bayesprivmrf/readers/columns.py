@@ -1,6 +1,6 @@
-"""Columns of a file or a frame by name, and which name was meant by another spelling.
+"""Shared tools of the readers: columns of files and data frames, near spellings, numbers, and the release.
 
-Queries of tables as readers are told of them, and the check that what was read is of one unit.
+Every reader passes its measurements to `released`, which checks that they describe one population in one unit.
 """
 
 from __future__ import annotations
@@ -26,24 +26,21 @@ from bayesprivmrf.release import Measurement, NoisyStatistics
 
 type Columns = dict[str, Sequence[Any]]
 
-# a number whose decimals are set off by a comma
-_DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
-
 
 def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
-    """Return the columns of a CSV or Parquet file, or of a data frame; those of a CSV file stay text.
+    """Return the columns of a CSV or Parquet file, or of a data frame; the entries of a CSV file stay text.
 
     Parameters
     ----------
     source
         A path, a mapping from names to columns, or a data frame.
     numbers
-        Columns of numbers: where semicolons separate fields, they may have decimal commas.
+        Names of columns of numbers. They may have decimal commas if semicolons separate the fields.
 
     Raises
     ------
     ArgumentError
-        It is neither.
+        The source is none of these.
     DataError
         The file cannot be read.
     """
@@ -52,8 +49,8 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
     if isinstance(source, Mapping):
         if not same_labels(source.values()):
             raise DataError(
-                "the columns of the noisy counts must have one index, in the same order, got several; put them into "
-                "one data frame."
+                "the columns of the noisy counts must have the same index in the same order, got several; put them "
+                "into one data frame."
             )
         return {str(name): listed(f"the column {name!r}", column) for name, column in source.items()}
     import narwhals.stable.v2 as nw
@@ -69,7 +66,7 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
     names = [str(name) for name in eager.columns]
     if len(set(names)) != len(names):
         raise DataError(
-            "the columns of the noisy counts must have names of their own, got two alike; rename one."
+            "the columns of the noisy counts must have distinct names, got one twice; rename one."
         )
     return {
         name: eager.get_column(column).to_list() for name, column in zip(names, eager.columns, strict=True)
@@ -77,9 +74,9 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
 
 
 def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Columns:
-    """Return the columns of a CSV or Parquet file; entries of CSV are text, an empty one too.
+    """Return the columns of a CSV or Parquet file; all entries of a CSV file are text, also empty ones.
 
-    The arguments are those of `columns_of`.
+    `columns_of` describes the arguments.
     """
     table = read_table(path, is_strict=True)
     if not len(table.columns):
@@ -95,14 +92,15 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
 
 
 def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return columns of text with decimal points for decimal commas, which do not stand beside points."""
-    has_comma = {name: column.str.fullmatch(_DECIMAL_COMMA) for name, column in columns.items()}
+    """Return columns of text with decimal points in place of decimal commas; a mixture of both raises an error."""
+    decimal_comma = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
+    has_comma = {name: column.str.fullmatch(decimal_comma) for name, column in columns.items()}
     if not any(found.any() for found in has_comma.values()):
         return columns
     if any(column.str.contains(".", regex=False).any() for column in columns.values()):
         raise DataError(
-            "numbers with decimal commas must have no points, which may separate thousands or decimals, got "
-            "both; write all numbers in one notation."
+            "numbers with decimal commas must have no points, which may separate thousands or decimals, got both; "
+            "write all numbers in one notation."
         )
     return {
         name: column.where(~has_comma[name], column.str.replace(",", ".", regex=False))
@@ -111,7 +109,7 @@ def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that another spelling of it seems to mean; None where none is near."""
+    """Return the known name that is most similar to a name; None if no known name is similar."""
     by_bare: dict[str, str] = {}
     for each in known:
         by_bare.setdefault(_bare(each), each)
@@ -122,17 +120,18 @@ def near(name: str, known: Iterable[str]) -> str | None:
 
 
 def or_near(name: str, known: Iterable[str]) -> str:
-    """Return a half sentence that offers the near name; empty where none is near."""
+    """Return the end of a message that offers a similar known name; empty if there is none."""
     found = near(name, known)
-    return "" if found is None else f"; {found!r} is near, is it meant?"
+    return "" if found is None else f"; {found!r} is similar"
 
 
 def _bare(name: str) -> str:
+    """Return the letters and digits of a name without regard to case."""
     return "".join(letter for letter in str(name).casefold() if letter.isalnum())
 
 
 def as_number(value: Any) -> float:
-    """Return a number, NaN for what is none, nor meant as one: a truth value, or digits parted by ``_``."""
+    """Return a value as a number; NaN if it is not a number, is a boolean, or is text with underscores."""
     if type(value).__name__ in {"bool", "bool_"} or (isinstance(value, str) and "_" in value):
         return math.nan
     try:
@@ -142,13 +141,7 @@ def as_number(value: Any) -> float:
 
 
 def number_of(what: str, value: Any, remedy: str = "leave out what was not answered") -> float:
-    """Return a finite number.
-
-    Raises
-    ------
-    DataError
-        It is none; the message does not show it.
-    """
+    """Return a finite number; a `DataError`, which does not show the value, if it is not one."""
     number = as_number(value)
     if not math.isfinite(number):
         raise DataError(f"{what} must be finite numbers, got something else; {remedy}.")
@@ -159,7 +152,7 @@ type Groups = Mapping[Variable, Mapping[Label, Sequence[Label]]]
 
 
 def query_of(model: ModelSpecification, scope: Sequence[Variable], groups: Groups) -> Query:
-    """Return the query of a table, some of whose variables are coarsened; without variables, of all records."""
+    """Return the query of a table whose variables may be coarsened; without variables, the number of records."""
     if not scope:
         variable = model.domain.variables[0]
         return coarsened(variable, groups={variable: {"all": model.domain.states_of(variable)}})
@@ -173,12 +166,12 @@ def released(
     guarantee: PrivacyGuarantee | None,
     total: int | None,
 ) -> NoisyStatistics:
-    """Return the release of what was read.
+    """Return the release of the measurements that were read.
 
     Raises
     ------
     ModelError
-        Its measurements tell numbers of records that contradict each other.
+        The measurements give contradictory estimates of the number of records.
     """
     release = NoisyStatistics.from_measurements(model, measurements, guarantee=guarantee, total=total)
     sums, precisions = release._sums_and_precisions
@@ -191,8 +184,8 @@ def released(
     worst = int(np.argmax(gaps))
     if gaps[worst] > CONTRADICTION:
         raise ModelError(
-            f"the tables must be of one population and one unit, but one tells {sums[best]:,.0f} records and another "
-            f"{sums[worst]:,.0f}, {gaps[worst]:.0f} standard errors apart; is one in thousands, or a share, or its "
-            "variance a standard deviation?"
+            f"the tables must describe one population in one unit, but one has {sums[best]:,.0f} records and another "
+            f"{sums[worst]:,.0f}, {gaps[worst]:.0f} standard errors apart; check whether one is in thousands, is a "
+            "share, or has a standard deviation for its variance."
         )
     return release

@@ -1,4 +1,4 @@
-"""Noisy linear measurements as mbi (Private-PGM) holds them, and OpenDP's contingency tables, made of them."""
+"""Readers of noisy linear measurements of mbi (Private-PGM), and of OpenDP's contingency tables."""
 
 from __future__ import annotations
 
@@ -17,15 +17,12 @@ from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
 from bayesprivmrf.readers.columns import query_of, released
-from bayesprivmrf.readers.laws import deviation_of, family, law_of_deviation
+from bayesprivmrf.readers.stated_noise import deviation_of, family, noise_of_deviation
 from bayesprivmrf.release import Measurement, NoisyStatistics
-from bayesprivmrf.release.given import by_law
+from bayesprivmrf.release.given import measurements_by_noise
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
-
-# Cells up to which a query's matrix is found by asking it for each cell; the matrix then takes at most 200 MB
-_PROBED = 5000
 
 
 def from_mbi(
@@ -36,44 +33,58 @@ def from_mbi(
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
-    """Release of a list of mbi's `LinearMeasurement`.
+    """Return the release of a list of mbi's `LinearMeasurement`.
 
     Parameters
     ----------
     network
-        The declared model, with mbi's attributes as variables, each with as many states as the attribute has
-        values, in their order. Each measured clique lies inside one of its cliques.
+        The declared model. Its variables are mbi's attributes; each has as many states as the attribute has values,
+        in the same order. Each measured clique lies inside one of the model's cliques.
     measurements
-        Objects with `noisy_measurement`, `clique`, `stddev` and `query`, as mbi's are; or tuples
-        ``(matrix, values, standard deviation, clique)``, as those of older versions, the matrix None for the
-        identity.
+        Objects with `noisy_measurement`, `clique`, `stddev` and `query`, as in mbi; or, as in its older versions,
+        tuples ``(matrix, values, standard deviation, clique)``, with None in place of the identity matrix.
     noise
-        The family of the noise's law, of which a measurement tells the standard deviation alone.
+        The family of the noise distribution. A measurement states only the standard deviation.
     guarantee
-        The publisher's promise, if there is one. This library cannot vouch for it.
+        The publisher's privacy guarantee, if there is one. This library cannot vouch for it.
     total
-        The number of records, where it is public.
+        The number of records, if it is public.
+
+    Returns
+    -------
+    NoisyStatistics
+        The release, with one measurement for each linear measurement and each noise distribution in it.
 
     Raises
     ------
     ArgumentError
-        Something other than measurements is given.
+        A list entry is not a measurement.
     DataError
-        A measurement's numbers are not those of its query.
+        A measurement has another number of values than its query has rows.
     ModelError
         A clique or query does not fit the model.
 
     Notes
     -----
-    Where the cliques were chosen by looking at the data, as AIM and MST do, intervals are conditional on that choice.
+    AIM and MST choose the cliques from the data. Intervals are then conditional on that choice.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare({"ill": ["no", "yes"]}, [("ill",)])
+    >>> release = bpm.readers.from_mbi(network, [(None, np.array([81.0, 17.5]), 2.0, ("ill",))])
+    >>> release.estimated_total, release.noise[0].name
+    (98.5, 'gaussian')
     """
     model = ModelSpecification.from_pgmpy(network)
     kind = family(noise)
     found: list[Measurement] = []
     for each in _listed(measurements):
         one = _fields(each)
-        law = law_of_deviation(kind, one.stddev)
-        found += _measured(model, one, law, [np.arange(len(s)) for s in _states(model, one.clique)])
+        one_noise = noise_of_deviation(kind, one.stddev)
+        codes = [np.arange(len(model.domain.states_of(v))) for v in one.clique]
+        found += _measured(model, one, one_noise, codes)
     return released(model, found, guarantee=guarantee, total=total)
 
 
@@ -86,31 +97,47 @@ def from_opendp(
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
-    """Release of OpenDP's contingency table (`opendp.extras.mbi.ContingencyTable`).
+    """Return the release of an OpenDP contingency table (`opendp.extras.mbi.ContingencyTable`).
 
     Parameters
     ----------
     network
-        The declared model. The states of each column are its keys, in any order.
+        The declared model. The keys of each column are its states, in any order.
     contingency_table
-        What a query's `contingency_table` released: an object with `keys` and `marginals`. Its own model is not read.
+        The result of OpenDP's `contingency_table`: an object with `keys` and `marginals`. Its own model is not read.
     noise
-        ``"discrete-laplace"`` under pure or approximate differential privacy, ``"discrete-gaussian"`` under
-        zero-concentrated: the table does not tell, and its standard deviations are those of continuous noise of
-        the scale that was drawn.
+        The family of the noise distribution, which the table does not state: ``"discrete-laplace"`` under pure or
+        approximate differential privacy, ``"discrete-gaussian"`` under zero-concentrated privacy. The standard
+        deviations in the table are those of continuous noise with the same scale.
     missing
-        The declared state that stands for OpenDP's key of missing and unknown values.
+        The declared state for OpenDP's key of missing and unknown values.
     guarantee
-        The promise that was made. This library cannot vouch for it.
+        The privacy guarantee of the table. This library cannot vouch for it.
     total
-        The number of records, where it is public.
+        The number of records, if it is public.
+
+    Returns
+    -------
+    NoisyStatistics
+        The release, with one measurement for each marginal.
 
     Raises
     ------
     ArgumentError
-        Something other than a contingency table is given.
+        `contingency_table` is not a contingency table.
     ModelError
         The keys are not the declared states, or a clique does not fit the model.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> import numpy as np
+    >>> import bayesprivmrf as bpm
+    >>> network = bpm.declare({"ill": ["no", "yes"]}, [("ill",)])
+    >>> one = SimpleNamespace(clique=("ill",), noisy_measurement=np.array([17, 81]), stddev=2.0, query=None)
+    >>> released = SimpleNamespace(keys={"ill": ["yes", "no"]}, marginals={("ill",): one})
+    >>> bpm.readers.from_opendp(network, released, noise="discrete-gaussian").flat.tolist()
+    [81.0, 17.0]
     """
     model = ModelSpecification.from_pgmpy(network)
     kind = family(noise)
@@ -124,12 +151,12 @@ def from_opendp(
     for each in _flat(marginals):
         one = _fields(each)
         if kind.kernel is None:
-            law = law_of_deviation(kind, one.stddev)
-        else:  # OpenDP calls its noise's scale the standard deviation, or that over the root of two
+            one_noise = noise_of_deviation(kind, one.stddev)
+        else:  # OpenDP states the deviation of continuous noise: the scale, or for Laplace the scale times root two
             root = math.sqrt(2) if kind.kernel == "absolute" else 1.0
-            law = kind(deviation_of(one.stddev) / root)  # type: ignore[call-arg]
+            one_noise = kind(deviation_of(one.stddev) / root)  # type: ignore[call-arg]
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
-        found += _measured(model, one, law, order)
+        found += _measured(model, one, one_noise, order)
     return released(model, found, guarantee=guarantee, total=total)
 
 
@@ -141,15 +168,15 @@ def _listed(measurements: Any) -> list[Any]:
 
 
 def _flat(marginals: Any) -> list[Any]:
-    """Return OpenDP's measurements: a collection that flattens itself, or a mapping from cliques."""
+    """Return OpenDP's measurements as a list, from a collection with `flatten` or a mapping from cliques."""
     if hasattr(marginals, "flatten"):
         return list(marginals.flatten())
     instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable")
-    return [one for held in marginals.values() for one in (held if isinstance(held, list) else [held])]
+    return [one for each in marginals.values() for one in (each if isinstance(each, list) else [each])]
 
 
 def _fields(each: Any) -> Any:
-    """Return clique, numbers, standard deviation, and matrix or query of one measurement."""
+    """Return the clique, the numbers, the standard deviation, and the matrix or query of one measurement."""
     if isinstance(each, tuple) and len(each) == 4:
         query, values, deviation, clique = each
     else:
@@ -158,7 +185,7 @@ def _fields(each: Any) -> Any:
     if values is None or deviation is None or clique is None:
         raise ArgumentError(
             "a measurement must have `noisy_measurement`, `clique` and `stddev`, as mbi's LinearMeasurement has, "
-            f"got a {type(each).__name__} without."
+            f"got a {type(each).__name__} without them."
         )
     is_matrix = hasattr(query, "shape") and not isinstance(query, type)
     one = SimpleNamespace(
@@ -170,46 +197,42 @@ def _fields(each: Any) -> Any:
     return one
 
 
-def _states(model: ModelSpecification, clique: Sequence[Variable]) -> list[tuple[Label, ...]]:
-    return [model.domain.states_of(variable) for variable in clique]
-
-
 def _measured(
-    model: ModelSpecification, one: Any, law: NoiseLaw, codes: Sequence[np.ndarray]
+    model: ModelSpecification, one: Any, noise: NoiseLaw, codes: Sequence[np.ndarray]
 ) -> list[Measurement]:
-    """Return one measurement, whose axes have the given codes of states in their order, on the declared states."""
+    """Return one measurement with its cells in declared order; `codes` are the states' codes in the given order."""
     shape = [len(code) for code in codes]
     cells = math.prod(shape)
-    # where each of the file's cells lies among the declared ones
+    # the position of each given cell among the declared cells
     declared = np.ravel_multi_index(np.ix_(*codes), shape).ravel() if shape else np.zeros(1, dtype=int)
     matrix = _matrix(one, shape)
     if one.values.ndim > 1 and (matrix is not None or one.values.shape != tuple(shape)):
         raise DataError(
-            f"the measurement of {one.clique!r} must be a vector, or have shape {tuple(shape)} as its table, got "
+            f"the measurement of {one.clique!r} must be a vector or have the shape of its table, {tuple(shape)}, got "
             f"shape {one.values.shape}."
         )
     one.values = one.values.ravel()
     if (len(one.values) != cells) if matrix is None else (matrix.shape != (len(one.values), cells)):
         raise DataError(
-            f"the measurement of {one.clique!r} must have {cells if matrix is None else matrix.shape[0]} numbers, as "
-            f"its query has on the declared states, got {len(one.values)}; declare as many states as each attribute "
-            "has values."
+            f"the measurement of {one.clique!r} must have {cells if matrix is None else matrix.shape[0]} numbers, "
+            f"because its query has as many on the declared states, got {len(one.values)}; declare as many states as "
+            "each attribute has values."
         )
     if matrix is None:
         values = np.empty(cells)
         values[declared] = one.values
         query = table(*one.clique) if one.clique else query_of(model, (), {})
-        return [Measurement(query, values, law)]
+        return [Measurement(query, values, noise)]
     moved = np.empty_like(matrix)
     moved[:, declared] = matrix
-    return _weighted(model, one, moved, law)
+    return _weighted(model, one, moved, noise)
 
 
-def _weighted(model: ModelSpecification, one: Any, matrix: np.ndarray, law: NoiseLaw) -> list[Measurement]:
-    """Return the measurement of a matrix, whose rows are scaled to whole numbers where one factor does that."""
+def _weighted(model: ModelSpecification, one: Any, matrix: np.ndarray, noise: NoiseLaw) -> list[Measurement]:
+    """Return the measurement of a matrix, after a row of equal fractions is scaled to whole numbers."""
     if not one.clique:
         raise ModelError(
-            "a measurement of no attribute must be the number of records itself; leave others out."
+            "a measurement without attributes must be the number of records; leave out any other."
         )
     sizes = np.max(np.abs(matrix), axis=1)
     sizes[sizes == 0] = 1.0
@@ -218,48 +241,53 @@ def _weighted(model: ModelSpecification, one: Any, matrix: np.ndarray, law: Nois
     rows = matrix / factors[:, np.newaxis]
     if not np.allclose(rows, np.rint(rows), atol=1e-6):
         raise ModelError(
-            f"the query of {one.clique!r} must weigh cells by whole numbers, or each row's cells alike, got other "
-            "weights; multiply the measurement and its standard deviation until they are."
+            f"the query of {one.clique!r} must have whole weights, or equal weights in each row, got others; "
+            "multiply the matrix, the measurement and its standard deviation by a number that makes the weights "
+            "whole."
         )
     query = weighted(*one.clique, matrix=np.rint(rows).astype(np.int64))
     if (factors == 1).all():
-        return [Measurement(query, one.values, law)]
-    laws = {f: type(law).of_variance(law.variance / f**2) for f in set(factors.tolist())}
-    return by_law(model, query, one.values / factors, [laws[f] for f in factors.tolist()])
+        return [Measurement(query, one.values, noise)]
+    # a row divided by its factor has noise divided by the factor
+    scaled = {f: type(noise).of_variance(noise.variance / f**2) for f in set(factors.tolist())}
+    return measurements_by_noise(model, query, one.values / factors, [scaled[f] for f in factors.tolist()])
 
 
 def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
-    """Return a query's matrix on the cells in the file's order; None for the identity."""
+    """Return the matrix of a query on the cells in the given order; None for the identity."""
     cells = math.prod(shape)
     if one.matrix is not None:
         try:
             dense = one.matrix @ np.eye(cells) if hasattr(one.matrix, "__matmul__") else one.matrix
             dense = bare_array("query", dense, float)
-        except Exception:  # the product is another library's, and so is how it fails
+        except Exception:  # the product of another library may fail in any way
             dense = np.empty(0)
         if dense.ndim != 2:
             raise DataError(
-                f"the matrix of the measurement of {one.clique!r} must be of numbers, with a column for each of "
+                f"the matrix of the measurement of {one.clique!r} must hold numbers, with a column for each of "
                 f"{cells} cells."
             )
         return None if dense.shape == (cells, cells) and np.array_equal(dense, np.eye(cells)) else dense
     if one.query is None:
         return None
-    # whole numbers below 2^20 are exact in single precision too; a map with whole weights that is not the
-    # identity keeps a vector of such random numbers with probability below 2^-20
+    # Random whole numbers below 2^20 are exact in single precision too. A linear map with whole weights other than
+    # the identity maps them to themselves with a probability below 2^-20.
     probe = np.random.default_rng(0).integers(1, 2**20, cells).astype(np.float32)
-    answer = _asked(one, probe, shape)
+    answer = _answer(one, probe, shape)
     if np.array_equal(answer, probe):
         return None
-    if cells > _PROBED:
+    # the matrix is found by evaluating the query at each cell; at this size it takes 200 MB
+    largest = 5000
+    if cells > largest:
         raise ModelError(
-            f"the query of {one.clique!r} must be the identity on a table of more than {_PROBED:,} cells, got "
+            f"the query of {one.clique!r} must be the identity on a table of more than {largest:,} cells, got "
             "another; give its matrix, as a tuple (matrix, values, standard deviation, clique)."
         )
-    return np.stack([_asked(one, unit, shape) for unit in np.eye(cells, dtype=np.float32)], axis=1)
+    return np.stack([_answer(one, unit, shape) for unit in np.eye(cells, dtype=np.float32)], axis=1)
 
 
-def _asked(one: Any, values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def _answer(one: Any, values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    """Return the answer of a measurement's query on a table."""
     try:
         return np.asarray(one.query(_Factor(values.reshape(shape))), dtype=float).ravel()
     except Exception as error:
@@ -270,7 +298,7 @@ def _asked(one: Any, values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 
 class _Factor:
-    """A table as mbi's queries read one."""
+    """Table with the attributes of mbi's factors that its queries read."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
@@ -280,7 +308,7 @@ class _Factor:
 
 
 def _is_missing(variable: Variable, key: Any) -> bool:
-    """Whether a key stands for missing values; None, NaN and what pandas has for them."""
+    """Return True if a key stands for missing values: None, NaN, or a missing value of pandas."""
     try:
         hash(key)
     except TypeError:
@@ -289,14 +317,14 @@ def _is_missing(variable: Variable, key: Any) -> bool:
         ) from None
     try:
         return key is None or bool(key != key)
-    except TypeError:  # of pandas.NA
+    except TypeError:  # pandas.NA has no truth value
         return True
 
 
 def _key_codes(
     model: ModelSpecification, variable: Variable, keys: Mapping[Any, Any], missing: Label | None
 ) -> np.ndarray:
-    """Return the code of the declared state of each of a column's keys, in their order."""
+    """Return the codes of the declared states for the keys of a column, in the order of the keys."""
     states = model.domain.states_of(variable)
     if variable not in keys:
         raise ModelError(f"`keys` must have the column {variable!r}, got none; rename the variable.")

@@ -1,4 +1,4 @@
-"""Noisy counts in long form: one row a number, with the states that it counts and the law of its noise."""
+"""Reader of noisy counts in long form: each row has one number, its states and its noise distribution."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import columns_of, near, or_near, query_of, released
-from bayesprivmrf.readers.laws import stated_laws, values_and_laws
+from bayesprivmrf.readers.stated_noise import stated_noise, values_and_noise
 from bayesprivmrf.release import Measurement, NoisyStatistics
-from bayesprivmrf.release.given import by_law, refuse_proportions
+from bayesprivmrf.release.given import measurements_by_noise, refuse_proportions
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# Columns that are no variables, by the names that the layout gives them
+# Names of the columns that are not variables
 _ROLES = ("value", "variance", "scale", "law", "query")
 
 type _Level = Mapping[Label, Sequence[Label]]
@@ -42,48 +42,59 @@ def read_counts(
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
-    """Release of noisy counts that somebody else published in long form.
+    """Return the release of noisy counts that somebody else published in long form.
 
     Parameters
     ----------
     network
-        The declared model; each table lies inside one of its cliques.
+        The declared model. Each table lies inside one of its cliques.
     source
-        A file (``.csv``, ``.csv.gz`` or ``.parquet``; fields separated by commas, tabs, or semicolons, and then
-        perhaps with decimal commas) or a data frame, with a row for each noisy number. Its columns are the variables,
-        whose entries are declared states; ``value``; and optionally ``law`` (the noise distribution's name in files,
-        such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise, and ``query``. A variable without a
-        column, or with an empty entry or the entry `everything`, is summed over. Rows of the same variables form one
-        table; ``query`` distinguishes tables of the same variables.
+        A file (``.csv``, ``.csv.gz`` or ``.parquet``) or a data frame with a row for each noisy number. The fields of
+        a text file are separated by commas, tabs or semicolons; with semicolons, numbers may have decimal commas.
+        The columns are the variables, whose entries are declared states; ``value``; and optionally ``law`` (the name
+        of the noise distribution in files, such as ``discrete-gaussian``), ``scale`` and ``variance`` of the noise,
+        and ``query``. A variable is summed over if it has no column, or if its entry is empty or `everything`. Rows
+        with the same variables form one table; ``query`` distinguishes several tables of the same variables.
     noise
-        The law of all noise; or its family, a class or a name, whose parameter stands in each row.
+        The noise distribution of all rows; or a family, as a class or a name, whose parameter is in each row.
     groups
         For a variable, the groups of states that rows may have in place of a state, as in `queries.coarsened`; or a
-        list of several such partitions, as of areas.
+        list of several such partitions, such as levels of areas.
     columns
-        The file's name of a variable or of one of the columns above, where it differs.
+        The file's name of a variable or of one of the columns above, if it differs.
     everything
-        The entry that says that a variable is summed over.
+        The entry that marks a variable as summed over.
     withheld
-        Entries of ``value`` that stand for a count which was withheld, each with the least and the largest number
-        that it may stand for, both included: ``{"<10": (0, 9)}``. Where noise of whole numbers was added before,
-        noisy counts may be negative, so that the least is one that the noise does not reach, such as -1000; the
-        row's law is that noise, or ``none``. `LatentCounts` reads such a release (`bayesprivmrf.noise.Within`).
+        The marks of withheld counts in ``value``, each with its smallest and largest possible count:
+        ``{"<10": (0, 9)}``. If integer noise was added before counts were withheld, a noisy count may be negative:
+        the lower bound is then a number that the noise cannot reach, such as -1000, and the row's ``law`` is that
+        noise. Otherwise ``law`` is ``none``. Only `LatentCounts` fits such a release (`bayesprivmrf.noise.Within`).
     guarantee
-        The publisher's promise, if there is one. This library cannot vouch for it.
+        The publisher's privacy guarantee, if there is one. This library cannot vouch for it.
     total
-        The number of records, where it is public.
+        The number of records, if it is public.
+
+    Returns
+    -------
+    NoisyStatistics
+        The release, with one measurement for each table and each noise distribution in it.
 
     Raises
     ------
     ArgumentError
-        A law is not stated, or lacks its parameter; groups are no partition; or bounds of withheld counts are none.
+        A noise distribution is not stated or lacks its parameter, the groups are not a partition, or the bounds of a
+        withheld count are invalid.
     DataError
-        A column is missing, a cell is missing or repeated, or a value is no number.
+        A column is missing, a cell is missing or repeated, or a value is not a number.
     ModelError
-        The tables do not fit the model, or contradict each other on the number of records.
+        The tables do not fit the model, are proportions, or contradict each other about the number of records.
     UndeclaredStateError
         A row has a state that was not declared.
+
+    Warns
+    -----
+    ConsistencyWarning
+        The tables look like percentages.
 
     Examples
     --------
@@ -101,26 +112,26 @@ def read_counts(
     )
     called = columns if isinstance(columns, Mapping) else {}
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
-    held = _named(model, columns_of(source, numbers), columns)
-    count = len(held["value"])
+    named = _named(model, columns_of(source, numbers), columns)
+    count = len(named["value"])
     if not count:
-        raise DataError("the noisy counts must have a row at least, got none.")
-    laws = stated_laws(
-        count, noise, names=held.get("law"), scales=held.get("scale"), variances=held.get("variance")
+        raise DataError("the noisy counts must have at least one row, got none.")
+    stated = stated_noise(
+        count, noise, names=named.get("law"), scales=named.get("scale"), variances=named.get("variance")
     )
-    values, laws = values_and_laws(held["value"], laws, withheld)
+    values, row_noise = values_and_noise(named["value"], stated, withheld)
     levels = _levels(model, groups)
     places = {
-        v: _places(model, v, held[v], levels.get(v, []), everything)
+        v: _places(model, v, named[v], levels.get(v, []), everything)
         for v in model.domain.variables
-        if v in held
+        if v in named
     }
-    names = held.get("query", [""] * count)
+    names = named.get("query", [""] * count)
     tables: dict[Any, list[int]] = {}
     for row in range(count):
         key = tuple((v, place[row][0]) for v, place in places.items() if place[row] is not None)
         tables.setdefault((str(names[row]), key), []).append(row)
-    refuse_proportions([values[rows] for rows in tables.values()])
+    refuse_proportions([values[rows] for rows in tables.values()], total, stacklevel=3)
     measurements: list[Measurement] = []
     for (_, key), rows in tables.items():
         chosen = {v: levels[v][level - 1] for v, level in key if level}
@@ -129,58 +140,62 @@ def read_counts(
         order = _in_order([v for v, _ in key], codes, sizes)
         placed = [rows[k] for k in order]
         query = query_of(model, [v for v, _ in key], chosen)
-        measurements += by_law(model, query, values[placed], [laws[row] for row in placed])
+        measurements += measurements_by_noise(
+            model, query, values[placed], [row_noise[row] for row in placed]
+        )
     return released(model, measurements, guarantee=guarantee, total=total)
 
 
 def _named(
     model: ModelSpecification, found: Mapping[str, Sequence[Any]], columns: Mapping[Any, str] | None
 ) -> dict[Any, Sequence[Any]]:
-    """Return the columns by variable and role; a file need not have all of them, but must have the values."""
+    """Return the columns by variable and role; only the column of values must be there."""
     must = f"map variables, or {', '.join(_ROLES)}, to columns"
     called = dict(instance_of("columns", {} if columns is None else columns, Mapping, must))
     wanted: list[Any] = [*model.domain.variables, *_ROLES]
     for name in called:
         require(name in wanted, "columns", must, f"{name!r}{or_near(str(name), map(str, wanted))}")
-    held = {}
+    named = {}
     for name in wanted:
         column = str(called.get(name, name))
         if column in found:
-            held[name] = found[column]
+            named[name] = found[column]
         elif name in called or name == "value":
             raise DataError(
                 f"the noisy counts must have a column {column!r}, got none{or_near(column, found)}."
             )
-    spare = [column for column in found if column not in {str(called.get(n, n)) for n in held}]
+    # a misspelled column must not be ignored, because its variable would then be summed over
+    spare = [column for column in found if column not in {str(called.get(n, n)) for n in named}]
     for column in spare:
-        meant = near(column, [str(n) for n in wanted if n not in held])
+        meant = near(column, [str(n) for n in wanted if n not in named])
         if meant is not None:
             raise DataError(
-                f"the column {column!r} must be called {meant!r} if that is meant; rename it, or say so in "
-                "`columns`; rename it as well where it is something else."
+                f"the column {column!r} must be called {meant!r} if that is meant; rename it or map it in `columns`, "
+                "and give it another name if it is something else."
             )
-    if not any(variable in held for variable in model.domain.variables):
+    if not any(variable in named for variable in model.domain.variables):
         raise DataError(
-            "the noisy counts must have a column of some variable, got none; the variables are "
+            "the noisy counts must have a column for at least one variable, got none; the variables are "
             f"{', '.join(map(repr, model.domain.variables))}."
         )
-    return held
+    return named
 
 
 def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Level]]:
-    """Return the partitions of each variable that has some, checked."""
+    """Return the partitions of each variable that has groups, after a check that they are partitions."""
     found: dict[Variable, list[_Level]] = {}
     groups = instance_of("groups", {} if groups is None else groups, Mapping, "map variables to groups")
     for variable, given in groups.items():
         partitions = [given] if isinstance(given, Mapping) else listed(f"the groups of {variable!r}", given)
         for level in partitions:
-            # refuses what is none
+            # binding the query raises an error if the groups are not a partition
             query_of(model, [variable], {variable: level}).bind(_alone(model, variable))
         found[variable] = partitions
     return found
 
 
 def _alone(model: ModelSpecification, variable: Variable) -> ModelSpecification:
+    """Return the model with each variable as a clique by itself, if it has the variable."""
     model.domain.index(variable)
     return ModelSpecification(domain=model.domain, cliques=tuple((v,) for v in model.domain.variables))
 
@@ -192,7 +207,7 @@ def _places(
     levels: Sequence[_Level],
     everything: str,
 ) -> list[Any]:
-    """Return the level and code of each entry of a column; None where the variable is summed over."""
+    """Return the level and the code of each entry of a column; None if the variable is summed over."""
     meant = {"", everything} & set(map(str, chain(model.domain.states_of(variable), *levels)))
     if meant:
         raise ArgumentError(
@@ -204,8 +219,8 @@ def _places(
         for code, label in enumerate(labels):
             if (str(label) in known) or label_key(label) in known:
                 raise ArgumentError(
-                    f"the groups of {variable!r} must have labels of their own, got {label!r} twice, or as a state; "
-                    "rename the group."
+                    f"the groups of {variable!r} must have labels that no state and no other group has, got "
+                    f"{label!r} again; rename the group."
                 )
             known[str(label)] = known[label_key(label)] = (number, code)
     places = []
@@ -217,7 +232,7 @@ def _places(
         if place is None:
             raise UndeclaredStateError(
                 f"the column of {variable!r} must hold declared states, labels of `groups`, or {everything!r}, got "
-                "something else; declare it, or say in `groups` what it holds. The states are "
+                "another entry; declare the state, or list its states in `groups`. The declared states are "
                 f"{', '.join(map(repr, model.domain.states_of(variable)))}."
             )
         places.append(place)
@@ -225,18 +240,18 @@ def _places(
 
 
 def _in_order(scope: Sequence[Variable], codes: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[int]:
-    """Return the rows of a table in C order of its cells, each of which is there once."""
+    """Return the rows of a table in C order of its cells; an error if a cell is missing or repeated."""
     cells, name = math.prod(sizes), f"the table of {tuple(scope)!r}" if scope else "the number of records"
     flat = [int(np.ravel_multi_index(code, sizes)) if sizes else 0 for code in codes]
     if len(set(flat)) < len(flat):
         raise DataError(
-            f"{name} must have each cell once, got {len(flat) - len(set(flat))} rows for cells that it has already; "
-            "add a column `query` that tells measurements of the same variables apart."
+            f"{name} must have each cell once, got {len(flat) - len(set(flat))} further rows for the same cells; add "
+            "a column `query` that distinguishes measurements of the same variables."
         )
     if len(flat) < cells:
         raise DataError(
-            f"{name} must have a row for each of its {cells} cells, got {len(flat)}. What was withheld tells "
-            "something as well, so that leaving it out would mislead: add the rows, with a mark that `withheld` "
-            "explains, or leave out the table."
+            f"{name} must have a row for each of its {cells} cells, got {len(flat)}. Counts that were withheld are "
+            "informative and must not be dropped: add their rows with a mark that `withheld` explains, or leave out "
+            "the table."
         )
     return list(np.argsort(flat))

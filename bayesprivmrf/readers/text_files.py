@@ -1,25 +1,26 @@
-r"""Parser of CSV and Parquet files, public or sensitive, in which each line of a CSV file is one row.
+r"""Parser of CSV and Parquet files, public or sensitive; each line of a CSV file is one row.
 
-Guarantees count records, so the rows read must correspond one to one to the records that were written, whatever the
-records contain. In a CSV file records are lines:
+Privacy guarantees count records. The rows that are read must therefore correspond one to one to the records that were
+written, whatever the records contain. In a CSV file records are lines:
 
 - The header determines the separator of fields: the comma, semicolon or tab that splits it into most names.
-- A line end (``\n``, ``\r\n`` or ``\r``) ends a line and begins none. The first line is the header, every further
-  one is a record. So ``"a\n1\n"`` has one record, and ``"a\n1\n\n"`` two, the last of them a blank line.
-- A blank line is a record whose values are all missing. In a file of one column a missing value is written so; in a
-  file of several, a line with fewer fields than the header lacks its last values. Blank lines are not skipped:
-  otherwise one person's answer, missing or not, would change the number of records, which is public under replace-one
-  neighbours.
-- No field holds a line end. The grammar of CSV allows one in quotes, but then one stray quote in one person's answer
-  joins all lines up to the next quote into one record. The rows read are therefore compared with the lines of the
-  file, and a file where they differ is refused.
+- A line end (``\n``, ``\r\n`` or ``\r``) ends a line and does not begin one. The first line is the header, and every
+  further line is a record. For example, ``"a\n1\n"`` has one record, and ``"a\n1\n\n"`` has two, the second of which
+  is a blank line.
+- A blank line is a record whose values are all missing. A file of one column writes a missing value in this way. In a
+  file of several columns, a line with fewer fields than the header lacks its last values. Blank lines are not
+  skipped. Otherwise the answer of one person, missing or not, would change the number of records, which is public
+  under replace-one neighbors.
+- No field contains a line end. CSV allows one in quotes, but then a stray quote in one person's answer joins all
+  lines up to the next quote into one record. The parser therefore compares the rows with the lines of the file, and
+  refuses a file in which they differ.
 - All lines end in the same way. A program that ends its lines in a line feed may leave a carriage return in a field
   without quotes, which would otherwise be read as a line end.
-- A last line without its line end must have all fields of the header, and more than one. A writer that puts line
-  ends between lines could mean two records by ``"a\n1\n"``, the second missing; the rule refuses its other files,
-  such as ``"a\n1\n0"``.
+- A last line without a line end must have all fields of the header, and more than one. Some programs write line ends
+  only between lines, so that ``"a\n1\n"`` could mean two records, the second missing. The rule refuses the other
+  files of such a program, such as ``"a\n1\n0"``.
 
-So two files that differ in one answer have the same number of records, or one of them is refused.
+Hence two files that differ in one answer have the same number of records, or one of them is refused.
 """
 
 from __future__ import annotations
@@ -38,18 +39,15 @@ from bayesprivmrf.errors import BayesPrivMRFError, DataError
 if TYPE_CHECKING:
     import pandas as pd
 
-# Largest number of columns of a text file: twenty times the widest model that is learned, and read in seconds
-_MOST_COLUMNS = 20_000
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextTable:
-    """Columns of a file, and its separator.
+    """Columns of a file, with the separator of its fields.
 
     Parameters
     ----------
     columns
-        One column per name in the header. Entries from CSV files are text, or missing.
+        One column for each name in the header. Entries of CSV files are text or missing.
     separator
         Separator of fields; empty for Parquet.
     """
@@ -66,15 +64,15 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
     path
         ``.csv``, ``.csv.gz`` (a header, then one row a line; UTF-8) or ``.parquet``.
     is_strict
-        Whether every line of a CSV file must have as many fields as the header, and blank lines are skipped.
-        Otherwise a line with fewer lacks its last values, and a blank line all of them.
+        If True, every line of a CSV file must have as many fields as the header, and blank lines are skipped. If
+        False, a line with fewer fields lacks its last values, and a blank line lacks all of them.
 
     Raises
     ------
     DataError
-        The file is missing, unreadable, cut short, or of another kind; a CSV row has more fields than the
-        header, or the header has a name twice or none; a field holds a line break; the one column of a file lacks its
-        last line end. The reader's own message is withheld, because it quotes the data.
+        The file is missing, unreadable, cut short, or of another type; a CSV row has more fields than the header; the
+        header has a name twice; a field contains a line break; or a file of one column lacks its last line end. The
+        message of the underlying parser is not shown, because it quotes the data.
     """
     import pandas as pd
 
@@ -87,7 +85,7 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
             with gzip.open(file) if name.endswith(".gz") else file.open("rb") as opened:
                 return _csv_table(opened.read(), is_strict)
         if is_parquet:
-            # nullable types: a column of integers must not become one of floats where one person's is missing
+            # nullable types, because one missing value must not turn a column of integers into floats
             return TextTable(columns=pd.read_parquet(file, dtype_backend="numpy_nullable"))
     except ImportError:
         problem = "reading Parquet needs pyarrow; install it, or convert the file to CSV."
@@ -101,7 +99,7 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
         )
     except pd.errors.EmptyDataError:
         problem = (
-            f"the data file {str(path)!r} is empty or begins with a blank line; it must begin with a header."
+            f"the data file {str(path)!r} must begin with a header, but is empty or begins with a blank line."
         )
     except UnicodeDecodeError:
         problem = (
@@ -114,8 +112,8 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
         remedy = "check its header and rows."
         if "fields in line" in str(error):
             remedy = (
-                "a row has more fields than the header. A field that holds the comma, semicolon or tab which "
-                "separates fields stands in double quotes; drop separators at the ends of rows."
+                "a row has more fields than the header. Put a field that contains the separator (comma, semicolon or "
+                "tab) in double quotes, and drop separators at the ends of rows."
             )
         problem = f"the data file {str(path)!r} is not well-formed{kind}: {remedy}"
     # raised outside the handlers: pandas quotes the offending field, which the exception's context would reveal
@@ -127,14 +125,15 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
 
     separator = _separator(content)
     columns = 1 + re.split(rb"[\r\n]", content, maxsplit=1)[0].count(separator.encode())
-    if columns > _MOST_COLUMNS:
+    largest = 20_000  # more than any model can use, and still read in seconds
+    if columns > largest:
         raise DataError(
-            f"a text file may have at most {_MOST_COLUMNS:,} columns, got about {columns:,}; keep those of the model."
+            f"a text file must have at most {largest:,} columns, got about {columns:,}; keep those of the model."
         )
     if is_strict:
         content = _without_blank_lines(content, separator)
-    # The header is read as an ordinary row: otherwise pandas takes a surplus first field for an index and shifts
-    # every column. The file is read in one piece, because only then every row is compared with the first.
+    # The header is read as an ordinary row, because pandas otherwise takes a surplus first field for an index and
+    # shifts every column. The file is read in one piece, because only then is every row compared with the first.
     whole = pd.read_csv(
         io.BytesIO(content),
         header=None,
@@ -150,19 +149,19 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
     line_ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
     if len(whole) != line_ends + (not is_ended):
         raise DataError(
-            "no field of a CSV file may hold a line break, but one does, or a double quote is left open; each record "
-            "must stand on one line: replace the line breaks, and double a quote that is part of a text."
+            "no field of a CSV file may hold a line break, but one does, or a double quote is left open; replace "
+            "line breaks, so that each record is one line, and double every quote that is part of a text."
         )
     rest = content.replace(b"\r\n", b"")
     if sum((b"\r\n" in content, b"\r" in rest, b"\n" in rest)) > 1:
         raise DataError(
             "the lines of a CSV file must all end in the same way, but some end in a line feed and some in a "
-            "carriage return, which a field may hold; write all line ends alike."
+            "carriage return; write all line ends alike."
         )
     if not is_ended and _last_fields(content, separator) < whole.shape[1]:
         raise DataError(
-            "the last line of a CSV file must end in a line break where it has fewer fields than the header, or the "
-            "file one column, as a missing last value is a blank line; add it."
+            "the last line of a CSV file must end in a line break if it has fewer fields than the header, or if the "
+            "file has one column, in which a blank line is a missing value; add the line break."
         )
     names = whole.iloc[0]
     if names[names.notna()].duplicated().any():
@@ -172,7 +171,7 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
 
 
 def _separator(content: bytes) -> str:
-    """Return the separator in the header, which is public; the data have no influence."""
+    """Return the separator of fields, determined by the header alone, which is public."""
     header = content[
         : min(filter(None, (content.find(end) + 1 for end in (b"\n", b"\r"))), default=len(content))
     ]
@@ -181,7 +180,7 @@ def _separator(content: bytes) -> str:
 
 
 def _without_blank_lines(content: bytes, separator: str) -> bytes:
-    """Return the lines that are not blank, after a check that each has as many fields as the header."""
+    """Return the nonblank lines, after a check that each has as many fields as the header."""
     lines = [line for line in content.splitlines(keepends=True) if line.strip(b"\r\n")]
     rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=separator)
     fields = len(next(rows, []))
@@ -195,11 +194,11 @@ def _without_blank_lines(content: bytes, separator: str) -> bytes:
 
 def repeated_error() -> DataError:
     """Return the error for two columns with the same name."""
-    return DataError("the data must have columns of distinct names, got one twice; drop or rename it.")
+    return DataError("the columns of the data must have distinct names, got one twice; drop or rename it.")
 
 
 def _last_fields(content: bytes, separator: str) -> int:
-    """Return the number of fields of the last line; a single field counts as none, because a blank line has none."""
+    """Return the number of fields of the last line; a single field counts as none, like a blank line."""
     last = content.replace(b"\r", b"\n").rsplit(b"\n", 1)[-1].decode(errors="replace")
     found = len(next(csv.reader([last], delimiter=separator), []))
     return found if found > 1 else 0

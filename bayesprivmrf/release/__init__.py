@@ -1,4 +1,4 @@
-"""Frozen releases: what left the protected side, and everything inference may know of how it was made."""
+"""Frozen releases: noisy statistics with their noise distribution, privacy guarantee and provenance."""
 
 from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released, load_release
 from bayesprivmrf.release.measurement import Measurement
@@ -6,7 +6,7 @@ from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.statistics import NoisyStatistics
 
 NoisyMeasurements = NoisyStatistics
-"""Name of releases of answers to queries, which are of the same class now."""
+"""Former name of the class of releases of answers to queries, which is the same class now."""
 
 __all__ = [
     "RELEASE_KINDS",

@@ -1,4 +1,4 @@
-"""The common part of every release: how it was made, what to say of its privacy, and a file."""
+"""Base class of all releases: provenance, privacy statement, saving and loading."""
 
 from __future__ import annotations
 
@@ -35,23 +35,28 @@ from bayesprivmrf.release.file import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provenance:
-    """How a release was made.
+    """Provenance of a release: the mechanism, its settings, and the source of the noise.
 
     Parameters
     ----------
     mechanism
         Name of the mechanism's class.
     settings
-        Its settings, as text and numbers.
+        Settings of the mechanism, as text and numbers.
     simulated
-        True where the noise came from a seeded generator: such a release protects nobody.
+        True if the noise came from a seeded generator. Such a release protects nobody.
     versions
         Versions of the libraries that drew the noise.
 
     Raises
     ------
     ArgumentError
-        A field is of another type.
+        A field has the wrong type.
+
+    Examples
+    --------
+    >>> Provenance(mechanism="LaplaceStatistics", settings={"epsilon": 1.0}).simulated
+    False
     """
 
     mechanism: str
@@ -87,7 +92,7 @@ class Provenance:
 
     @classmethod
     def _restored(cls, content: Fields) -> Self:
-        """Return the release that `_content` wrote; a file that lacks a part, such as `simulated`, is refused."""
+        """Return the provenance that `_content` wrote; a missing part, such as `simulated`, raises an error."""
         return cls(
             mechanism=content.text("mechanism"),
             settings=content.mapping("settings"),
@@ -97,41 +102,42 @@ class Provenance:
 
 
 class Released(Card):
-    """Mixin of a frozen dataclass with a `guarantee` and a `provenance`.
+    """Base class of releases: a mixin for frozen dataclasses with a `guarantee` and a `provenance`.
 
-    A subclass that names its `kind` is a kind of release that can be saved. It supplies ``_facts()``, which says what
-    is shown, and
+    A subclass supplies ``_facts()``, the names and values that its text form shows. If it names its `kind`, its
+    releases can be saved, and it also supplies
 
-    - ``_content()``: everything but the guarantee, the provenance and the array, as values that JSON can hold;
-    - ``_array()``: its numbers, where they are many; by default none;
-    - ``_restored(content, array, **stamp)``, a class method: the release again, from what ``_content`` wrote as
-      `bayesprivmrf.release.codec.Fields`, the array, and the guarantee and provenance by name.
+    - ``_content()``: the release without its guarantee, provenance and array, as JSON values;
+    - ``_array()``: the numbers of the release, if there are many; empty by default;
+    - ``_restored(content, array, **stamp)``: a class method that returns the release. Its arguments are the entries
+      that ``_content`` wrote, as `bayesprivmrf.release.codec.Fields`; the array; and the guarantee and the provenance
+      by name.
 
-    It may say as well, by a property ``statistics``, what noisy tables it holds, which estimators and audits read:
-    they carry the release's own guarantee and provenance, whatever the property gives them.
+    A property ``statistics`` may give the noisy tables of the release, which estimators and audits read. These tables
+    always have the guarantee and the provenance of the release.
 
-    A kind of another package is found by the entry-point group ``bayesprivmrf.releases``, in which its name is the
-    kind.
+    A kind of another package is found through the entry-point group ``bayesprivmrf.releases``. The name of the entry
+    point is the kind.
 
     Raises
     ------
     TypeError
-        A class names its kind without ``_content`` and ``_restored``, or the kind of another; raised at class
-        creation.
+        A class names a kind without ``_content`` and ``_restored``, or the kind of another class. The error is raised
+        when the class is created.
     """
 
     kind: ClassVar[str]
     format_version: ClassVar[int] = 4
-    """The first version of the file format that has the kind."""
+    """First version of the file format that has the kind."""
     may_promise_nothing: ClassVar[bool] = False
-    """Whether the guarantee may be ``None``."""
+    """True if the guarantee may be None."""
 
-    guarantee: Any  # a PrivacyGuarantee; None where nothing is promised, which few kinds allow
+    guarantee: Any  # a PrivacyGuarantee; a few kinds allow None
     provenance: Provenance
     statistics: Any = None
-    """The noisy tables that estimators read: the release itself, or what it holds beside its model."""
+    """Noisy tables that estimators read: the release itself, or tables that it holds beside a model."""
     _without_tables: ClassVar[str] = "it is a result already"
-    """Words of an estimator's error about a release whose `statistics` are None: what it is, or the remedy."""
+    """Ending of an estimator's error about a release without `statistics`: its nature, or the remedy."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -151,18 +157,18 @@ class Released(Card):
             cls.statistics = property(stamped)
 
     def _stamped(self, tables: Any) -> Any:
-        """Return noisy tables made of this release with its own guarantee and provenance, which nothing may lose."""
+        """Return noisy tables of this release with its guarantee and provenance."""
         if tables is None or tables is self or tables.provenance is self.provenance:
             return tables
         return replace(tables, guarantee=self.guarantee, provenance=self.provenance)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it holds something that no noise protects."""
+        """True if the release holds numbers that no noise protects."""
         return False
 
     def privacy_statement(self) -> str:
-        """Sentence about privacy that can be pasted into a paper."""
+        """Return a sentence about privacy that can be pasted into a paper."""
         if self.provenance.simulated:
             return (
                 "The noise of this release was drawn from a seeded generator for a simulation: "
@@ -174,9 +180,9 @@ class Released(Card):
         return guarantee.sentence()
 
     def summary(self) -> dict[str, Any]:
-        """Return what the release holds, as values that JSON can hold; how it was made is not repeated.
+        """Return the content of the release as JSON values, without its provenance.
 
-        The default is all that its file holds, with the array, if any, as ``"array"``.
+        The default is the content of the file, with the array, if there is one, as ``"array"``.
         """
         if not RELEASE_KINDS.holds(type(self)):
             return {}
@@ -186,20 +192,28 @@ class Released(Card):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, which `bayesprivmrf.load_release` reads.
 
-        The file appears whole or not at all, and none is written that could not be read. If several processes save to
-        one new path, one succeeds. A link to a file is written through.
+        The file appears complete or not at all, and is read back before it is written. If several processes save to
+        one new path, one of them succeeds. A link to a file is followed.
+
+        Parameters
+        ----------
+        path
+            Path of the file.
+        overwrite
+            Whether another release at this path may be replaced. By default it is kept, because making it again
+            would spend budget.
 
         Raises
         ------
         ReleaseFileError
-            The path cannot be written, or holds another release and `overwrite` is False; or the release is of no
-            kind that can be saved. The release itself is as it was.
+            The path cannot be written, the path holds another release and `overwrite` is False, or releases of this
+            class cannot be saved. The release itself is unchanged.
         """
         target, overwrite = require_writable(path), truth("overwrite", overwrite)
         write_file(self._as_file(), target, overwrite=overwrite, is_private=self.is_exact)
 
     def _as_file(self) -> bytes:
-        """Return the bytes of the release's file, which were read back."""
+        """Return the bytes of the release's file, after a check that they can be read back."""
         if not RELEASE_KINDS.holds(type(self)):
             raise ReleaseFileError(
                 f"{type(self).__name__} cannot be saved, because it names no kind; give it one, as "
@@ -209,16 +223,18 @@ class Released(Card):
             whole = self._packed()
             again = _release(*unpacked(io.BytesIO(whole), Path(), sys.maxsize))
             if type(again) is not type(self) or again._packed() != whole:
-                raise ReleaseFileError("what is read back is another release; correct its kind's `_restored`")
+                raise ReleaseFileError(
+                    "reading it back gives another release; correct its kind's `_restored`"
+                )
         except Exception as error:
             raise ReleaseFileError(
                 f"this {type(self).__name__} cannot be saved, because its file could not be read back: "
-                f"{_reason(error)}. Nothing was written, and the release is as it was."
+                f"{_reason(error)}. Nothing was written, and the release is unchanged."
             ) from error
         return whole
 
     def _packed(self) -> bytes:
-        """Return the bytes of the release's file, not yet read back."""
+        """Return the bytes of the release's file, without a check that they can be read back."""
         promise = None if self.guarantee is None else self.guarantee.as_dict()
         stamp = {"kind": self.kind, "guarantee": promise, "provenance": self.provenance._content()}
         content = self._content() | stamp
@@ -227,12 +243,12 @@ class Released(Card):
 
     @property
     def _version(self) -> int:
-        """Format version of its file: of the kind, or newer where older readers would miss something."""
+        """Format version of the file: that of the kind, or a newer one if older readers would miss something."""
         return self.format_version
 
     @classmethod
     def _most_numbers(cls, model: ModelSpecification) -> int:
-        """Return how many numbers the array may hold: by default tables of all cliques and all couplings."""
+        """Return the largest number of entries in the array; by default all clique tables and all couplings."""
         return model.size + 2 * sum(model.cardinalities) ** 2
 
     def _content(self) -> dict[str, Any]:
@@ -246,7 +262,7 @@ class Released(Card):
         raise NotImplementedError
 
     def _doubt(self) -> str | None:
-        """Return a warning text for a promise that contradicts the release's own noise; None if there is none."""
+        """Return a warning text if the guarantee contradicts the release's noise; None otherwise."""
         return None
 
     def _folded(self) -> dict[str, list[tuple[str, str]]]:
@@ -260,38 +276,55 @@ class Released(Card):
         return "SIMULATED: protects nobody" if self.provenance.simulated else ""
 
 
-# The kinds of releases that can be saved and read
+# Kinds of releases that can be saved and read
 RELEASE_KINDS: Kinds[Released] = Kinds("bayesprivmrf.releases")
 
 
 def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any:
-    """Release read from a file that `save` wrote: noisy tables, a network's estimate, or what was learned.
+    """Read a release from a file that `save` wrote: noisy tables, a network's estimate, or a learned model.
 
-    Names and labels come back as they were declared: text, numbers, booleans, dates, times, time spans, periods,
-    intervals, decimals, fractions, bytes, and tuples of them. Any other label comes back as its ``str``; in a file of
-    a format version before 7 all but text, numbers, booleans and tuples do.
+    Names and labels are restored as they were declared if they are text, numbers, booleans, dates, times, time spans,
+    periods, intervals, decimals, fractions, bytes, or tuples of these. Any other label is restored as text. Files of
+    format versions before 7 restore only text, numbers, booleans and tuples.
 
     Parameters
     ----------
     path
         The file.
     largest
-        Bytes that its array may unpack to, 1 GiB by default, so that no array
-        unpacks to fill the memory; couplings take the square of their variables.
-        Allow more to a file that you trust.
+        Largest size of the unpacked array in bytes, 1 GiB by default, so that a malicious file cannot fill the
+        memory. Raise it for a file that you trust; couplings take memory in proportion to the square of the number of
+        variables.
+
+    Returns
+    -------
+    Released
+        The release, of the class that its kind names.
 
     Raises
     ------
     ArgumentError
-        The path is none, or `largest` is no number of bytes.
+        `path` is not the path of a file, or `largest` is not a number of bytes.
     ReleaseFileError
-        The file is missing, cut short or altered, too large, or of a kind that no installed package brings; a
-        `ForeignFileError` where it is no release, a `NewerFormatError` where a newer version wrote it.
+        The file is missing, cut short, altered, too large, or of a kind that no installed package provides. The error
+        is a `ForeignFileError` if the file is not a release, and a `NewerFormatError` if a newer version wrote it.
 
     Warns
     -----
     GuaranteeWarning
         The noise costs more than the release promises.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.privacy import Laplace
+    >>> network = bpm.declare({"ill": ["no", "yes"]}, [("ill",)])
+    >>> release = bpm.NoisyStatistics.from_tables(network, {"ill": [81.0, 17.5]}, noise=Laplace(2.0))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     release.save(f"{folder}/ill.release")
+    ...     bpm.load_release(f"{folder}/ill.release") == release
+    True
     """
     is_size = isinstance(largest, int) and not isinstance(largest, bool) and largest >= 1
     require(is_size, "largest", "be a whole number of bytes", largest)
@@ -307,7 +340,7 @@ def load_release(path: str | os.PathLike[str], *, largest: int = LARGEST) -> Any
 
 
 def read_release(whole: bytes) -> Any:
-    """Release read from the bytes of its file.
+    """Return the release in the bytes of its file.
 
     Raises
     ------
@@ -324,8 +357,8 @@ def _release(content: Any, array: np.ndarray) -> Released:
     made = RELEASE_KINDS.find(kind)
     if made is None:
         raise ReleaseFileError(
-            f"no installed package brings its kind, {kind!r}; install the package of the mechanism that made it, or "
-            "import the module that defines the kind"
+            f"no installed package provides its kind, {kind!r}; install the package of the mechanism that made it, "
+            "or import the module that defines the kind"
         )
     nothing = made.may_promise_nothing and fields["guarantee"] is None
     return made._restored(
@@ -337,5 +370,5 @@ def _release(content: Any, array: np.ndarray) -> Released:
 
 
 def _reason(error: Exception) -> str:
-    """Return what an error says, without its full stop; of one of another library's, its type."""
+    """Return the message of an error without its full stop; for an error of another library, its type."""
     return str(error).rstrip(".") if isinstance(error, BayesPrivMRFError) else type(error).__name__

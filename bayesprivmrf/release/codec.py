@@ -1,4 +1,7 @@
-"""The common parts of release files, as values that JSON can hold, read again with every type checked."""
+"""Conversion between the common parts of release files and JSON values.
+
+Reading checks every type, so that an altered file raises a `ReleaseFileError`.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,12 @@ from bayesprivmrf.model.labels import encoded, labels, positions
 from bayesprivmrf.privacy import noise_from_dict
 from bayesprivmrf.queries import QUERY_KINDS, Query
 
-# largest whole number of an array of int64, in which files hold whole numbers
-_LARGEST_WHOLE = 2**63 - 1
+# Largest whole number in a file, that of the type int64
+LARGEST_WHOLE = 2**63 - 1
 
 
 class Fields:
-    """The entries of a file, by name. One that is missing, or not of the type asked for, is a `ReleaseFileError`."""
+    """Entries of a file by name; a missing entry or one of the wrong type raises a `ReleaseFileError`."""
 
     def __init__(self, values: Any) -> None:
         if not isinstance(values, dict):
@@ -44,8 +47,8 @@ class Fields:
             )
         return value
 
-    def whole(self, name: str, least: int, largest: int = _LARGEST_WHOLE, *, optional: bool = False) -> Any:
-        """Return a whole number between two."""
+    def whole(self, name: str, least: int, largest: int = LARGEST_WHOLE, *, optional: bool = False) -> Any:
+        """Return a whole number from `least` to `largest`."""
         return self._checked(
             name,
             lambda value: type(value) is int and least <= value <= largest,
@@ -64,11 +67,11 @@ class Fields:
         )
 
     def truth(self, name: str) -> bool:
-        """Return true or false."""
+        """Return a boolean."""
         return self._checked(name, lambda value: isinstance(value, bool), "true or false", False)
 
     def text(self, name: str, *choices: str) -> Any:
-        """Return text, one of some choices where they are given."""
+        """Return text, which is one of the choices if there are any."""
         what = " or ".join(choices) or "text"
         return self._checked(
             name, lambda text: isinstance(text, str) and text in (choices or (text,)), what, False
@@ -79,11 +82,11 @@ class Fields:
         return self._checked(name, lambda value: isinstance(value, list), "a list", False)
 
     def mapping(self, name: str) -> dict[str, Any]:
-        """Return names and values, as they are."""
+        """Return a mapping of names to values, whose types are not checked."""
         return self._checked(name, lambda value: isinstance(value, dict), "names and values", False)
 
     def law(self, name: str, *, optional: bool = False) -> Any:
-        """Return a noise law."""
+        """Return a noise distribution."""
         return None if optional and self[name] is None else noise_from_dict(self.mapping(name))
 
 
@@ -92,7 +95,7 @@ def _is_number(value: Any) -> bool:
 
 
 def numbers(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a file's array if it has a shape, of which -1 stands for any length."""
+    """Return a file's array after a check of its shape, in which -1 stands for any length."""
     if len(array.shape) != len(shape) or any(
         there != wanted >= 0 for there, wanted in zip(array.shape, shape, strict=True)
     ):
@@ -101,7 +104,7 @@ def numbers(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def upper_places(places: Sequence[np.ndarray], size: int) -> np.ndarray:
-    """Return rows and columns above the diagonal of a matrix as whole numbers, from the floats of a file's array."""
+    """Return the positions above the diagonal of a matrix as integers, from the floats of a file's array."""
     rows, columns = places
     whole = (np.rint(rows) == rows) & (np.rint(columns) == columns)
     if not (whole & (rows >= 0) & (rows < columns) & (columns < size)).all():
@@ -110,7 +113,7 @@ def upper_places(places: Sequence[np.ndarray], size: int) -> np.ndarray:
 
 
 def domain_content(domain: Domain) -> dict[str, Any]:
-    """Return the variables and their states."""
+    """Return the variables and states of a domain as JSON values."""
     return {
         "variables": [encoded(v) for v in domain.variables],
         "states": [[encoded(label) for label in states] for states in domain.states],
@@ -126,7 +129,7 @@ def restored_domain(content: Fields) -> Domain:
 
 
 def model_content(model: ModelSpecification) -> dict[str, Any]:
-    """Return the cliques and the impossible cells of a model, as positions in its domain."""
+    """Return the cliques, structural zeros, ties, scores and levels of a model, as positions in its domain."""
     domain = model.domain
     tied = [[[domain.index(v) for v in scope] for scope in group] for group in model.ties]
     shared = {"ties": tied, "shares_transitions": model.shares_transitions} if tied else {}
@@ -153,7 +156,7 @@ def model_content(model: ModelSpecification) -> dict[str, Any]:
 
 
 def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpecification:
-    """Return the model that `model_content` described; one without impossible cells need not say so."""
+    """Return the model that `model_content` described; the entry of impossible cells is optional."""
     names = domain.variables
     scopes = [positions(scope, len(names)) for scope in content.items("cliques")]
     zeros = content.items("impossible") if "impossible" in content else []
@@ -198,14 +201,14 @@ def _assigned(pair: list[Any], domain: Domain) -> tuple[Any, Any]:
 
 
 def query_content(query: Query, domain: Domain) -> dict[str, Any]:
-    """Return a query as values that JSON can hold.
+    """Return a query as JSON values.
 
     Raises
     ------
     ReleaseFileError
-        The query's class names no kind, so that no file could be read again.
+        The query's class names no kind, so that its file could not be read.
     """
-    # a class that inherits its kind would be read as the class that it is derived from
+    # a class that inherits its kind would be read as its base class
     if "kind" not in vars(type(query)) or not QUERY_KINDS.holds(type(query)):
         raise ReleaseFileError(
             f"queries of the class {type(query).__name__} have no written form; give the class a `kind`, `_content` "
@@ -227,7 +230,7 @@ def restored_query(content: Fields, domain: Domain) -> Query:
 
 
 def plain(value: Any) -> Any:
-    """Return a setting; what JSON lacks is written as text."""
+    """Return a setting as a JSON value; values that JSON cannot represent become text."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -240,5 +243,5 @@ def plain(value: Any) -> Any:
 
 
 def details_content(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Return public numbers about a release, of which some are NumPy's."""
+    """Return public numbers about a release as JSON values; some of them may be NumPy scalars."""
     return plain({name: v.item() if isinstance(v, np.generic) else v for name, v in details.items()})

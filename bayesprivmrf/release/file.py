@@ -1,11 +1,11 @@
-"""The file format of releases: a zip of one JSON document and one array, with a version and a checksum.
+"""File format of releases: a zip archive of one JSON document and one array, with a version and a checksum.
 
-``release.json`` holds the format's name and version, the SHA-256 of the content, and the content, which names
-its kind; ``tables.npy`` the noisy tables' flat view, the public couplings beside a network's estimate, or the numbers
-of a learned model. Nothing is pickled. A published format never changes meaning:
-a change is a new version. The checksum has no key: it detects accidents, not forgery.
+``release.json`` holds the name and version of the format, the SHA-256 checksum of the content, and the content with
+its kind. ``tables.npy`` holds the numbers: the flat view of the noisy tables, the public couplings of a network, or
+the numbers of a learned model. Nothing is pickled. A published format never changes its meaning; every change gets a
+new version. The checksum has no key, so it detects accidents but not forgery.
 
-The class of each kind says what its content is: see `bayesprivmrf.release.Released`.
+The class of each kind defines its content: see `bayesprivmrf.release.Released`.
 """
 
 from __future__ import annotations
@@ -38,43 +38,39 @@ from bayesprivmrf.files import current_umask
 
 try:
     import fcntl
-except ImportError:  # Windows: a save is distinguished from a leftover by its age alone
+except ImportError:  # on Windows only the age of a file shows whether its save was killed
     fcntl = None
 
-# name of the format, by which a file is known as a release
+# Name of the format in the document of every release
 FORMAT_NAME = "bayesprivmrf-release"
-# 1: noisy statistics. 2: a network's estimate. 3: what is learned. 4: kinds that other packages bring.
-#
-# 5: models with ties. 6: graphs of cliques of three and more. 7: rows of one person apart from the settings, labels
-# that are dates, times, intervals, decimals or bytes, and a network's external field.
+# Newest version of the format. The versions added:
+# 1: noisy statistics. 2: estimates of a network. 3: learned models. 4: kinds of other packages. 5: models with ties.
+# 6: graphs with cliques of three and more. 7: rows of one person apart from the settings, labels that are dates,
+# times, intervals, decimals or bytes, and the external field of a network.
 FORMAT_VERSION = 7
-# The first that says which potentials are tied
+# First version that states which potentials are tied
 TIED_VERSION = 5
-# The first that says how many variables a graph's cliques have
+# First version that states the number of variables in the cliques of a graph
 CLIQUES_VERSION = 6
-# First format that states how many rows of one person are counted, apart from the settings, and kinds of labels
+# First version that states the counted rows of one person apart from the settings, and the kinds of labels
 FACTS_VERSION = 7
-# First format that states the external field of a network
+# First version that states the external field of a network
 FIELD_VERSION = 7
-# Bytes that the array of a file may unpack to, unless its reader allows more; its document a sixteenth of them
+# Largest size of an unpacked array, in bytes, unless the caller allows more. The document may take a sixteenth of it.
 LARGEST = 2**30
 
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
-# first bytes of every zip archive
-_ZIP_MAGIC = b"PK\x03\x04"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal releases give equal files
-# content of the hidden file that claims a name while a release is being saved under it
-_CLAIM = b"A release of bayesprivmrf is being saved here.\n"
-_ABANDONED = 24 * 3600  # seconds: no save takes as long; used where a file cannot be locked
+# Seconds after which the save of a file that cannot be locked is taken to have been killed; no save takes as long
+_ABANDONED = 24 * 3600
 
 
 def checked_path(path: Any) -> Path:
-    """Return the path of a file.
+    """Return the path of a file as a `Path`.
 
     Raises
     ------
     ArgumentError
-        It is no text or path-like object, or no path can have its characters.
+        The value is neither text nor a path, or has characters that no path can have.
     """
     try:
         text = os.fsdecode(path)
@@ -86,14 +82,14 @@ def checked_path(path: Any) -> Path:
 
 
 def require_writable(path: str | os.PathLike[str]) -> Path:
-    """Path of the file that would be written, if it can be; checked before any budget is spent.
+    """Return the path of the file that a save would write, checked before any budget is spent.
 
-    That is the path as given, or what it leads to where it is a link to a file.
+    A link to a file is followed.
 
     Raises
     ------
     ReleaseFileError
-        The folder does not exist or cannot be written, or the path holds something that is no regular file.
+        The folder does not exist or cannot be written, or the path is not a regular file.
     """
     target = checked_path(path)
     try:
@@ -116,7 +112,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
         if target.exists():
             with target.open("r+b"):
                 pass
-    except (OSError, RuntimeError) as error:  # a RuntimeError is a link that leads to itself
+    except (OSError, RuntimeError) as error:  # a link that leads to itself raises a RuntimeError
         raise _unwritten("`path` must be writable", path, error) from None
     return target
 
@@ -127,23 +123,23 @@ def _unwritten(what: str, path: Any, error: Exception) -> ReleaseFileError:
 
 
 @contextmanager
-def room_for(target: Path, size: int) -> Iterator[None]:
-    """Hold so many bytes of the disk beside a path until what they are for is about to be written there.
+def reserved_space(target: Path, size: int) -> Iterator[None]:
+    """Reserve disk space beside a path inside this context, so that a release can be written when it ends.
 
     Raises
     ------
     ReleaseFileError
-        There is no such room.
+        The disk has less free space than `size` bytes.
     """
-    with tempfile.TemporaryFile(dir=target.parent) as held:
+    with tempfile.TemporaryFile(dir=target.parent) as filler:
         try:
-            block = os.urandom(2**16)  # which no file system stores in less
+            block = os.urandom(2**16)  # random bytes, which no file system can compress
             for _ in range(-(-size // len(block))):
-                held.write(block)
-            held.flush()
-            os.fsync(held.fileno())
+                filler.write(block)
+            filler.flush()
+            os.fsync(filler.fileno())
         except OSError as error:
-            what = f"`path` must have room for a release of up to {size:,} bytes"
+            what = f"`path` must have space for a release of up to {size:,} bytes"
             raise _unwritten(what, target, error) from None
         yield
 
@@ -154,17 +150,18 @@ def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
     np.save(array, numbers, allow_pickle=False)
     digest = checksum_of(content, array.getvalue())
     document = {"format": FORMAT_NAME, "version": version, "sha256": digest, "content": content}
+    epoch = (1980, 1, 1, 0, 0, 0)  # a fixed time, so that equal releases give equal files
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-        archive.writestr(zipfile.ZipInfo(_DOCUMENT, _EPOCH), text, zipfile.ZIP_DEFLATED)
-        archive.writestr(zipfile.ZipInfo(_ARRAY, _EPOCH), array.getvalue(), zipfile.ZIP_DEFLATED)
+        archive.writestr(zipfile.ZipInfo(_DOCUMENT, epoch), text, zipfile.ZIP_DEFLATED)
+        archive.writestr(zipfile.ZipInfo(_ARRAY, epoch), array.getvalue(), zipfile.ZIP_DEFLATED)
     return whole.getvalue()
 
 
 def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool) -> None:
-    """Write a release's bytes; the file appears whole or not at all. A private one is readable by its owner alone.
+    """Write the bytes of a release; the file appears complete or not at all. Only its owner can read a private file.
 
-    If several processes write to one new path without `overwrite`, one succeeds.
+    If several processes write to one new path without `overwrite`, one of them succeeds.
 
     Raises
     ------
@@ -179,20 +176,22 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             raw.write(whole)
             raw.flush()
             os.fsync(raw.fileno())
-            raw.close()  # some systems cannot replace an open file
+            raw.close()  # some systems cannot rename an open file
             os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
             if overwrite or not _is_put(temporary, target):
                 _refuse_to_lose(target, None if overwrite else whole)
                 os.replace(temporary, target)
     except OSError as error:
         raise ReleaseFileError(
-            f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__}); the release is as it "
-            "was: make room, or save it elsewhere."
+            f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__}); the release is "
+            "unchanged: free some disk space, or save it elsewhere."
         ) from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-    if unfinished:  # after the file is written: a filter that makes this an error must not lose the release
+    if (
+        unfinished
+    ):  # only now, because a filter that turns this warning into an error must not lose the release
         warnings.warn(_recovery(target, unfinished[0]), UnfinishedSaveWarning, stacklevel=3)
 
 
@@ -210,19 +209,19 @@ def require_no_unfinished_save(target: Path) -> None:
 
 def _recovery(target: Path, left: Path) -> str:
     return (
-        f"an earlier save to {str(target)!r} was killed and left a whole release, whose budget is spent, in "
+        f"an earlier save to {str(target)!r} was killed and left a complete release, whose budget is spent, in "
         f"{str(left)!r}. Rename that file to keep the release, or delete it."
     )
 
 
 def _prefix(target: Path) -> str:
-    """Return the prefix of the hidden files of saves to a path, whose length does not depend on the name."""
+    """Return the prefix of the hidden files that saves to a path write; its length does not depend on the path."""
     return f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
 
 
 @contextmanager
 def _locked(path: str) -> Iterator[None]:
-    """Lock a file that is being written; the lock ends with the process, however it ends."""
+    """Lock a file while it is written; the lock also ends when the process is killed."""
     with open(path, "rb") as file:
         if fcntl is not None:
             with suppress(OSError):  # a file system without locks
@@ -231,7 +230,7 @@ def _locked(path: str) -> Iterator[None]:
 
 
 def _is_abandoned(path: Path) -> bool:
-    """Return True if no process writes the file any more."""
+    """Return True if no process is writing the file."""
     if fcntl is not None:
         try:
             with path.open("rb") as file:
@@ -250,37 +249,37 @@ def _age(path: Path) -> float:
 
 
 def _unfinished_saves(target: Path) -> list[Path]:
-    """Return whole releases that killed saves to a path left behind, and remove old ones that were cut short."""
-    whole = []
+    """Return complete releases that killed saves to a path left behind, and remove old incomplete ones."""
+    complete = []
     for path in target.parent.glob(f"{_prefix(target)}*"):
         with suppress(OSError):  # another process was faster
-            # no save leaves a link, or a pipe, which would block whoever opens it
+            # a save leaves neither a link nor a pipe, and opening a pipe would block
             if path.is_symlink() or not path.is_file() or not _is_abandoned(path):
                 continue
             try:
                 with path.open("rb") as file:
                     _members(file, path, LARGEST)
-                whole.append(path)
-            except (NewerFormatError, _TooLargeError):  # as whole as can be told
-                whole.append(path)
+                complete.append(path)
+            except (NewerFormatError, _TooLargeError):  # nothing shows that it is incomplete
+                complete.append(path)
             except ReleaseFileError as error:
-                # one that cannot be read now may be whole, and a save that has just begun is not locked yet
+                # an unreadable file may be complete, and a save that has just begun is not locked yet
                 if not isinstance(error.__cause__, OSError | MemoryError) and _age(path) > _ABANDONED:
                     path.unlink()
-    return sorted(whole)
+    return sorted(complete)
 
 
 def _is_put(temporary: str, target: Path) -> bool:
-    """Whether the path was free and now is the file, in one step."""
+    """Move a file to a path in one step if the path is free, and return True if it was."""
     try:
         os.link(temporary, target)
     except FileExistsError:
         return False
     except OSError:
-        # this file system has no links: the name is taken first, by what is never replaced unasked
+        # without links in this file system, a file that no other save replaces claims the name first
         try:
             with target.open("xb") as claim:
-                claim.write(_CLAIM)
+                claim.write(b"A release of bayesprivmrf is being saved here.\n")
         except FileExistsError:
             return False
         os.replace(temporary, target)
@@ -288,10 +287,10 @@ def _is_put(temporary: str, target: Path) -> bool:
 
 
 def _refuse_to_lose(target: Path, whole: bytes | None) -> None:
-    """Raise if a path holds another whole release than given bytes, or a file of another kind."""
+    """Raise an error if a path holds a complete release other than the given bytes, or another kind of file."""
     if whole is None:
         return
-    held = "another release, which cannot be made again without spending budget"
+    existing = "another release, which cannot be made again without spending budget"
     try:
         document, _ = _members(io.BytesIO(whole), target, sys.maxsize)
         with zipfile.ZipFile(io.BytesIO(whole)) as archive:
@@ -299,17 +298,19 @@ def _refuse_to_lose(target: Path, whole: bytes | None) -> None:
         with target.open("rb") as file:
             if _members(file, target, largest)[0]["sha256"] == document["sha256"]:
                 return
-    except (NewerFormatError, _TooLargeError):  # one that is larger differs
+    except (NewerFormatError, _TooLargeError):  # a larger file is another release
         pass
     except ForeignFileError:
-        held = "a file that is no release"
-    except ReleaseFileError:  # what is left of a release
+        existing = "a file that is not a release"
+    except ReleaseFileError:  # an incomplete release, which nobody can use
         return
-    raise ReleaseFileError(f"{str(target)!r} holds {held}; choose another name, or pass `overwrite=True`.")
+    raise ReleaseFileError(
+        f"{str(target)!r} holds {existing}; choose another name, or pass `overwrite=True`."
+    )
 
 
 def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any, np.ndarray]:
-    """Return content and array of a file whose version is known and whose checksum holds."""
+    """Return the content and the array of a file, after a check of its version and checksum."""
     target = checked_path(path)
     try:
         if not target.is_file():
@@ -321,7 +322,7 @@ def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any
 
 
 def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarray]:
-    """Return content and array of an open file."""
+    """Return the content and the array of an open file."""
     document, array = _members(file, target, largest)
     try:
         numbers = np.load(io.BytesIO(array), allow_pickle=False)
@@ -333,10 +334,10 @@ def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarra
 
 
 def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any], bytes]:
-    """Document and array of an open file."""
+    """Return the document and the array of an open file."""
     try:
-        head = file.read(len(_ZIP_MAGIC))
-        if not _ZIP_MAGIC.startswith(head):  # a release that was cut short still begins as one
+        # every zip archive begins with these bytes; a truncated release may have only some of them
+        if not b"PK\x03\x04".startswith(file.read(4)):
             raise _foreign(target)
         with zipfile.ZipFile(file) as archive:
             if _DOCUMENT not in archive.namelist():
@@ -356,22 +357,22 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
             raise _damaged(target)
     except BayesPrivMRFError:
         raise
-    except Exception as error:  # of zip, JSON and the decompressors
+    except Exception as error:  # zip, JSON and the decompressors raise many types
         raise _damaged(target) from error
     return document, array
 
 
 class _TooLargeError(ReleaseFileError):
-    """A file unpacks to more bytes than are allowed, so it was not unpacked."""
+    """Error for a file that would unpack to more bytes than are allowed."""
 
 
 def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> bytes:
-    """Return a member, of which no more is unpacked than its header says."""
+    """Return a member of the archive, after a check that it is no larger than its header states."""
     info = archive.getinfo(name)
     if info.file_size > largest:
         raise _TooLargeError(
             f"{str(target)!r} unpacks to {info.file_size:,} bytes of {name}, more than the {largest:,} that are "
-            "allowed; if you trust it, pass a larger `largest` to `load_release`."
+            "allowed; if you trust the file, pass a larger `largest` to `load_release`."
         )
     with archive.open(info) as member:
         content = member.read(info.file_size + 1)
@@ -382,7 +383,7 @@ def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> 
 
 def _damaged(target: Path) -> ReleaseFileError:
     return ReleaseFileError(
-        f"{str(target)!r} is not a whole release file: it was cut short or altered; take a fresh copy."
+        f"{str(target)!r} is not a complete release file: it was cut short or altered; take a fresh copy."
     )
 
 

@@ -1,6 +1,6 @@
-"""Measurements: what was asked, what was answered with noise, and the distribution of that noise.
+"""Measurements: a query, its noisy answers and the distribution of the noise.
 
-The number of records that noisy measurements tell.
+The module also checks the measurements of a release against its model, and estimates the number of records from them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ from bayesprivmrf.privacy import NoiseLaw
 from bayesprivmrf.queries import BoundQuery, Query, table
 
 
+class NoTablesError(ModelError, AttributeError):
+    """Error for the `tables` of a release without tables; ``hasattr`` returns False, as for any missing attribute."""
+
+
 @dataclass(frozen=True, eq=False, kw_only=False)
 class Measurement:
-    """The noisy answers to one query.
+    """Noisy answers to one query.
 
     Parameters
     ----------
@@ -34,17 +38,31 @@ class Measurement:
         The query that was measured, such as ``bayesprivmrf.queries.table("age")``.
     values
         The noisy answers, one for each row of the query, in the order of its labels; shape (rows,). A DataFrame,
-        Series, DataArray or mapping with labels may have another order: either the query's variables and their
-        states, or the labels of its rows. It is aligned with the model when a release is made of it.
+        Series, DataArray or mapping has labels: either the variables of the query and their states, or the labels of
+        its rows. It may be in any order, and is aligned with the model when a release is made of the measurement.
     noise
-        The law of their noise; the rows' noise is independent.
+        The distribution of the noise. The noise of different rows is independent.
 
     Raises
     ------
     ArgumentError
-        An argument is of another type.
+        An argument has another type.
     ModelError
-        The values are no finite numbers in one row, or not whole under a law of whole numbers.
+        The values are not finite numbers in one row, or are not whole although the noise is.
+
+    Examples
+    --------
+    >>> import bayesprivmrf as bpm
+    >>> from bayesprivmrf.privacy import Laplace
+    >>> from bayesprivmrf.queries import parities, table
+    >>> network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
+    >>> release = bpm.NoisyStatistics.from_measurements(
+    ...     network,
+    ...     [bpm.Measurement(table("ill"), [81.0, 17.5], Laplace(2)),
+    ...      bpm.Measurement(parities(2), [99.0, -20.5, -62.0, 30.0], Laplace(4))],
+    ... )
+    >>> round(release.estimated_total, 2)
+    98.67
     """
 
     query: Query
@@ -65,7 +83,7 @@ class Measurement:
         if values.ndim != 1 or values.dtype.kind not in "iuf":
             raise ModelError(
                 f"the values of {self.query!r} must be numbers in one row, got shape {values.shape} of "
-                f"{values.dtype}; give a table as `table.ravel()`, axes as the query writes them."
+                f"{values.dtype}; give a table as `table.ravel()`, with its axes in the order of the query."
             )
         check_answers(f"the values of {self.query!r}", values, self.noise)
         values.flags.writeable = False
@@ -94,16 +112,16 @@ class Measurement:
 
 
 def check_answers(name: str, values: np.ndarray, noise: NoiseLaw) -> None:
-    """Raise a `ModelError` where noisy numbers are not finite, or not whole under a law of whole numbers."""
+    """Raise a `ModelError` if noisy numbers are not finite, or are not whole although the noise is."""
     if not np.isfinite(values).all():
         raise ModelError(f"{name} must be finite, got NaN or infinity; leave out what was not answered.")
     if noise.is_discrete and not np.array_equal(values, np.rint(values)):
         if noise.name == "none":
             raise ModelError(
-                f"{name} must be whole numbers, being exact counts; state the noise if there is some."
+                f"{name} must be whole numbers, because they are exact counts; state the noise if there is any."
             )
         raise ModelError(
-            f"{name} must be whole numbers under {noise.name} noise; state the continuous law if that is what "
+            f"{name} must be whole numbers under {noise.name} noise; state the continuous distribution if its noise "
             "was added."
         )
 
@@ -123,7 +141,7 @@ def measurements_of_cliques(
     require(
         len(noise) == len(model.cliques),
         "noise",
-        f"hold one law for each of the {len(model.cliques)} tables",
+        f"hold one distribution for each of the {len(model.cliques)} tables",
         str(len(noise)),
         error=ModelError,
     )
@@ -135,10 +153,10 @@ def measurements_of_cliques(
 def measured_on(
     model: ModelSpecification, measurements: Any, bound: Sequence[BoundQuery] | None = None
 ) -> tuple[list[Measurement], np.ndarray, tuple[BoundQuery, ...] | None]:
-    """Return measurements as they stand on a model, all their numbers, and their queries on the model.
+    """Return measurements aligned with a model, all their numbers, and their queries bound to the model.
 
-    Where the measurements are the whole table of each clique, they are returned as such, and None in place of bound
-    queries: nothing needs the matrices of whole tables. Numbers that count impossible cells alone are set to 0.
+    If the measurements are the whole table of each clique, None stands in place of the bound queries, because no code
+    needs the matrices of whole tables. Numbers that only count impossible cells are set to 0.
 
     Raises
     ------
@@ -147,7 +165,7 @@ def measured_on(
     ModelError
         A query does not fit the model, or has another number of rows than there are values.
     """
-    if isinstance(measurements, Measurement) or not isinstance(measurements, Iterable):
+    if not isinstance(measurements, Iterable):
         raise ArgumentError(
             f"`measurements` must be a list of measurements, got a {type(measurements).__name__}; write [...]."
         )
@@ -159,7 +177,7 @@ def measured_on(
     sizes = np.diff(model.offsets).tolist()
     whole = [table(*clique) for clique in model.cliques]
     is_whole = [each.query for each in given] == whole
-    if not is_whole:  # nor need whole tables be bound to learn that they are whole
+    if not is_whole:  # a query may be the whole table under another description
         bound = tuple(each.query.bind(model) for each in given) if bound is None else tuple(bound)
         sizes = [*map(len, bound)]
         is_whole = tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques
@@ -183,14 +201,14 @@ def measured_on(
 
 
 def informative_numbers(model: ModelSpecification, bound: Sequence[BoundQuery] | None) -> np.ndarray:
-    """Return a mask of the numbers that count some possible cell; any other is 0, whoever the records are.
+    """Return a mask of the numbers that count some possible cell; the others are 0 for all possible records.
 
     Parameters
     ----------
     model
         The declared model.
     bound
-        The queries on it; None for the table of each clique.
+        The queries on the model; None for the table of each clique.
     """
     possible = model.possible
     if bound is None:
@@ -202,29 +220,29 @@ def informative_numbers(model: ModelSpecification, bound: Sequence[BoundQuery] |
 
 
 def stacked(bound: Sequence[BoundQuery], size: int) -> Any:
-    """Return the matrices of queries on the cells of all the model's tables, one below the other."""
+    """Return the stacked matrices of queries, whose columns are the cells of all the model's tables."""
     from scipy.sparse import csr_array, vstack
 
     blocks = [query.in_cliques for query in bound]
     return vstack(blocks, format="csr").astype(float) if blocks else csr_array((0, size))
 
 
-def told_totals(
+def total_estimates(
     measurements: Sequence[Measurement], bound: Sequence[BoundQuery] | None, informative: np.ndarray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the number of records by each measurement that tells it, and its precision; infinite for an exact one.
+    """Return an estimate of the number of records from each measurement that has one, and its precision.
 
-    Queries of one scope, none of which tells the number by itself, may tell it together; these come first. A count
-    within bounds tells nothing, as its midpoint is no estimate.
+    The precision of an exact number is infinite. Queries of one scope that determine the number only together give
+    one estimate; such estimates come first. A count within bounds gives no estimate, because its midpoint is none.
 
     Parameters
     ----------
     measurements
-        What was measured.
+        The measurements.
     bound
-        The queries on the model; None where each is a whole table.
+        Their queries on the model; None if each is a whole table.
     informative
-        The numbers that count some possible cell: others have no noise.
+        Mask of the numbers that count some possible cell. The other numbers have no noise.
     """
     masks = np.split(informative, np.cumsum([each.values.size for each in measurements]))[:-1]
     alone, scopes = [], {}
@@ -244,16 +262,16 @@ def told_totals(
 
 
 def _estimate(total: float, variance: float, one: Measurement) -> tuple[float, float]:
-    """Return an estimate and its precision; an exact number of records is whole but for rounding."""
+    """Return an estimate and its precision; rounding errors are removed from an exact number of records."""
     is_exact = not one.noise.variance > 0
     return round(total, 6) if is_exact else total, 1 / variance if variance > 0 else math.inf
 
 
 def _of_one_scope(rows: Sequence[tuple[Measurement, np.ndarray, Any]]) -> tuple[float, float] | None:
-    r"""Return what rows of one scope, none of whose queries does alone, tell of the number of records.
+    r"""Return the estimate that queries of one scope give together, with its precision; None if they give none.
 
-    Among the sums :math:`w'y` with :math:`A'w = 1` the one of least variance :math:`\sum_i w_i^2 σ_i^2` has
-    :math:`w = V^{-1/2} z` with z of least norm in :math:`A' V^{-1/2} z = 1`. An exact row counts as one of a
+    Among the sums :math:`w'y` with :math:`A'w = 1`, the sum of least variance :math:`\sum_i w_i^2 σ_i^2` has
+    :math:`w = V^{-1/2} z`, where z has the least norm in :math:`A' V^{-1/2} z = 1`. An exact row is given a
     hundred-millionth of the largest variance.
     """
     from scipy.sparse import diags_array, vstack
@@ -275,7 +293,7 @@ def _of_one_scope(rows: Sequence[tuple[Measurement, np.ndarray, Any]]) -> tuple[
 
 
 def pooled_total(sums: FloatArray, precisions: FloatArray) -> float:
-    """Return the unbiased combination of least variance; the first exact one where there is one, NaN for none."""
+    """Return the unbiased combination of least variance; the first exact sum if there is one, NaN without sums."""
     if not len(sums):
         return math.nan
     if np.isinf(precisions).any():

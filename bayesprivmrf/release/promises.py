@@ -1,7 +1,4 @@
-"""Checks that a release does not contradict its own guarantee or number of records.
-
-Facts and sentences that a release of noisy numbers shows of itself.
-"""
+"""Guarantees of noisy statistics: checks against the noise and the number of records, and sentences about them."""
 
 from __future__ import annotations
 
@@ -24,25 +21,27 @@ from bayesprivmrf.release.person_rows import PersonRows
 def check_promise(
     guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseLaw]], total: int | None
 ) -> None:
-    """Raise where noise has no finite variance, or a guarantee stands beside no noise or a total that it protects.
+    """Raise an error if the noise or the public number of records contradicts a guarantee.
+
+    Noise without a finite variance is refused with or without a guarantee.
 
     Parameters
     ----------
     guarantee
-        The promise; None where there is none.
+        The privacy guarantee; None if there is none.
     noise
-        The name of what was measured, and the law of its noise.
+        Pairs of a measurement's name and its noise distribution.
     total
-        The public number of records.
+        The public number of records; None if it is not public.
     """
     noise = list(noise)
-    for _, law in noise:
-        check_variance(law)
+    for _, distribution in noise:
+        check_variance(distribution)
     if guarantee is None:
         return
     instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None")
-    for name, law in noise:
-        if not law.hides:
+    for name, distribution in noise:
+        if not distribution.hides:
             raise PrivacyError(
                 f"`guarantee` must be None where a table has no noise, got one beside the exact {name}; "
                 "state the noise that was added, or leave the guarantee out."
@@ -60,19 +59,19 @@ def dearer_than_promised(
     model: ModelSpecification,
     queries: Sequence[Query] = (),
 ) -> str | None:
-    r"""Return a text if the noise costs more than was promised; None if not, or if it is unknown.
+    r"""Return a warning text if the noise costs more than the guarantee promises; None if it does not, or is unknown.
 
-    Without `queries`, the noise is that of a whole table of each clique. A record adds one to one cell of each table,
-    whatever the data, and two records that differ in every table exist where each table has two cells and none is
-    impossible. So :math:`\Delta_1` = 1, or 2 under replace-one, and
-    :math:`\Delta_2^2` = 1 or 2 are attained in all tables at once. Laplace noise of scales b costs exactly
-    :math:`\sum \Delta_1 / b`, continuous or discrete; normal noise of scales s costs exactly
-    :math:`\sum \Delta_2^2 / 2 s^2` under zero-concentrated privacy, which discrete noise attains at whole orders. A
-    release costs no less, unless its records were sampled in secret; a person has at least one record.
+    Without `queries`, the measurements are the whole table of each clique. A record adds one to one cell of each
+    table, for all data. Two records that differ in every table exist if each table has two cells and no cell is
+    impossible. Hence :math:`\Delta_1 = 1`, or 2 under replace-one, and :math:`\Delta_2^2 = 1` or 2 are attained in
+    all tables at once. Laplace noise of scales b costs exactly :math:`\sum \Delta_1 / b`, continuous or discrete.
+    Normal noise of scales s costs exactly :math:`\sum \Delta_2^2 / 2 s^2` under zero-concentrated privacy; discrete
+    noise attains this at whole orders. A release costs at least as much, unless its records were sampled in secret,
+    because a person has at least one record.
 
-    With `queries`, the same holds with the sensitivity :math:`\sum_q \lVert \Delta_q \rVert_1 / b_q` or
-    :math:`\sum_q \lVert \Delta_q \rVert_2^2 / 2 s_q^2` of the stacked answers, where neighbors are known to attain
-    it. Where cells are impossible, the neighbors that attain it may be, so the cost is unknown.
+    With `queries`, the sensitivity of the stacked answers, :math:`\sum_q \lVert \Delta_q \rVert_1 / b_q` or
+    :math:`\sum_q \lVert \Delta_q \rVert_2^2 / 2 s_q^2`, takes this place if neighbors are known to attain it. If some
+    cells are impossible, the neighbors that attain it may be impossible too, so that the cost is unknown.
     """
     if guarantee is None or guarantee.delta > 0 or guarantee.unit not in ("record", "person"):
         return None
@@ -85,22 +84,22 @@ def dearer_than_promised(
     name, promised, kernel = "epsilon", guarantee.epsilon, "absolute"
     if guarantee.rho is not None:
         name, promised, kernel = "rho", guarantee.rho, "square"
-    if promised is None or {law.kernel for law in noise} != {kernel}:
+    if promised is None or {each.kernel for each in noise} != {kernel}:
         return None
     norm = 1 if kernel == "absolute" else 2
     if queries:
-        # outside these limits, which `sensitivity` sets, noise costs far more or far less than any promise
-        scales = np.clip([law.scale for law in noise], LEAST_SCALE, 1 / LEAST_SCALE).tolist()
+        # noise beyond these limits, which `sensitivity` sets, costs far more or far less than any promise
+        scales = np.clip([each.scale for each in noise], LEAST_SCALE, 1 / LEAST_SCALE).tolist()
         found = sensitivity(queries, model, norm=norm, adjacency=guarantee.adjacency, scales=scales)
         power = found.power if found.is_exact else 0.0
     else:
-        power = sum(moved / law.scale**norm for law in noise)
+        power = sum(moved / each.scale**norm for each in noise)
     cost = power / norm
     if cost <= promised * (1 + 1e-6):
         return None
     return (
         f"the release promises {name} = {promised:.4g}, but its noise alone costs {cost:.4g}: the promise is "
-        "wrong, unless records were sampled in secret before they were counted; ask whoever made the file."
+        "wrong, unless the counted records were a secret random sample; ask whoever made the file."
     )
 
 
@@ -114,7 +113,7 @@ def whole_total(total: Any) -> int:
 
 
 def facts_of(release: Any) -> list[tuple[str, str]]:
-    """Return the facts that `NoisyStatistics` shows of itself: names and values."""
+    """Return the names and values that the text form of a `NoisyStatistics` shows."""
     kind, unit = ("tables", "cells") if release.has_tables else ("queries", "numbers")
     return [
         ("mechanism", release.provenance.mechanism),
@@ -126,8 +125,8 @@ def facts_of(release: Any) -> list[tuple[str, str]]:
     ]
 
 
-def told_promise(guarantee: PrivacyGuarantee | None, rows: PersonRows | None) -> str:
-    """Return the sentence of a guarantee, with the number of counted rows of a person, where that is stated."""
+def promise_sentence(guarantee: PrivacyGuarantee | None, rows: PersonRows | None) -> str:
+    """Return the sentence about a guarantee, with the number of counted rows of a person if that is stated."""
     if guarantee is None:
         return "No privacy guarantee is stated for these tables."
     if guarantee.unit != "person" or rows is None:
@@ -142,14 +141,14 @@ def _records(release: Any) -> str:
         return f"{release.total:,} (public)"
     error = release.total_standard_error
     if not math.isfinite(error):
-        return "not told by the release"
+        return "unknown from the release"
     return f"about {release.estimated_total:,.0f} ± {error:,.0f}, from the release"
 
 
-def _noise(laws: tuple[NoiseLaw, ...]) -> str:
-    """Return the names of laws and their standard deviations."""
-    names = ", ".join(sorted({law.name for law in laws}))
-    deviations = [law.standard_deviation for law in laws]
+def _noise(noise: tuple[NoiseLaw, ...]) -> str:
+    """Return the names of noise distributions and their standard deviations."""
+    names = ", ".join(sorted({each.name for each in noise}))
+    deviations = [each.standard_deviation for each in noise]
     if not deviations:
         return f"{names}; sd none records a cell"
     low, high = min(deviations), max(deviations)

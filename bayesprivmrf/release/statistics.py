@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.checks import truth
-from bayesprivmrf.errors import ModelError, PrivacyError
+from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
@@ -21,19 +21,20 @@ from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import (
     Measurement,
+    NoTablesError,
     informative_numbers,
     measured_on,
     measurements_of_cliques,
     pooled_total,
     stacked,
-    told_totals,
+    total_estimates,
 )
 from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.promises import (
     check_promise,
     dearer_than_promised,
     facts_of,
-    told_promise,
+    promise_sentence,
     whole_total,
 )
 from bayesprivmrf.release.written_statistics import (
@@ -46,47 +47,48 @@ from bayesprivmrf.release.written_statistics import (
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
 
-# Mechanism named in the provenance of tables that somebody else published; it stands in files
+# Name of the mechanism in the provenance of tables that somebody else published. Files contain it.
 _PUBLISHED = "tables published elsewhere"
-
-
-class _NoTablesError(ModelError, AttributeError):
-    """The release has no `tables`; an `AttributeError`, so that ``hasattr`` says so."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
 class NoisyStatistics(Released):
-    """Noisy answers to queries, with the distribution of their noise.
+    """Release of noisy answers to queries, with the distribution of their noise.
 
-    Where the queries are the table of each clique, `has_tables` is True, and `tables` shows the answers.
+    If the queries are the table of each clique, `has_tables` is True and `tables` gives the answers as tables.
 
     Parameters
     ----------
     specification
         The declared model.
     guarantee
-        The promise; None where there is none (exact or foreign tables).
+        The privacy guarantee; None if there is none, as for exact tables.
     provenance
-        How it was made.
+        How the release was made.
     measurements
-        Everything that was measured. Answers to rows all of whose cells are impossible are set to 0.
+        The measurements. An answer that only counts impossible cells is set to 0.
     tables, noise
-        In place of `measurements`: the noisy counts of each clique's table, and each table's distribution of noise.
+        In place of `measurements`: the noisy counts of each clique's table, and the noise distribution of each table.
     total
-        The public number of records N under replace-one neighbors, otherwise None.
+        The public number of records N under replace-one neighbors; otherwise None.
     person_rows
-        Rule for counting rows of one person, where one may have several; otherwise None.
+        The rule for counting rows if one person may have several; otherwise None.
     bound
-        The measurements' queries on the model, if the caller has bound them already.
+        The queries of the measurements on the model, if the caller has bound them already.
 
     Raises
     ------
     ModelError
-        Measurements, tables or noise do not fit the model.
+        The measurements, tables or noise do not fit the model.
     ArgumentError
-        The total is no number of records, or the measurements are of another type.
+        The total is not a number of records, or `measurements` holds something else.
     PrivacyError
-        A guarantee stands beside an answer without noise, or beside a total that it says is protected.
+        A guarantee is given for an answer without noise, or beside a total that the guarantee protects.
+
+    Notes
+    -----
+    Equal releases give equal files. A file of the kind "noisy-measurements" whose queries are the table of each
+    clique is therefore saved again as "noisy-statistics", the kind that every version of this package reads.
     """
 
     specification: ModelSpecification
@@ -96,9 +98,9 @@ class NoisyStatistics(Released):
     total: int | None = None
     person_rows: PersonRows | None = None
     has_tables: bool = field(init=False)
-    """Whether the measurements are the whole table of each clique, in the order of the cliques."""
+    """True if the measurements are the whole table of each clique, in the order of the cliques."""
     flat: np.ndarray = field(init=False)
-    """y, all noisy numbers one measurement after the other."""
+    """All noisy numbers y, one measurement after the other, shape (numbers,)."""
 
     kind = "noisy-statistics"
     format_version = 1
@@ -132,7 +134,7 @@ class NoisyStatistics(Released):
             "has_tables": bound is None,
             "flat": flat,
         }
-        if bound is not None:  # files of such releases have a kind and a version of their own
+        if bound is not None:  # answers to other queries have their own kind and version of files
             fields |= {"bound": bound, "kind": MEASUREMENTS, "format_version": MEASUREMENTS_VERSION}
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -153,32 +155,42 @@ class NoisyStatistics(Released):
         guarantee: PrivacyGuarantee | None = None,
         total: int | None = None,
     ) -> NoisyStatistics:
-        """Release of noisy tables that somebody else published.
+        """Return the release of noisy tables that somebody else published.
 
         Parameters
         ----------
         network
-            The declared model; each table lies inside one of its cliques, and each variable in a table.
+            The declared model. Each table lies inside one of its cliques, and each variable is in a table.
         tables
-            Noisy counts by scope: arrays whose axes are the variables of the key, in its order; or labeled tables, as
-            ``pandas.crosstab`` gives them, which are aligned by names and labels, an axis without a name standing in
-            the key's order. Proportions, as ``solution.marginal`` gives them, are refused. Tables may nest and
-            overlap. A list of pairs ``(scope, table)`` may have a scope several times, for separate measurements.
+            Noisy counts by scope. A table is an array whose axes are the variables of its key, in that order; or a
+            labeled table, such as ``pandas.crosstab`` returns, which is aligned by names and labels. An axis without
+            a name takes its place in the order of the key. Proportions, such as ``solution.marginal`` returns, are
+            refused. Tables may nest and overlap. In a list of pairs ``(scope, table)`` a scope may occur several
+            times, for separate measurements.
         noise
-            The law of the noise in every table; or what each table has, by scope, or as a list in the tables' order.
-            A table may have one law; or one for each cell, as an array of laws or as a mapping from the cell's
-            states; or an array of variances, for normal noise, in which 0 is an exact number. Axes are in the order
-            of the key that they have in `noise`, if that is a mapping; labels are aligned as in `tables`.
+            The noise distribution of all tables; or the noise of each table, by scope or as a list in the order of
+            the tables. The noise of one table is a distribution; or one distribution for each cell, as an array or as
+            a mapping from the cell's states; or an array of variances for normal noise, where 0 marks an exact
+            number. The axes follow the key in `noise` if it is a mapping; labels are aligned as in `tables`.
         guarantee
-            The publisher's promise, if there is one.
+            The publisher's privacy guarantee, if there is one.
         total
-            The number of records, where it is public.
+            The number of records, if it is public.
 
         Returns
         -------
         NoisyStatistics
-            One that `has_tables` where they are one table for each clique, each with one law. Otherwise its numbers
-            are in `measurements` alone.
+            The release. `has_tables` is True if there is one table for each clique, each with one distribution.
+
+        Raises
+        ------
+        ModelError
+            The tables or the noise do not fit the model, or the tables are proportions.
+
+        Warns
+        -----
+        ConsistencyWarning
+            The tables look like percentages.
 
         Examples
         --------
@@ -188,7 +200,7 @@ class NoisyStatistics(Released):
         >>> release = bpm.NoisyStatistics.from_tables(
         ...     network,
         ...     {"ill": [81.0, 17.5], ("smokes", "ill"): [[52.5, 9.0], [30.0, 8.5]]},
-        ...     noise={"ill": Laplace(1.0), ("smokes", "ill"): [[32.0, 32.0], [8.0, 8.0]]},  # the second: variances
+        ...     noise={"ill": Laplace(1.0), ("smokes", "ill"): [[32.0, 32.0], [8.0, 8.0]]},  # variances of the cells
         ... )
         >>> [len(each.values) for each in release.measurements]
         [2, 2, 2]
@@ -196,7 +208,7 @@ class NoisyStatistics(Released):
         from bayesprivmrf.release.given import measurements_of_tables
 
         model = ModelSpecification.from_pgmpy(network)
-        measured = measurements_of_tables(model, tables, noise)
+        measured = measurements_of_tables(model, tables, noise, total)
         return cls.from_measurements(model, measured, guarantee=guarantee, total=total)
 
     @classmethod
@@ -208,37 +220,21 @@ class NoisyStatistics(Released):
         guarantee: PrivacyGuarantee | None = None,
         total: int | None = None,
     ) -> NoisyStatistics:
-        """Release of noisy answers to queries that somebody else published.
+        """Return the release of noisy answers to queries that somebody else published.
 
         Parameters
         ----------
         network
-            The declared model; each query reads scopes inside its cliques.
+            The declared model. Each query reads scopes inside its cliques.
         measurements
-            The measurements, in any order and number; the same query may be there several times.
+            The measurements, in any order and number. A query may occur several times.
         guarantee, total
-            The publisher's promise, and the number of records, as for `from_tables`.
+            As for `from_tables`.
 
         Returns
         -------
         NoisyStatistics
-            The release that `from_tables` makes where the measurements are one whole table for each clique, in the
-            cliques' order and with their axes. Otherwise its numbers are in `measurements` alone.
-
-        Examples
-        --------
-        >>> import bayesprivmrf as bpm
-        >>> from bayesprivmrf.privacy import Laplace
-        >>> from bayesprivmrf.queries import parities, table
-        >>> from bayesprivmrf.release import Measurement, NoisyStatistics
-        >>> network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
-        >>> release = NoisyStatistics.from_measurements(
-        ...     network,
-        ...     [Measurement(table("ill"), [81.0, 17.5], Laplace(2)),
-        ...      Measurement(parities(2), [99.0, -20.5, -62.0, 30.0], Laplace(4))],
-        ... )
-        >>> round(release.estimated_total, 2)
-        98.67
+            The release. `has_tables` is True if the measurements are the whole table of each clique, in order.
         """
         return cls(
             specification=ModelSpecification.from_pgmpy(network),
@@ -250,10 +246,10 @@ class NoisyStatistics(Released):
 
     @cached_property
     def tables(self) -> CliqueTables:
-        """Noisy counts y as the tables of the cliques, where `has_tables`; a ModelError where it is not."""
+        """Noisy counts y as the tables of the cliques; a ModelError if `has_tables` is False."""
         if not self.has_tables:
-            raise _NoTablesError(
-                "this release holds answers to queries, and not a table of each clique; read `measurements`."
+            raise NoTablesError(
+                "this release holds answers to queries, not a table of each clique; read `measurements`."
             )
         return self.specification.tables(self.flat)
 
@@ -284,17 +280,17 @@ class NoisyStatistics(Released):
 
     @property
     def estimated_total(self) -> float:
-        r"""Number of records: the public one, or the best linear combination of the tables' sums.
+        r"""Number of records: the public number, or an unbiased estimate from the measurements.
 
-        The sum of table C is N plus noise of variance :math:`K_C σ_C^2` (:math:`K_C` possible cells), so the
-        unbiased combination of least variance weights it by :math:`1 / (K_C σ_C^2)`. It may be negative.
+        The sum of table C is N plus noise of variance :math:`K_C σ_C^2`, for :math:`K_C` possible cells. The unbiased
+        combination of least variance weights the sum by :math:`1 / (K_C σ_C^2)`. The estimate may be negative. It is
         NaN for a model without variables.
         """
         return pooled_total(*self._sums_and_precisions) if self.total is None else float(self.total)
 
     @property
     def total_standard_error(self) -> float:
-        """Standard error of `estimated_total`, records; 0 where the number is public or exact."""
+        """Standard error of `estimated_total`, in records; 0 if the number is public or exact."""
         if self.total is not None:
             return 0.0
         precisions = self._sums_and_precisions[1]
@@ -303,20 +299,20 @@ class NoisyStatistics(Released):
     @cached_property
     def _sums_and_precisions(self) -> tuple[np.ndarray, np.ndarray]:
         bound = None if self.has_tables else self.bound
-        return told_totals(self.measurements, bound, informative_numbers(self.specification, bound))
+        return total_estimates(self.measurements, bound, informative_numbers(self.specification, bound))
 
     def cell_variances(self) -> np.ndarray:
-        """Noise variance of every number, the square of its unit, shape (size,)."""
+        """Return the noise variance of every number, in records squared, shape (numbers,)."""
         variances = [np.full(each.values.size, each.noise.variance) for each in self.measurements]
         return np.concatenate([np.zeros(0), *variances])
 
     @property
     def statistics(self) -> NoisyStatistics:  # type: ignore[override]
-        """The release itself, which is what estimators read."""
+        """The release itself, from which estimators read the measurements."""
         return self
 
     def summary(self) -> dict[str, Any]:
-        """Return what was measured, and the number of records if the release determines it."""
+        """Return the measured tables or queries, and the estimated number of records with its standard error."""
         cliques = {"tables": [list(clique) for clique in self.specification.cliques]}
         return (cliques if self.has_tables else {"queries": list(map(repr, self.queries))}) | {
             "estimated_total": self.estimated_total,
@@ -326,10 +322,10 @@ class NoisyStatistics(Released):
     @property
     def is_exact(self) -> bool:
         """True if some answer was released without noise."""
-        return any(not law.hides for law in self.noise)
+        return any(not noise.hides for noise in self.noise)
 
     def privacy_statement(self) -> str:
-        """Sentence about privacy that can be pasted into a paper."""
+        """Return a sentence about privacy that can be pasted into a paper."""
         if self.is_exact and self.provenance.mechanism != _PUBLISHED:
             return (
                 "No privacy guarantee: these tables hold exact counts, which are as sensitive as the records and "
@@ -338,7 +334,7 @@ class NoisyStatistics(Released):
         return super().privacy_statement()
 
     def _promise(self, guarantee: PrivacyGuarantee | None) -> str:
-        return told_promise(guarantee, self.person_rows)
+        return promise_sentence(guarantee, self.person_rows)
 
     def _doubt(self) -> str | None:
         asked = () if self.has_tables else self.queries
@@ -347,15 +343,14 @@ class NoisyStatistics(Released):
     def save(
         self, path: str | os.PathLike[str], *, allow_unprotected: bool = False, overwrite: bool = False
     ) -> None:
-        """Write the release to one file: JSON and an array, a format version and a checksum, no pickle.
+        """Write the release to one file, which `bayesprivmrf.load_release` reads.
 
         Parameters
         ----------
         path, overwrite
-            The path, and whether another release may be replaced. An existing file is replaced in one step, so that
-            none is ever half written; a release is kept by default, as making it again would spend budget.
+            As for `Released.save`.
         allow_unprotected
-            Exact tables are refused unless this says otherwise; their file is readable by its owner alone.
+            Whether exact tables may be saved. Only the owner can read their file.
 
         Raises
         ------
@@ -366,8 +361,8 @@ class NoisyStatistics(Released):
         """
         if not truth("allow_unprotected", allow_unprotected) and self.is_exact:
             raise PrivacyError(
-                "exact tables have no guarantee and are not saved; "
-                "pass `allow_unprotected=True` if the file stays where the data may be."
+                "exact tables have no privacy guarantee and are not saved; pass `allow_unprotected=True` if the "
+                "file stays where the data may be."
             )
         super().save(path, overwrite=overwrite)
 

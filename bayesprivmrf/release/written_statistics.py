@@ -1,4 +1,7 @@
-"""Noisy statistics as the content of a file: the model, the noise, and the queries unless they are whole tables."""
+"""Conversion between noisy statistics and the content of their files.
+
+The content is the model, the noise distributions, and the queries unless they are the table of each clique.
+"""
 
 from __future__ import annotations
 
@@ -23,21 +26,21 @@ from bayesprivmrf.release.codec import (
 from bayesprivmrf.release.measurement import Measurement
 from bayesprivmrf.release.person_rows import PersonRows
 
-# Kind of the files of answers to queries; it stands in files
+# Kind of the files that hold answers to queries. Files contain it.
 MEASUREMENTS = "noisy-measurements"
-# The first version of the file format that has answers to queries
+# First version of the file format with answers to queries
 MEASUREMENTS_VERSION = 4
 
 
 def statistics_content(release: Any) -> dict[str, Any]:
-    """Return all of `NoisyStatistics` but its numbers, guarantee and provenance, as values that JSON can hold."""
+    """Return a `NoisyStatistics` without its numbers, guarantee and provenance, as JSON values."""
     model = release.specification
     content = {
-        "kind": release.kind,  # of all kinds this one alone has it first, and the guarantee before the total
+        "kind": release.kind,  # only this kind has it first, with the guarantee before the total
         **domain_content(model.domain),
         **model_content(model),
         "cliques_declared": model.cliques_declared,
-        "noise": [law.as_dict() for law in release.noise],
+        "noise": [noise.as_dict() for noise in release.noise],
         "guarantee": None,
         "total": release.total,
         **PersonRows.content(release.person_rows, release.provenance.settings),
@@ -51,7 +54,7 @@ def restored_fields(content: Fields, array: np.ndarray, provenance: Provenance) 
     """Return the arguments of the release that `statistics_content` described."""
     domain = restored_domain(content)
     model = restored_model(content, domain, cliques_declared=content.truth("cliques_declared"))
-    laws = [noise_from_dict(law) for law in content.items("noise")]
+    noise = [noise_from_dict(written) for written in content.items("noise")]
     found = {
         "specification": model,
         "total": content["total"],
@@ -60,11 +63,11 @@ def restored_fields(content: Fields, array: np.ndarray, provenance: Provenance) 
     # the file of a learned model holds measurements without their kind
     has_queries = content["kind"] == MEASUREMENTS if "kind" in content else "queries" in content
     if not has_queries:
-        return found | {"tables": model.tables(numbers(array, (model.size,))), "noise": laws}
+        return found | {"tables": model.tables(numbers(array, (model.size,))), "noise": noise}
     queries = [restored_query(Fields(written), domain) for written in content.items("queries")]
     must = f"hold one distribution for each of {len(queries)} queries"
-    require(len(laws) == len(queries), "noise", must, len(laws), error=ModelError)
+    require(len(noise) == len(queries), "noise", must, len(noise), error=ModelError)
     bound = [query.bind(model) for query in queries]
     offsets = np.cumsum([0, *map(len, bound)])
     parts = np.split(numbers(array, (int(offsets[-1]),)), offsets[1:-1])
-    return found | {"measurements": list(map(Measurement, queries, parts, laws)), "bound": bound}
+    return found | {"measurements": list(map(Measurement, queries, parts, noise)), "bound": bound}

@@ -251,7 +251,7 @@ def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp
     ("given", "words"),
     [
         ({"ordinal": ["nobody"]}, "nobody"),
-        ({"ordinal": {"b": [1, 2]}}, "3 finite numbers"),
+        ({"ordinal": {"b": [1, 2]}}, "3 finite, ascending numbers"),
         ({"ordinal": {"b": [1, 2, 2]}}, "ascending"),
         ({"ordinal": {"b": [1, 2, float("nan")]}}, "finite"),
         ({"ordinal": {"b": "quadratic"}}, "'linear', 'smooth'"),
@@ -259,12 +259,12 @@ def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp
         ({"ordinal": 3}, "`ordinal`"),
         ({"levels": [1]}, "mapping"),
         ({"levels": {"b": {"l": {0: ["low"], 1: ["high"]}}}}, "is in none"),
-        ({"levels": {"b": {"l": {0: ["low", "high"], 1: ["high", "higher"]}}}}, "none in two"),
+        ({"levels": {"b": {"l": {0: ["low", "high"], 1: ["high", "higher"]}}}}, "exactly one area"),
         ({"levels": {"b": {"l": {0: ["low", "high", "higher"], 1: []}}}}, "empty"),
         ({"levels": {"b": {"l": {0: ["low", "big"], 1: ["high", "higher"]}}}}, "big"),
         ({"levels": {"b": {"f": {0: ["low"], 1: STATES[1:]}, "c": {0: STATES[:2], 1: ["higher"]}}}}, "coarsest"),
-        ({"levels": {"b": {"b": {0: ["low"], 1: STATES[1:]}}}}, "printed differently"),
-        ({"levels": {"b": {1: {0: STATES}, "1": {0: STATES}}}}, "printed differently"),
+        ({"levels": {"b": {"b": {0: ["low"], 1: STATES[1:]}}}}, "whose texts differ"),
+        ({"levels": {"b": {1: {0: STATES}, "1": {0: STATES}}}}, "whose texts differ"),
         ({"ordinal": {"b": [-1e308, 0, 1e308]}}, "finite"),
         ({"levels": {"b": ["l"]}}, "names of levels"),
         ({"levels": {"b": {"l": ["low"]}}}, "each larger area"),
@@ -302,7 +302,7 @@ def test_what_cannot_be_combined_is_refused():
             tied=[[("a", "b"), ("b", "c")]],
             ordinal=["a"],
         )
-    with pytest.raises(ModelError, match="both ways"):
+    with pytest.raises(ModelError, match="in both orders"):
         bpm.declare(
             {m: range(3) for m in "ab"}, [("a", "b")], tied=[[("a", "b"), ("b", "a")]], ordinal=["a", "b"]
         )

@@ -334,7 +334,7 @@ def test_values_that_are_no_single_values_are_refused_without_showing_them(tmp_p
 @pytest.mark.parametrize("text", ["a=" + "[" * 5000 + "]" * 5000, "a=" + "[" * 5000])
 def test_a_model_file_that_is_nested_too_deeply_is_a_clear_error(tmp_path, text):
     (tmp_path / "model.toml").write_text(text)
-    with pytest.raises(ModelError, match=r"model\.toml.* is nested too deeply"):
+    with pytest.raises(ModelError, match=r"model\.toml.* is nested more deeply"):
         read_declaration(tmp_path / "model.toml")
 
 

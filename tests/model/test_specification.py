@@ -73,7 +73,7 @@ def test_edges_only_network_needs_states_and_measures_pairs_and_isolated_nodes()
     _, network_class = pgmpy_classes()
     network = network_class([("a", "b")])
     network.add_node("c")
-    with pytest.raises(ModelError, match=r"states of 'a' are declared nowhere"):
+    with pytest.raises(ModelError, match=r"states of 'a' are not declared"):
         ModelSpecification.from_pgmpy(network)
     model = ModelSpecification.from_pgmpy(network, states=BINARY)
     assert model.cliques == (("a", "b"), ("c",))
@@ -100,12 +100,12 @@ def test_factor_values_are_ignored_and_a_fitted_zero_is_no_structural_one():
     network = network_class([("a", "b")])
     names = {"a": ["no", "yes"], "b": ["x", "y"]}
     network.add_factors(factor(["a", "b"], [2, 2], [0.5, 0.0, 7.0, 2.0], state_names=names))
-    with pytest.warns(DeclarationWarning, match="not taken for structural zeros"):
+    with pytest.warns(DeclarationWarning, match="not read as structural zeros"):
         assert ModelSpecification.from_pgmpy(network).possible is None
     declared = declare(names, [("a", "b")], impossible=[{"a": "no", "b": "y"}])
     assert declared.get_factors()[0].values.tolist() == [[1, 0], [1, 1]]
     assert ModelSpecification.from_pgmpy(declared).possible.tolist() == [True, False, True, True]
-    with pytest.warns(DeclarationWarning, match=r"copy\(\) forgets them"):
+    with pytest.warns(DeclarationWarning, match=r"copy\(\) loses them"):
         ModelSpecification.from_pgmpy(declared.copy())
 
 
@@ -135,7 +135,7 @@ def test_structural_zeros_of_a_nested_scope_reach_the_clique_that_holds_it():
         ({"a": [float("nan"), 1]}, [("a",)], "missing value"),
         ({"a": [[1], 2]}, [("a",)], "hashable"),
         ({"a": "yes"}, [("a",)], "must be a sequence"),
-        ({"a": {"x", "y"}}, [("a",)], "in an order, got a set"),
+        ({"a": {"x", "y"}}, [("a",)], "must be ordered, got a set"),
         ({"a": [True, 1]}, [("a",)], "True and 1"),
         ({"a": [0, 1]}, ["a"], r"write \('a',\)"),
         ({"a": [0, 1]}, "a", "must be a sequence"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from fractions import Fraction
 
@@ -16,10 +15,6 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.privacy import Adjacency, largest_sum, squared_l2_sensitivity
-
-norm_tables = importlib.import_module(
-    "bayesprivmrf.queries.sensitivity"
-)  # the package has a function of this name
 
 CYCLE = bpm.declare(
     {"a": ["z", "y"], 0: [7, 5, 6], "c": [True, False], "d": [2, 1, 3]},
@@ -163,7 +158,7 @@ def test_where_tables_are_too_large_the_bound_is_never_below_and_labelled(
     name, limits, norm, adjacency, monkeypatch
 ):
     network, stack = STACKS[name]
-    monkeypatch.setattr(norm_tables, "LARGEST_PAIRS", limits[0])
+    monkeypatch.setitem(q.sensitivity.__globals__, "LARGEST_PAIRS", limits[0])
     monkeypatch.setattr(largest_sum, "_LARGEST_TABLE", limits[1])
     found = q.sensitivity(stack, network, norm=norm, adjacency=adjacency)
     exact = brute(stack, network, adjacency, norm, [1] * len(stack))
@@ -324,15 +319,15 @@ BAD_SHAPES = [
     (lambda: q.coarsened("a", b={"x": [0]}), "in its scope"),
     (lambda: q.coarsened("a", a=[0, 1]), "must map each group"),
     (lambda: q.coarsened("a", a={}), "must map each group"),
-    (lambda: q.coarsened("a", a={"x": []}), "one state or more"),
+    (lambda: q.coarsened("a", a={"x": []}), "at least one state"),
     (lambda: q.coarsened("a", groups=[1]), "must map variables"),
     (lambda: q.coarsened("a", groups={"a": {0: [0, 1]}}, a={0: [0, 1]}), "once"),
     (lambda: q.weighted("a", matrix=[[0.5, 1]]), "whole numbers, got 0.5"),
     (lambda: q.weighted("a", matrix=[[np.nan, 1]]), "whole numbers"),
     (lambda: q.weighted("a", matrix=[[np.inf, 1]]), "at most 2"),
     (lambda: q.weighted("a", matrix=[[1e9, 1]]), "at most 2"),
-    (lambda: q.weighted("a", matrix=[1, 2]), "rows and columns"),
-    (lambda: q.weighted("a", matrix=np.zeros((0, 2))), "a row at least"),
+    (lambda: q.weighted("a", matrix=[1, 2]), "two-dimensional array"),
+    (lambda: q.weighted("a", matrix=np.zeros((0, 2))), "at least one row"),
     (lambda: q.weighted("a", matrix="no"), "numbers"),
     (lambda: q.weighted("a", matrix=sparse.csr_array([[1j, 1]])), "numbers"),
     (lambda: q.weighted("a", matrix=[[1, 2]], labels=["x", "y"]), "each of 1 rows"),
@@ -361,7 +356,7 @@ BAD_MODELS = [
     (lambda: q.table(("a", "b")).bind(NARROW), "not declared"),
     (lambda: q.table("a", "c").bind(NARROW), "together in no clique"),
     (lambda: q.coarsened("b", b={"x": [0, 1, 9]}).bind(NARROW), "no state 9"),
-    (lambda: q.coarsened("b", b={"x": [0, 1], 1: [2], "1": []}).bind(NARROW), "one state or more"),
+    (lambda: q.coarsened("b", b={"x": [0, 1], 1: [2], "1": []}).bind(NARROW), "at least one state"),
     (lambda: q.coarsened("b", b={"1": [0, 1], 1: [2]}).bind(NARROW), "both print"),
     (lambda: q.weighted("b", matrix=[[1, 2]]).bind(NARROW), "each of the 3 cells"),
     (lambda: q.pooled([("a",), ("b",)]).bind(NARROW), "same states in the same order"),

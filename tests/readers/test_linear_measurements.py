@@ -82,7 +82,7 @@ def test_tuples_of_older_versions_are_read():
         ([Linear([1, 2], ("z",))], ModelError, "not declared"),
         ([Linear([1, 2], ("a",), 1.0, lambda f: f.datavector()[:1])], DataError, "must have 1 numbers"),
         ([Linear([1, 2], ("a",), 1.0, lambda f: f.rows)], ModelError, "failed with AttributeError"),
-        ([Linear([1], ("a",), 1.0, lambda f: f.values @ [1, 0.3])], ModelError, "whole numbers"),
+        ([Linear([1], ("a",), 1.0, lambda f: f.values @ [1, 0.3])], ModelError, "whole weights"),
         ([Linear([1, 2], ("a",), -1.0)], ArgumentError, "at least 0"),
         ([Linear([1, 2], ("a",), "one")], ArgumentError, "at least 0"),
         ([3], ArgumentError, "must have `noisy_measurement`"),
@@ -191,7 +191,7 @@ def test_opendps_own_collection_of_measurements_is_read():
 
 
 def test_numbers_in_another_shape_than_their_table_are_refused():
-    with pytest.raises(DataError, match=r"have shape \(2, 3\)"):
+    with pytest.raises(DataError, match=r"have the shape of its table, \(2, 3\)"):
         from_mbi(NETWORK, [Linear(TRUTH.T, ("a", "b"))])
     assert from_mbi(NETWORK, [Linear(TRUTH, ("a", "b"))]).flat.tolist() == TRUTH.ravel().tolist()
 

@@ -113,7 +113,7 @@ def test_a_query_column_tells_repeated_tables_apart():
     rows = {"age": [20, 40, 60] * 2, "value": [5, 3, 2, 6, 3, 1], "query": ["a"] * 3 + ["b"] * 3}
     assert [len(m.values) for m in read_counts(NETWORK, rows, noise=Laplace(2)).measurements] == [3, 3]
     del rows["query"]
-    with pytest.raises(DataError, match=r"3 rows for cells that it has already.*`query`"):
+    with pytest.raises(DataError, match=r"3 further rows for the same cells.*`query`"):
         read_counts(NETWORK, rows, noise=Laplace(2))
 
 
@@ -155,32 +155,37 @@ def test_guarantee_and_total_are_those_given():
     ("columns", "kept", "error", "message"),
     [
         (changed(value=None, count=COLUMNS["value"]), {}, DataError, "column 'value', got none"),
-        (changed(value=None, Values=COLUMNS["value"]), {}, DataError, "'Values' is near"),
+        (changed(value=None, Values=COLUMNS["value"]), {}, DataError, "'Values' is similar"),
         (changed(smokes=None, Smoke=COLUMNS["smokes"]), {}, DataError, "'Smoke' must be called 'smokes'"),
         (changed(scale=None, variances=[1] * 11), {}, DataError, "'variances' must be called 'variance'"),
-        (changed(smokes=None, age=None), {}, DataError, "column of some variable"),
+        (changed(smokes=None, age=None), {}, DataError, "column for at least one variable"),
         (changed(age=["21", *COLUMNS["age"][1:]]), {}, UndeclaredStateError, "declared states"),
         (changed(value=["secret", *COLUMNS["value"][1:]]), {}, DataError, "finite numbers"),
         (changed(value=[41.5, *COLUMNS["value"][1:]]), {}, ModelError, "whole numbers under"),
-        (changed(scale=None), {}, ArgumentError, "must have its parameter"),
-        (changed(scale=["", *COLUMNS["scale"][1:]]), {}, ArgumentError, "must have its parameter"),
+        (changed(scale=None), {}, ArgumentError, "must have a `scale` or a `variance`"),
+        (
+            changed(scale=["", *COLUMNS["scale"][1:]]),
+            {},
+            ArgumentError,
+            "must have a `scale` or a `variance`",
+        ),
         (changed(scale=[-1, *COLUMNS["scale"][1:]]), {}, ArgumentError, "at least 0"),
         (changed(variance=[7] * 11), {}, ArgumentError, "contradict each other"),
         (changed(variance=[s * s for s in COLUMNS["scale"]]), {}, None, ""),
         (changed(law=["laplace"] * 11), {}, ArgumentError, "must be left out"),
         (changed(law=["normal"] * 11), {"noise": None}, ArgumentError, "known noise distribution"),
-        (COLUMNS, {"noise": None}, ArgumentError, "the law of the noise must be stated"),
-        (COLUMNS, {"noise": Laplace(2.0)}, ArgumentError, "family of laws beside a column `scale`"),
-        (COLUMNS, {"noise": 3}, ArgumentError, "family of noise laws"),
+        (COLUMNS, {"noise": None}, ArgumentError, "the distribution of the noise must be stated"),
+        (COLUMNS, {"noise": Laplace(2.0)}, ArgumentError, "family of distributions beside a column `scale`"),
+        (COLUMNS, {"noise": 3}, ArgumentError, "family of noise distributions"),
         ({n: c[:-1] for n, c in COLUMNS.items()}, {}, DataError, "each of its 6 cells, got 5"),
-        ({n: [*c, c[-1]] for n, c in COLUMNS.items()}, {}, DataError, "1 rows for cells"),
-        ({n: [] for n in COLUMNS}, {}, DataError, "a row at least"),
+        ({n: [*c, c[-1]] for n, c in COLUMNS.items()}, {}, DataError, "1 further rows for the same cells"),
+        ({n: [] for n in COLUMNS}, {}, DataError, "at least one row"),
         (changed(value=[0.041, 0.061, *COLUMNS["value"][2:]]), {"noise": "gaussian"}, ModelError, "one unit"),
         (COLUMNS, {"total": 9000}, ModelError, "one unit"),
-        (COLUMNS, {"columns": {"Age": "age"}}, ArgumentError, "'age' is near"),
+        (COLUMNS, {"columns": {"Age": "age"}}, ArgumentError, "'age' is similar"),
         (COLUMNS, {"columns": {"age": "Alter"}}, DataError, "column 'Alter'"),
         (COLUMNS, {"groups": {"age": {"<50": [20], "50+": [60]}}}, ArgumentError, "got 40 no times"),
-        (COLUMNS, {"groups": {"age": {"20": [20, 40], "50+": [60]}}}, ArgumentError, "labels of their own"),
+        (COLUMNS, {"groups": {"age": {"20": [20, 40], "50+": [60]}}}, ArgumentError, "labels that no state"),
         (COLUMNS, {"groups": [1]}, ArgumentError, "must map variables"),
     ],
 )
@@ -240,7 +245,7 @@ def test_withheld_counts_have_the_probability_of_their_bounds():
     assert within.query.bind(network).matrix.toarray().tolist() == [[0, 1, 0, 0], [0, 0, 1, 0]]
     for bad, message in [
         ({"<10": 9}, "pairs of bounds"),
-        ({"5": (0, 9)}, "no numbers"),
+        ({"5": (0, 9)}, "not numbers"),
         (["<10"], "must map marks to bounds"),
         ({"<10": (9, 0)}, "the first at most the second"),
     ]:
@@ -293,7 +298,7 @@ def test_a_file_is_read_as_it_is_exported(tmp_path, name, text):
         (ROWS.format(";", ",").replace("812", "1.812"), "decimal commas must have no points"),
         (ROWS.format(",", ".").replace("812,4.5", "812"), "line 2 of a CSV file must have 4 entries"),
         (ROWS.format(",", ".").replace("812", '"8\n12"'), "no field of a CSV file may hold a line break"),
-        (ROWS.format(",", ".").replace("value", "Valeu"), "is near, is it meant"),
+        (ROWS.format(",", ".").replace("value", "Valeu"), "is similar"),
         ("ill,value\n", "must have at least one row"),
     ],
 )

@@ -7,7 +7,7 @@ from inference.conftest import specification
 import bayesprivmrf as bpm
 from bayesprivmrf import load_release
 from bayesprivmrf import queries as q
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.inference import NaiveMLE, gather, least_squares
 from bayesprivmrf.privacy import DiscreteGaussian, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
@@ -114,8 +114,8 @@ def test_rows_of_one_scope_tell_the_number_of_records_together_or_not_at_all():
         ({("a", "b"): PAIRS}, VARIANCES.T, ModelError, r"must have shape \(2, 3\)"),
         ({("a", "b"): PAIRS}, -VARIANCES, ArgumentError, "not negative"),
         ({("a", "b"): PAIRS}, {("a", "b"): {("x", 0): Laplace(1.0)}}, ModelError, "1 of 6 combinations"),
-        ({("a", "b"): PAIRS}, "laplace", ArgumentError, "must be a noise law"),
-        ({("a", "b"): PAIRS, "a": [1, 2]}, Laplace, ArgumentError, "must be a noise law"),
+        ({("a", "b"): PAIRS}, "laplace", ArgumentError, "must be a noise distribution"),
+        ({("a", "b"): PAIRS, "a": [1, 2]}, Laplace, ArgumentError, "must be a noise distribution"),
         ({("a", "b"): PAIRS, "a": [1, 2]}, DiscreteGaussian(1.0), ModelError, "whole numbers"),
     ],
 )
@@ -142,7 +142,7 @@ def test_laws_of_cells_follow_the_axes_of_their_own_key():
 )
 def test_what_is_neither_a_law_nor_an_array_of_them_is_refused(noise):
     model = specification({"a": [0, 1], "b": [0, 1]}, [("a", "b")])
-    with pytest.raises((ArgumentError, ModelError), match="laws or"):
+    with pytest.raises((ArgumentError, ModelError), match="distributions or"):
         NoisyStatistics.from_tables(model, {("a", "b"): np.ones((2, 2))}, noise=noise)
 
 
@@ -153,8 +153,38 @@ def test_tables_of_proportions_are_refused_with_the_remedy(decimals):
     for tables in ({("a", "b"): shares}, [("a", shares.sum(axis=1)), (("b", "a"), shares.T)]):
         with pytest.raises(ModelError, match=r"must hold counts, got proportions.*multiply the tables"):
             bpm.NoisyStatistics.from_tables(network, tables, noise=Gaussian(0.01))
-    for counts in (shares * 100, np.eye(3)[:, :2], [[1.2, -0.3], [0.2, 0.1], [-0.4, 0.2]]):
+    for counts in (np.eye(3)[:, :2], [[1.2, -0.3], [0.2, 0.1], [-0.4, 0.2]]):
         bpm.NoisyStatistics.from_tables(network, {("a", "b"): counts}, noise=Gaussian(0.5))
+
+
+@pytest.mark.parametrize("decimals", [1, 13])
+def test_tables_that_look_like_percentages_are_read_with_a_warning_unless_there_are_100_records(decimals):
+    network = bpm.declare({"a": ["x", "y", "z"], "b": ["n", "y"]}, [("a", "b")])
+    percentages = np.round(np.array([[1, 1], [2, 1], [1, 1]]) / 7 * 100, decimals)
+    release = bpm.NoisyStatistics.from_tables
+    for tables in ({("a", "b"): percentages}, [("a", percentages.sum(axis=1)), (("b", "a"), percentages.T)]):
+        with pytest.warns(ConsistencyWarning, match="look like percentages.*state total=100") as caught:
+            found = release(network, tables, noise=Gaussian(0.5))
+        assert caught[0].filename == __file__
+        assert found.flat.tolist() == release(network, tables, noise=Gaussian(0.5), total=100).flat.tolist()
+    rows = {"a": list("xxyyzz"), "b": list("nynyny"), "value": percentages.ravel()}
+    with pytest.warns(ConsistencyWarning, match="multiply the tables and the scales") as caught:
+        bpm.readers.read_counts(network, rows, noise=Gaussian(0.5))
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [[14, 14], [29, 14], [14, 15]],
+        [[14.2, 14.2], [28.7, 14.2], [14.2, 15.1]],
+        [[114.2, -14.2], [0.5, -0.5], [-1.5, 1.5]],
+    ],
+    ids=["whole", "another sum", "outside"],
+)
+def test_counts_of_about_100_records_that_cannot_be_percentages_are_read_without_a_warning(counts):
+    network = bpm.declare({"a": ["x", "y", "z"], "b": ["n", "y"]}, [("a", "b")])
+    bpm.NoisyStatistics.from_tables(network, {("a", "b"): counts}, noise=Gaussian(0.5))
 
 
 def test_a_number_of_records_below_its_error_says_to_check_that_tables_are_counts():

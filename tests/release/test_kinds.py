@@ -133,7 +133,7 @@ def test_a_kind_that_is_read_back_as_another_release_cannot_be_saved(tmp_path):
     for kind in (Forgetful, Changed):
         given = kind(records=12, noise=DiscreteLaplace(1.5), guarantee=GUARANTEE, provenance=PROVENANCE)
         with pytest.raises(
-            ReleaseFileError, match="what is read back is another release; correct its kind's"
+            ReleaseFileError, match="reading it back gives another release; correct its kind's"
         ):
             given.save(tmp_path / "r")
     assert not list(tmp_path.iterdir())
@@ -151,9 +151,7 @@ def test_a_kind_must_say_how_it_is_written_and_be_the_only_one_of_its_name():
     for missing in hooks:
         with pytest.raises(TypeError, match="must supply `_content` and `_restored`"):
             type("Half", (Released,), {"kind": "half"} | {n: h for n, h in hooks.items() if n != missing})
-    with pytest.raises(
-        TypeError, match=r"must not be of the kind 'noisy-statistics', which is that of .*NoisyStat"
-    ):
+    with pytest.raises(TypeError, match=r"another kind than 'noisy-statistics', which .*NoisyStat"):
         type("Usurper", (Released,), {"kind": "noisy-statistics"} | hooks)
     again = type("NoisyCount", (Released,), {"kind": "counted-records", "__module__": __name__} | hooks)
     try:
@@ -190,7 +188,7 @@ def test_a_file_of_a_kind_that_no_package_brings_says_what_is_missing(tmp_path, 
     count().save(tmp_path / "r")
     monkeypatch.setattr(RELEASE_KINDS, "_known", {})
     with pytest.raises(
-        ReleaseFileError, match="no installed package brings its kind, 'counted-records'; install"
+        ReleaseFileError, match="no installed package provides its kind, 'counted-records'; install"
     ):
         load_release(tmp_path / "r")
 
@@ -356,7 +354,7 @@ def on_a_full_disk(limit):
 def test_on_a_full_disk_the_command_line_draws_no_noise(toy):
     found = on_a_full_disk(2000)
     assert found.returncode == 1
-    assert "must have room for a release of up to 1," in found.stderr
+    assert "must have space for a release of up to 1," in found.stderr
     assert "'count.release' (File too large)" in found.stderr
     assert "drawn" not in found.stderr
     assert found.stdout == ""

@@ -88,8 +88,8 @@ def test_a_crosstab_is_aligned_though_pandas_sorts_its_labels():
 
 def test_the_library_reads_its_own_marginals_and_answers():
     solution = bpm.NoiseAwareMAP().fit(plain())
-    wanted = plain(values=100 * solution.marginal(list(SCOPE)).to_numpy())
-    assert plain(values=100 * solution.marginal(["sex", 0, "sat"])) == wanted
+    wanted = plain(values=200 * solution.marginal(list(SCOPE)).to_numpy())
+    assert plain(values=200 * solution.marginal(["sex", 0, "sat"])) == wanted
     query = q.coarsened("sat", "sex", sat={"low": ["low"], "more": ["medium", "high"]})
     answers = solution.interval(query)["estimate"]
     again = [Measurement(query, values, Laplace(1.0)) for values in (answers[::-1], answers.to_numpy())]
@@ -147,7 +147,7 @@ TABLE = pd.DataFrame(
         (TABLE.loc[["low", "high"]], ModelError, "2 of 3 combinations"),
         (TABLE.loc[["low", "high", "high", "medium"]], ModelError, "4 entries with 3 of 3"),
         (TABLE.rename_axis(index="satisfaction"), ModelError, "an axis named 'satisfaction'"),
-        (TABLE.rename_axis(index="sex"), ModelError, "two have one name"),
+        (TABLE.rename_axis(index="sex"), ModelError, "two have the same name"),
         (TABLE.loc["low"], ModelError, "one axis or level for each of 2"),
         (TABLE.rename_axis(index=None, columns=None).T, ModelError, "labeled on 'sat'"),
         (TABLE.stack()[1:], ModelError, "5 of 6 combinations"),
@@ -201,5 +201,5 @@ def test_labels_that_nothing_can_align_are_refused_rather_than_lost():
     with pytest.raises(ArgumentError, match="one index"):
         bpm.inference.combine_estimates(weights, weights[::-1])
     rows = {"sex": pd.Series(["m", "f"]), "value": pd.Series([1.0, 2.0], index=[1, 0])}
-    with pytest.raises(DataError, match="one index"):
+    with pytest.raises(DataError, match="the same index"):
         bpm.readers.read_counts(NETWORK, rows, noise=Laplace(1.0))

@@ -156,7 +156,7 @@ def test_nested_lists_are_no_recursion_error(tmp_path):
     with zipfile.ZipFile(tmp_path / "r", "w") as archive:
         archive.writestr("release.json", text)
         archive.writestr("tables.npy", array)
-    with pytest.raises(ReleaseFileError, match="not a whole release file"):
+    with pytest.raises(ReleaseFileError, match="not a complete release file"):
         load_release(tmp_path / "r")
 
 
@@ -195,7 +195,7 @@ def test_a_header_that_lies_about_a_members_size_costs_no_memory(tmp_path):
     (tmp_path / "r").write_bytes(whole.replace(struct.pack("<I", size), struct.pack("<I", len(array))))
     peak, message = peak_of_load(tmp_path / "r")
     assert peak < 4 << 20
-    assert "not a whole release file" in message
+    assert "not a complete release file" in message
 
 
 def test_more_may_be_allowed_to_a_file_that_is_trusted(tmp_path):

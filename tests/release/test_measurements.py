@@ -13,9 +13,11 @@ from bayesprivmrf import load_release
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.model import declare
+from bayesprivmrf.model import ModelSpecification, declare
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise, PrivacyGuarantee
 from bayesprivmrf.release import Measurement, NoisyStatistics
+
+from .nasty import document_and_array, write_sealed
 
 CYCLE = declare(
     {"a": ["z", "y"], 0: [7, 5, 6], ("c", 1): [True, False], "d/e": [2, 1, 3], "b": [0, 1], "f": [0, 1]},
@@ -240,5 +242,20 @@ def test_releases_of_one_population_are_stacked_on_the_cells_of_both_models():
 
 
 def test_exact_counts_that_are_not_whole_are_called_exact():
-    with pytest.raises(ModelError, match="being exact counts; state the noise"):
+    with pytest.raises(ModelError, match="because they are exact counts; state the noise"):
         Measurement(q.table("a"), np.array([1.5, 2.0]), NoNoise())
+
+
+def test_a_file_of_table_queries_alone_is_written_again_as_the_equal_release_of_tables(tmp_path):
+    release = measured(CYCLE, *(q.table(*clique) for clique in ModelSpecification.from_pgmpy(CYCLE).cliques))
+    release.save(tmp_path / "tables")
+    document, array = document_and_array(tmp_path / "tables")
+    scopes = document["content"]["cliques"]
+    queries = [{"query": "table", "scope": scope, "groups": []} for scope in scopes]
+    document["content"] |= {"kind": "noisy-measurements", "queries": queries}
+    write_sealed(tmp_path / "queries", document, array)
+    again = load_release(tmp_path / "queries")
+    assert again == release
+    assert (again.kind, again.has_tables) == ("noisy-statistics", True)
+    again.save(tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "tables").read_bytes()

@@ -68,6 +68,10 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = 8 * 2**30) ->
     import xarray as xr
 
     target = checked_path(path)
+    if not target.exists():
+        raise ReleaseFileError(
+            f"there is no posterior file at {str(target)!r}; give a file that `save` wrote."
+        )
     try:
         _refuse_links(target)
         with xr.open_datatree(target, engine="h5netcdf") as opened:

@@ -1,4 +1,4 @@
-"""The law of somebody else's noise, from what they say of it: a family, and its scale or variance."""
+"""Noise distributions of published numbers, from a stated family and a scale or variance."""
 
 from __future__ import annotations
 
@@ -14,53 +14,35 @@ from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseLaw, NoNoise, Within
 from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.readers.columns import as_number, number_of
-from bayesprivmrf.release.given import law_of_variance
-
-# Remedy where an entry is no number
-_WITHHELD = "say in `withheld` what a mark of a withheld count stands for, such as {'<10': (0, 9)}"
-
-# How far a stated variance may be from that of the stated scale, as a share of it: figures are rounded
-_AGREE = 1e-3
+from bayesprivmrf.release.given import noise_of_variance
 
 
 def family(noise: Any) -> type[NoiseLaw]:
-    """Return the class of noise laws that is meant by a class, or by the name that files have for it.
+    """Return a family of noise distributions, given as a class or by its name in files.
 
     Raises
     ------
     ArgumentError
-        It is neither.
+        The value is neither a class of noise distributions nor a known name.
     """
     if isinstance(noise, type) and issubclass(noise, NoiseLaw):
         return noise
-    must = "be a family of noise laws, such as DiscreteGaussian or 'discrete-gaussian'"
+    must = "be a family of noise distributions, such as DiscreteGaussian or 'discrete-gaussian'"
     return named_law(instance_of("noise", noise, str, must))
 
 
 def deviation_of(value: Any) -> float:
-    """Return a measurement's standard deviation.
-
-    Raises
-    ------
-    ArgumentError
-        It is no number, negative, or not finite.
-    """
+    """Return the standard deviation of a measurement; an `ArgumentError` if it is negative or not a finite number."""
     return _number("the standard deviation of a measurement", value)
 
 
-def law_of_deviation(kind: type[NoiseLaw], deviation: Any) -> NoiseLaw:
-    """Return a family's law of a standard deviation.
-
-    Raises
-    ------
-    ArgumentError
-        It is no number, negative, or not finite.
-    """
+def noise_of_deviation(kind: type[NoiseLaw], deviation: Any) -> NoiseLaw:
+    """Return the distribution of a family that has a standard deviation; see `deviation_of`."""
     number = deviation_of(deviation)
-    return law_of_variance(kind, number * number)
+    return noise_of_variance(kind, number * number)
 
 
-def stated_laws(
+def stated_noise(
     count: int,
     noise: Any,
     *,
@@ -68,61 +50,63 @@ def stated_laws(
     scales: Sequence[Any] | None = None,
     variances: Sequence[Any] | None = None,
 ) -> list[NoiseLaw]:
-    """Return the law of each of some rows.
+    """Return the noise distribution of each row.
 
     Parameters
     ----------
     count
-        How many rows there are.
+        Number of rows.
     noise
-        A law of all rows, a family whose parameter each row states, or None.
+        The distribution of all rows, a family whose parameter each row states, or None.
     names, scales, variances
-        The entries of each row about its law; None where there is no such column.
+        The entries of the columns about the noise; None if there is no such column.
 
     Raises
     ------
     ArgumentError
-        A law is not stated, is stated twice, lacks its parameter, or has two that contradict each other.
+        A distribution is not stated, is stated twice, lacks its parameter, or has two contradictory parameters.
     """
     columns = {"law": names, "scale": scales, "variance": variances}
     given = [f"`{name}`" for name, column in columns.items() if column is not None]
     if isinstance(noise, NoiseLaw):
         if given:
             raise ArgumentError(
-                f"`noise` must be a family of laws beside a column {given[0]}, got a whole law; leave one "
-                f"of them out."
+                f"`noise` must be a family of distributions beside a column {given[0]}, got a distribution; leave "
+                "one of them out."
             )
         return [noise] * count
     if names is not None and noise is not None:
         raise ArgumentError(
-            "`noise` must be left out beside a column `law`, which states the law of each row."
+            "`noise` must be left out beside a column `law`, which states the distribution of each row."
         )
     if names is None and noise is None:
         raise ArgumentError(
-            "the law of the noise must be stated, and no variance tells it: write noise='discrete-gaussian', "
-            "noise=Laplace(2.0) or another, or add a column `law`."
+            "the distribution of the noise must be stated, and a variance does not determine it; write "
+            "noise='discrete-gaussian', noise=Laplace(2.0) or another, or add a column `law`."
         )
     known: dict[Any, NoiseLaw] = {}
-    laws = []
+    found = []
     for row in range(count):
-        said = tuple(None if column is None else column[row] for column in (names, scales, variances))
-        key = tuple(map(str, said))
+        stated = tuple(None if column is None else column[row] for column in (names, scales, variances))
+        key = tuple(map(str, stated))
         if key not in known:
-            name, scale, variance = said
-            known[key] = _law(family(noise if name is None else str(name).strip()), scale, variance)
-        laws.append(known[key])
-    return laws
+            name, scale, variance = stated
+            known[key] = _distribution(family(noise if name is None else str(name).strip()), scale, variance)
+        found.append(known[key])
+    return found
 
 
-def values_and_laws(
-    entries: Sequence[Any], laws: Sequence[NoiseLaw], withheld: Mapping[Any, Any] | None
+def values_and_noise(
+    entries: Sequence[Any], noise: Sequence[NoiseLaw], withheld: Mapping[Any, Any] | None
 ) -> tuple[FloatArray, list[NoiseLaw]]:
-    """Return the number and law of each row; of a withheld one the midpoint of its bounds, and their law.
+    """Return the number and the noise distribution of each row.
+
+    A withheld count is given as the midpoint of its bounds, with the distribution `noise.Within`.
 
     Raises
     ------
     ArgumentError
-        `withheld` does not map marks, which are no numbers, to a pair of bounds.
+        `withheld` does not map marks that are not numbers to pairs of bounds.
     DataError
         An entry is neither a number nor a mark.
     """
@@ -133,39 +117,42 @@ def values_and_laws(
         require(
             isinstance(pair, tuple | list) and len(pair) == 2 and not _is_number(mark),
             "withheld",
-            "map marks that are no numbers to pairs of bounds, such as {'<10': (0, 9)}",
+            "map marks that are not numbers to pairs of bounds, such as {'<10': (0, 9)}",
             f"{mark!r} and a {type(pair).__name__}",
         )
     values, found = [], []
-    for entry, law in zip(entries, laws, strict=True):
+    remedy = "state in `withheld` the bounds of a withheld count, such as {'<10': (0, 9)}"
+    for entry, distribution in zip(entries, noise, strict=True):
         pair = bounds.get(str(entry).strip())
         if pair is None:
-            values.append(number_of("the entries of `value`", entry, _WITHHELD))
-            found.append(law)
+            values.append(number_of("the entries of `value`", entry, remedy))
+            found.append(distribution)
             continue
         lower, upper = pair
-        value, own = Within.between(lower, upper, law)
+        value, own = Within.between(lower, upper, distribution)
         values.append(value)
         found.append(own)
     return np.array(values), found
 
 
-def _law(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
+def _distribution(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
+    """Return the distribution of a family from a scale or a variance, or from both if they agree."""
     has_scale, has_variance = not _is_empty(scale), not _is_empty(variance)
     if not has_scale and not has_variance:
         if kind is NoNoise:
             return NoNoise()
         raise ArgumentError(
-            f"the law {kind.name!r} must have its parameter in each row, a `scale` or a `variance`, got none; add it."
+            f"the distribution {kind.name!r} must have a `scale` or a `variance` in each row, got neither; add one."
         )
     by_scale = _of_scale(kind, _number("`scale`", scale)) if has_scale else None
-    by_variance = law_of_variance(kind, _number("`variance`", variance)) if has_variance else None
+    by_variance = noise_of_variance(kind, _number("`variance`", variance)) if has_variance else None
     if by_scale is None or by_variance is None:
         return by_scale or by_variance  # type: ignore[return-value]
-    if not math.isclose(by_scale.variance, by_variance.variance, rel_tol=_AGREE):
+    # a thousandth, because published figures are rounded
+    if not math.isclose(by_scale.variance, by_variance.variance, rel_tol=1e-3):
         raise ArgumentError(
-            f"`scale` and `variance` of the law {kind.name!r} must be of one law and one unit, but contradict each "
-            "other in some row; leave out the column that is wrong."
+            f"`scale` and `variance` of the distribution {kind.name!r} must agree and have one unit, but contradict "
+            "each other in some row; leave out the column that is wrong."
         )
     return by_scale
 
@@ -175,7 +162,7 @@ def _of_scale(kind: type[NoiseLaw], scale: float) -> NoiseLaw:
         return kind(scale)  # type: ignore[call-arg]
     except TypeError:
         raise ArgumentError(
-            f"the law {kind.name!r} is not fixed by a `scale` alone; give the law itself as `noise`."
+            f"a `scale` alone does not determine the distribution {kind.name!r}; give the distribution as `noise`."
         ) from None
 
 
