@@ -123,7 +123,7 @@ def _mend(caching: Any) -> None:
 
 def building(seconds: int) -> str:
     """Return the remark that something is compiled, and how long it takes."""
-    return f"building the engines once (about {seconds} s on two free cores) ..."
+    return f"building the engines once (about {seconds} s on two free cores, a few minutes on a busy machine) ..."
 
 
 def is_watched() -> bool:

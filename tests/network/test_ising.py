@@ -206,7 +206,7 @@ def test_any_two_labels_may_be_declared_as_the_states():
         ({"a": 1, 0: 1}, DataError, "every node"),
         ({"a": 1, 0: 1, "b": 1, "c": 1}, DataError, "nodes of the network"),
         (pd.Series([1, 1, 1]), DataError, "nodes of the network"),
-        (pd.Series([1, 1, 1], index=["a", "a", "b"]), DataError, "repeats"),
+        (pd.Series([1, 1, 1], index=["a", "a", "b"]), DataError, "some nodes repeat"),
         (pd.DataFrame({"y": [1, 1, 1]}), DataError, "one column"),
         (np.ones((3, 1)), DataError, "one-dimensional"),
         ("yes", DataError, "got text"),
