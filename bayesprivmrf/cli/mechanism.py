@@ -78,7 +78,7 @@ def require_listed(group: str, kind: str, made: type) -> None:
 
 
 def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, float]:
-    """Return the budget of ``--epsilon`` or ``--rho``; it is empty for a mechanism that takes its budget by `--set`."""
+    """Return the budget of ``--epsilon`` or ``--rho``; empty for a mechanism that takes its budget by `--set`."""
     given = {key: getattr(options, key) for key in ("epsilon", "rho") if getattr(options, key) is not None}
     taken = [f"`--{key}`" for key in ("epsilon", "rho") if key in known]
     if given.keys() <= known.keys() and (given or not taken):

@@ -12,8 +12,6 @@ from bayesprivmrf.inference.registry import estimator_names
 # help texts that several commands share
 _DATA_HELP = "records, .csv or .parquet, with one column per variable"
 _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are learned, cliques"
-# values of `Adjacency`, whose module is slow to import; the first is the default
-_ADJACENCIES = ("add-or-remove-one", "replace-one")
 
 
 class Parser(argparse.ArgumentParser):
@@ -38,8 +36,8 @@ def _whole() -> argparse.ArgumentParser:
 
     parser = Parser(
         prog="bayesprivmrf",
-        description="Markov random fields from sensitive data: declare a model, release noisy tables once, and infer as "
-        "often as you like.",
+        description="Markov random fields from sensitive data: declare a model, make one release, and "
+        "infer as often as you like.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}")
     return parser
@@ -64,8 +62,8 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     command = commands.add_parser(
         "compare",
         help="compare the methods on your data at several epsilon (an evaluation, not a release)",
-        description="Split the records 75/25, simulate a release of the larger part at each epsilon, fit every method, "
-        "and score the fits on the smaller part. The command reads the data unprotected: use it to choose a "
+        description="Split the records 75/25, simulate a release of the larger part at each epsilon, fit every "
+        "method, and score the fits on the smaller part. The command reads the data unprotected: use it to choose a "
         "method, and do not publish its results. Without arguments it uses Fair's survey of 6,366 marriages.",
     )
     add = command.add_argument
@@ -95,12 +93,7 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="draws of each of the posterior's 2 chains, after at most 400 warm-up draws; 1000 by default",
     )
     _add_inference(command)
-    add(
-        "--adjacency",
-        choices=_ADJACENCIES,
-        default=_ADJACENCIES[0],
-        help="relation of neighboring data sets, by default add-or-remove-one",
-    )
+    _add_adjacency(command)
     add(
         "--seed",
         type=at_least(0),
@@ -134,8 +127,8 @@ def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     command = commands.add_parser(
         "model",
         help="draft a model file from a public codebook",
-        description="Write a model file with the variables and states of a codebook. The codebook is a CSV file with the "
-        "columns `variable` and `state`, one row per state, and optionally `label`. The command reads no data.",
+        description="Write a model file with the variables and states of a codebook. The codebook is a CSV file with "
+        "the columns `variable` and `state`, one row per state, and optionally `label`. The command reads no data.",
     )
     add = command.add_argument
     add("codebook", help="CSV file with the columns variable and state, and optionally label")
@@ -218,8 +211,8 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     command = commands.add_parser(
         "fit",
         help="fit a model to a release, without spending budget",
-        description="Fit the Markov random field to a saved release. This is post-processing, which does not weaken the "
-        "promise.",
+        description="Fit the Markov random field to a saved release. This is post-processing, which does not weaken "
+        "the promise.",
     )
     add = command.add_argument
     add("release", help="file that `bayesprivmrf release` wrote")
@@ -255,9 +248,9 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     command = commands.add_parser(
         "audit",
         help="test the promise of a saved release, or of a mechanism on made-up data",
-        description="Compare the promise with the exact cost of the stated noise, and with a lower bound from many runs "
-        "on made-up neighboring data. The command reads no data. Its exit status is 3 if the promise is refuted. A "
-        "promise that is not refuted is not thereby proved.",
+        description="Compare the promise with the exact cost of the stated noise, and with a lower bound from many "
+        "runs on made-up neighboring data. The command reads no data. Its exit status is 3 if the promise is "
+        "refuted. A promise that is not refuted is not thereby proved.",
     )
     add = command.add_argument
     add(
@@ -312,10 +305,14 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
         help="setting of the mechanism, such as width=1.0 or degree=4; the option may be repeated (epsilon, rho and "
         "adjacency have options of their own)",
     )
-    add(
+    _add_adjacency(command)
+
+
+def _add_adjacency(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
         "--adjacency",
-        choices=_ADJACENCIES,
-        default=_ADJACENCIES[0],
+        choices=("add-or-remove-one", "replace-one"),  # values of `Adjacency`, whose module is slow to import
+        default="add-or-remove-one",
         help="relation of neighboring data sets, by default add-or-remove-one",
     )
 

@@ -1,4 +1,4 @@
-"""Command ``bayesprivmrf plan``: forecast the accuracy of a budget and the cost of inference, without spending any."""
+"""Command ``bayesprivmrf plan``: forecast the accuracy of a budget and the cost of inference."""
 
 from __future__ import annotations
 

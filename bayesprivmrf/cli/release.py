@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _require_listed_noise(mechanism: Any, model: ModelSpecification) -> None:
-    """Raise an error if `fit` would not find the noise distributions of the tables; remark if few methods use them."""
+    """Raise an error if `fit` would not find the tables' noise distributions; remark if few methods use them."""
     if not isinstance(mechanism, StatisticsMechanism):
         return
     with warnings.catch_warnings(action="ignore"):  # the release shows the warnings

@@ -30,7 +30,7 @@ import numpy as np
 from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.estimate_law import EstimateLaw
+from bayesprivmrf.network.estimate_law import EstimateLaw, end_shares
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -64,9 +64,7 @@ def likelihood(law: EstimateLaw, value: float, betas: FloatArray) -> tuple[Float
     ArgumentError
         No beta has enough simulated estimates between the ends.
     """
-    half = law.spacing / 2
-    low = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
-    high = (law.sorted_rows > law.ends[1] - half).mean(axis=1)
+    low, high = end_shares(law)
     size = np.interp(betas, law.betas, law.effective_size)
     for is_end, share in zip(law.at_end(value), (low, high), strict=True):
         if is_end:

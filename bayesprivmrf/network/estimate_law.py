@@ -304,6 +304,14 @@ class EstimateLaw:
         )
 
 
+def end_shares(law: EstimateLaw) -> tuple[FloatArray, FloatArray]:
+    """Return the fractions of estimates at the first and at the last end of the range, shape (B,) each."""
+    half = law.spacing / 2
+    first = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
+    last = (law.sorted_rows > law.ends[1] - half).mean(axis=1)
+    return first, last
+
+
 def checked_law(law: Any) -> EstimateLaw:
     """Return `law` if it is an `EstimateLaw`.
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
+from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law, end_shares
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,9 +90,8 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
         `prob` is not in (0, 1).
     """
     tail = (1 - probability("prob", prob, zero=False, remedy="0.9 is for 90 %")) / 2
-    rows, half = checked_law(law).sorted_rows, law.spacing / 2
-    first = (rows < law.ends[0] + half).mean(axis=1) > tail
-    last = (rows > law.ends[1] - half).mean(axis=1) > tail
+    rows = checked_law(law).sorted_rows
+    first, last = (share > tail for share in end_shares(law))
     below, above = np.where(last & ~first, 2 * tail, tail), np.where(first & ~last, 2 * tail, tail)
     index, count = np.arange(len(rows)), rows.shape[1]
     lower = rows[index, _cut(below, count)]
@@ -121,8 +120,7 @@ def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
     """
     least, largest = quantile_curves(law, prob)
     half, tail = law.spacing / 2, (1 - prob) / 2
-    first = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
-    last = (law.sorted_rows > law.ends[1] - half).mean(axis=1)
+    first, last = end_shares(law)
     # one rule for both limits: with all signs and orders reversed, the largest beta becomes the smallest
     lower = _first_reaching(*_with_corner(law.betas, largest + half, law.ends[1], last, tail), value)
     reversed_ = -law.betas[::-1], half - least[::-1], -law.ends[0], first[::-1], tail

@@ -118,9 +118,7 @@ def test_the_grid_spans_what_was_asked_and_is_densest_where_order_sets_in():
     grid = simulation.public_grid(network.coupling, (0.0, 5.0), 40)
     assert (grid[0], grid[-1], grid.size) == (0.0, 5.0, 40)
     assert 0.6 < grid[np.diff(grid).argmin()] < 1.6
-    assert simulation.public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx(
-        [2, 2.25, 2.5, 2.75, 3]
-    )
+    assert simulation.public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
     both = simulation.public_grid(network.coupling, (-2.0, 2.0), 40)
     assert both == pytest.approx(-both[::-1])
 
