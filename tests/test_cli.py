@@ -1273,7 +1273,7 @@ def test_released_parities_are_fitted_to_a_file_of_the_learned_model(toy, capsys
     for extra, match in (
         (["--out", "model.release"], "exists already"),
         (["--out", "parities.release", "--force"], "file that the command reads"),
-        (["--method", "naive-mle"], "leave out"),
+        (["--method", "naive-mle"], "must be left out"),
     ):
         code, _, err = run(capsys, "fit", "parities.release", *extra)
         assert code == 1

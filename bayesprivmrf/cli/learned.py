@@ -108,9 +108,9 @@ def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str
         )
     elif sizeless:
         lines.append(
-            f"The effect of {_number(sizeless, 'pair')} is not known to within a nat, for instance because some states "
-            f"rarely occur together; in Python, bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') "
-            "gives all dependences."
+            f"The effect of {_number(sizeless, 'pair')} is not known to within a nat, for instance because some "
+            "states rarely occur together; in Python, "
+            f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') gives all dependences."
         )
     return "\n".join(lines)
 
