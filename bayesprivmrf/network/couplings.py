@@ -17,6 +17,8 @@ from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.domain import refuse_enums
 from bayesprivmrf.model.labeled import aligned
 
+type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
+
 # node names, positions of both ends of each edge, and weights of the edges
 type Edges = tuple[list[Hashable], np.ndarray, np.ndarray, np.ndarray]
 
@@ -121,7 +123,7 @@ def read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
     weights: list[Any] = []
     try:
         for a, b, *rest in edges:
-            if isinstance(rest, list) and len(rest) > 1:
+            if len(rest) > 1:
                 raise ModelError(
                     "an edge must be a pair of nodes, or a pair and a weight, got a longer one; drop the other "
                     "entries."
@@ -129,9 +131,9 @@ def read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
             u.append(place.setdefault(a, len(place)))
             v.append(place.setdefault(b, len(place)))
             weights.append(rest[0] if rest else 1.0)
+    except ModelError:
+        raise
     except (TypeError, ValueError) as error:
-        if isinstance(error, ModelError):
-            raise
         raise ModelError(
             "`graph` must be a networkx graph, a pgmpy network, a SciPy or NumPy adjacency matrix, an edge table, or "
             f"pairs of hashable nodes, got {type(edges).__name__}."
@@ -142,9 +144,6 @@ def read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
         )
     as_ints = np.array(u, dtype=np.int64), np.array(v, dtype=np.int64)
     return list(place), *as_ints, _as_weights(weights)
-
-
-type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
 
 
 def read_adjacency(
