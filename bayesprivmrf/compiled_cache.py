@@ -121,7 +121,7 @@ def _mend(caching: Any) -> None:
 
 def building(seconds: int) -> str:
     """Return the remark that functions are compiled, with the time that this takes."""
-    return f"building the engines once (about {seconds} s on two free cores) ..."
+    return f"building the engines once (about {seconds} s on two free cores, a few minutes on a busy machine) ..."
 
 
 def is_watched() -> bool:

@@ -26,7 +26,7 @@ from scipy import sparse
 from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
 from bayesprivmrf.network.beta_posterior import likelihood
 from bayesprivmrf.network.intervals import accepted_values, interval
-from bayesprivmrf.network.law_simulation import public_grid
+from bayesprivmrf.network.simulation import public_grid
 from bayesprivmrf.privacy import PerturbationConstants, perturbation_constants
 
 CACHE = Path(__file__).parent / "results" / "cache" / "network-intervals"

@@ -232,7 +232,7 @@ def test_an_unwritable_path_is_refused_before_noise_is_drawn(toy, capsys, monkey
         ({"--epsilon": "nan"}, "`epsilon`"),
         ({"--model": "none.toml"}, "none.toml"),
         ({"--mechanism": "magic"}, "laplace"),
-        ({"--mechanism": "magic"}, "called from Python, or brought by another package"),
+        ({"--mechanism": "magic"}, "call other mechanisms from Python, or install"),
         ({"--mechanism": "selectmeasure"}, "did you mean 'select-measure'"),
         (
             {"--mechanism": "objective-perturbation"},
@@ -443,13 +443,13 @@ def test_no_command_writes_over_what_it_reads(toy, capsys):
         for force in ((), ("--force",)):
             code, _, err = run(capsys, "release", source, *RELEASE[2:-1], target, *force)
             assert code == 1
-            assert "read from" in err
+            assert "file that the command reads" in err
             assert (toy / target).read_bytes() == before
     code, _, err = run(
         capsys, "compare", "found/comparison.csv", "--model", "model.toml", "--out", "found", "--seed", "1"
     )
     assert code == 1
-    assert "read from" in err
+    assert "file that the command reads" in err
     assert (toy / "found" / "comparison.csv").read_bytes() == (toy / "data.csv").read_bytes()
 
 
@@ -545,12 +545,12 @@ def test_wrong_usage_is_code_two(toy, capsys):
         ([], "required"),
         (["compare", "--seed", "-1"], "at least 0"),
         (["compare", "--methods", "magic"], "choose from"),
-        (["compare", "--methods", "posterior", "--inference", "loopy"], "takes no --inference loopy"),
+        (["compare", "--methods", "posterior", "--inference", "loopy"], "needs --inference exact"),
         ([*fit, "--method", "posterior", "--inference", "loopy"], "exact marginals"),
         ([*fit, "--method", "posterior", "--draws", "0"], "at least 1"),
         ([*fit, "--method", "posterior", "--prob", "90"], "above 0 and below 1"),
         ([*fit, "--method", "posterior", "--prob", "nan"], "above 0 and below 1"),
-        ([*fit, "--seed", "0"], "such as posterior, not noise-aware"),
+        ([*fit, "--seed", "0"], "such as posterior, got noise-aware"),
         ([*fit, "--method", "noise-aware", "--chains", "2"], "such as posterior"),
         ([*fit, "--method", "cgm", "--prob", "0.5"], "has intervals"),
     ]:
@@ -657,7 +657,7 @@ def test_compare_quickly_leaves_out_what_samples(toy, capsys):
     with pytest.raises(SystemExit) as caught:
         main((*arguments, "--methods", "cgm", "posterior"))
     assert caught.value.code == 2
-    assert "leaves out posterior" in capsys.readouterr().err
+    assert "must be left out for posterior" in capsys.readouterr().err
 
 
 def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
@@ -667,12 +667,12 @@ def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
     line = f"open({str(built)!r}, 'a').write('x')"
     monkeypatch.setattr(engines, "mark_file", lambda name: tmp_path / "folder" / name)
     (tmp_path / "folder").mkdir()
-    monkeypatch.setattr(engines, "MARGINALS", (line, line))
-    monkeypatch.setattr(engines, "POSTERIORS", {"log-linear": (line, "raise SystemExit(1)")})
+    programs = {"marginals": (line, line), "log-linear": (line, "raise SystemExit(1)")}
+    monkeypatch.setattr(engines, "PROGRAMS", programs)
     engines.build_engines(["log-linear"])
     assert [mark.name for mark in (tmp_path / "folder").iterdir()] == ["marginals"]  # the other build failed
     assert built.read_text() == "xxx"
-    monkeypatch.setattr(engines, "POSTERIORS", {"log-linear": (line,)})
+    programs["log-linear"] = (line,)
     engines.build_engines(["log-linear"])  # tries again, and builds nothing else
     assert built.read_text() == "xxxx"
     assert capsys.readouterr().err.count("building the engines once") == 2
@@ -705,7 +705,7 @@ def test_every_line_that_builds_an_engine_runs():
     """In a process of its own its failure would not be seen."""
     from bayesprivmrf.cli import engines
 
-    for line in (*engines.MARGINALS, *(line for part in engines.POSTERIORS.values() for line in part)):
+    for line in (line for part in engines.PROGRAMS.values() for line in part):
         exec(line, {})
 
 
@@ -900,7 +900,7 @@ def test_an_out_that_cannot_be_is_named_as_out(toy, capsys):
     compare = ("compare", "data.csv", "--model", "model.toml", "--out", "data.csv")
     for arguments, words in [
         (("fit", "toy.release", "--out", "data.csv"), "`--out` must name a folder"),
-        (("fit", "toy.release", "--out", "data.csv/x"), "`--out` 'data.csv/x' cannot be made"),
+        (("fit", "toy.release", "--out", "data.csv/x"), "`--out` 'data.csv/x' cannot be created"),
         (compare, "`--out` must name a folder"),
         ((*RELEASE[:-1], "nowhere/x"), "`--out` must lie in an existing folder"),
     ]:
@@ -983,7 +983,7 @@ def test_a_posteriors_file_is_checked_before_sampling_and_replaced_only_when_for
             ("toy.release", "kept.nc", "--force"),
             ("toy.release", "folder", "ends in .nc"),
             ("toy.release", "nowhere/x.nc", "existing folder"),
-            ("release.nc", "release.nc", "read from"),
+            ("release.nc", "release.nc", "file that the command reads"),
         ]:
             code, printed, err = run(capsys, "fit", source, *POSTERIOR[2:], "--out", out)
             assert (code, printed) == (1, "")
@@ -1150,7 +1150,7 @@ def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_it
     assert run(capsys, *RELEASE)[0] == 0
     for name, words in (
         ("failing", "the method 'failing' failed with ValueError: no NoisyStatistics; correct or remove"),
-        ("nothing", "must give a Solution, got NoneType"),
+        ("nothing", "must return a Solution, got NoneType"),
         ("refusing", "it takes nothing"),
     ):
         code, _, err = run(capsys, "fit", "toy.release", "--method", name)
@@ -1217,11 +1217,11 @@ def test_what_takes_noise_without_a_kernel_is_said_before_anything_is_spent(toy,
         "estimators"
     ] == ("NaiveMLE",)
     planned = ("plan", "--model", "model.toml", "--epsilon", "1", "--mechanism", "steps")
-    assert "naive-mle alone takes it (`fit --method naive-mle`)" in run(capsys, *planned)[1]
+    assert "only naive-mle can use it (`fit --method naive-mle`)" in run(capsys, *planned)[1]
     assert json.loads(run(capsys, *planned, "--json")[1])["estimators"] == ["NaiveMLE"]
     code, _, err = run(capsys, *RELEASE, "--mechanism", "steps")
     assert code == 1
-    assert "naive-mle alone takes it" in err
+    assert "only naive-mle can use it" in err
     assert "Steps must be listed as 'test-cli-steps', its own name, in the entry-point group" in err
     assert not (toy / "toy.release").exists()
     listed.append(EntryPoint("test-cli-steps", Steps))
@@ -1287,15 +1287,15 @@ def test_released_parities_are_fitted_to_a_file_of_the_learned_model(toy, capsys
     assert printed == dict(model.monomials.items())
     for extra, match in (
         (["--out", "model.release"], "exists already"),
-        (["--out", "parities.release", "--force"], "read from"),
-        (["--method", "naive-mle"], "leave out"),
+        (["--out", "parities.release", "--force"], "file that the command reads"),
+        (["--method", "naive-mle"], "must be left out"),
     ):
         code, _, err = run(capsys, "fit", "parities.release", *extra)
         assert code == 1
         assert match in err
     code, _, err = run(capsys, "fit", "model.release")
     assert code == 1
-    assert "it is a result already" in err
+    assert "it is fitted already" in err
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
@@ -1418,7 +1418,7 @@ def test_pairs_with_states_that_never_meet_are_not_called_noise(toy, seeded, cap
     ]
     code, out, _ = run(capsys, *release, "--out", "roles.release")
     assert code == 0
-    assert "where some states hardly ever" in out
+    assert "because some states rarely" in out
     assert out.rstrip().rpartition("\n")[2].startswith("Next: `bayesprivmrf fit roles.release`")
     assert "graph(weight='dependence')" in out
     strongest = out.partition("Strongest dependences")[2].splitlines()

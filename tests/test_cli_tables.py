@@ -53,7 +53,7 @@ def test_a_frequency_table_is_released_with_its_counts(folder, capsys):
     code, err = release(capsys, "--force", "--set", "person=Freq", "--set", "at_most=1", "--count", "Freq")
     assert (code, "not be given together" in err) == (1, True)
     code, err = release(capsys, "--force", "--count", "n")
-    assert (code, "must have the column 'n'" in err) == (1, True)
+    assert (code, "must name a column of the data, got 'n'" in err) == (1, True)
     (folder / "data.csv").write_text("a,b,Freq\nx,0,secret\n")
     code, err = release(capsys, "--force", "--count", "Freq")
     assert (code, "column 'Freq' must hold whole numbers" in err, "secret" in err) == (1, True, False)
@@ -89,7 +89,10 @@ def test_a_comparison_reads_a_frequency_table_as_its_repeated_rows(folder, capsy
     )  # the entropy of 1000 and 30 of 1,030 is 0.132 nats
     assert main(run) == 0
     assert "pass its name as `--count`" in capsys.readouterr().err
-    for wrong, said in (("a", "no declared variable"), ("n", "must have the column 'n'")):
+    for wrong, said in (
+        ("a", "`--count` must name a column that is not"),
+        ("n", "`--count` must name a column of the data"),
+    ):
         assert main([*run, "--count", wrong]) == 1
         assert said in capsys.readouterr().err
 

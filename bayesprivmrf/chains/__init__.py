@@ -1,4 +1,4 @@
-"""Markov chains: Gibbs sampling of pairwise models, heat bath and Swendsen-Wang moves on networks."""
+"""Markov chains: Gibbs sampling of Markov random fields, and heat-bath and Swendsen-Wang moves on Ising networks."""
 
 import lazy_loader
 

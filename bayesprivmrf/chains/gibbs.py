@@ -1,8 +1,8 @@
-"""Gibbs sampling from a Markov random field with given potentials, for models too wide for exact draws.
+"""Gibbs sampling from a Markov random field with given potentials, for models too large for exact draws.
 
-A sweep visits the variables in their order and draws each given the others. Half of the chains start at random, half
-with every variable in its last state; if they agree on the log potential and on the mean state, neither start matters
-any more.
+A sweep visits the variables in order and draws each given the others. Half of the chains start at random states, the
+other half with every variable in its last state. If both halves agree on the log potential and on the mean state, the
+chains have forgotten their starts.
 """
 
 from __future__ import annotations
@@ -17,22 +17,21 @@ import numpy as np
 from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
-_CHAINS = (
-    64  # chains side by side, by benchmarks/chains.py: more fill the cache without sharing more of the work
-)
-_CHUNK = 1 << 22  # states drawn at a time, 4 MiB of codes; the draws do not depend on it
+# chains that run side by side, by benchmarks/chains.py: with more, the processor's cache fills up and speed falls
+_CHAINS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draws:
-    """Records drawn by Gibbs sampling, and whether the chains mixed.
+    """Records drawn by Gibbs sampling, with a diagnostic of the chains' mixing.
 
     Parameters
     ----------
     codes
-        States' codes, shape (size, p): the first draw of every chain, then the second of every chain, ...
+        Codes of the states, shape (size, p): the first draw of every chain, then the second of every chain, and so
+        on.
     mixing
-        The diagnostic: of the log potential ("energy") and of the mean state ("order").
+        Diagnostic from the log potential (as the energy) and the mean state (as the order).
     """
 
     codes: np.ndarray
@@ -40,16 +39,24 @@ class Draws:
 
 
 class Chains:
-    """Chains that run side by side and stay where they are when the potentials change.
+    """Markov chains that run side by side, and that keep their states when the potentials change.
 
     Parameters
     ----------
-    cardinalities, scopes
-        The model: number of states of each variable; variable positions of each factor, in its axis order.
+    cardinalities
+        Number of states of each variable.
+    scopes
+        Variables of each factor, in the axis order of its table.
     generator
         Generator that draws the starting states and seeds the chains.
     chains
         Number of chains.
+
+    Examples
+    --------
+    >>> chains = Chains([2, 2], [(0, 1)], np.random.default_rng(1), chains=4)
+    >>> chains.advance(np.log([0.4, 0.1, 0.1, 0.4]), draws=3).shape
+    (3, 2, 4)
     """
 
     def __init__(
@@ -70,26 +77,28 @@ class Chains:
         self._layout = () if self._is_ising else self._lay_out()
 
     def advance(self, potentials: FloatArray, draws: int, thin: int = 1) -> np.ndarray:
-        """Return the codes of all chains after each `thin` sweeps, shape (draws, p, chains).
+        """Run the chains and return their states after every `thin` sweeps, shape (draws, p, chains).
 
         Parameters
         ----------
         potentials
-            Flat, nats: factor after factor, each in C order.
-        draws, thin
-            Numbers of draws, at least 0, and of sweeps before each draw, at least 1.
+            Flat, in nats: factor after factor, each in C order.
+        draws
+            Number of draws, at least 0.
+        thin
+            Number of sweeps before each draw, at least 1.
         """
         out = np.empty((draws, *self.codes.shape), dtype=self.codes.dtype)
         self._sweep(potentials, draws, thin, out)
         return out
 
     def marginals(self, potentials: FloatArray, sweeps: int) -> FloatArray:
-        """Return the share of each cell of each factor in the states after each sweep, flat like the potentials."""
+        """Run the chains, and return the relative frequency of each factor's cells, flat like the potentials."""
         nothing = np.empty((0, *self.codes.shape), dtype=self.codes.dtype)
         return self._sweep(potentials, sweeps, 1, nothing) / (sweeps * self.codes.shape[1])
 
     def _sweep(self, potentials: FloatArray, draws: int, thin: int, out: np.ndarray) -> FloatArray:
-        """Move the chains and return the visits of each cell."""
+        """Run the chains, write their states to `out` unless it is empty, and return the visits of each cell."""
         if self._is_ising:
             return self._sweep_spins(potentials, draws, thin, out)
         from bayesprivmrf.chains.kernels import sweep_states
@@ -101,6 +110,7 @@ class Chains:
         return counts
 
     def _sweep_spins(self, potentials: FloatArray, draws: int, thin: int, out: np.ndarray) -> FloatArray:
+        """Run the chains of an Ising model: `_sweep` for two-state variables and factors of at most two of them."""
         from bayesprivmrf.chains.kernels import sweep_spins
 
         A, h = ising_of(self.cards.size, self.scopes, potentials)
@@ -112,8 +122,9 @@ class Chains:
         self.codes = (spins > 0).astype(self.codes.dtype)
         return self._cells_of(sums, pairs, draws * spins.shape[1])
 
-    def _cells_of(self, sums: FloatArray, pairs: IntArray, looks: int) -> FloatArray:
-        """Return the visits of cells from sums of spins and of their products."""
+    def _cells_of(self, sums: FloatArray, pairs: IntArray, recorded: int) -> FloatArray:
+        """Return the visits of each cell, from sums of spins and of products of spins over the recorded states."""
+        # formula: visits of (a, b) = (recorded + s m_i + t m_j + s t m_ij) / 4, with s = 2a - 1 and t = 2b - 1
         m, p = sums[: self.cards.size], self.cards.size
         counts = np.empty(self._offsets[-1])
         lengths = np.array([len(scope) for scope in self.scopes], dtype=np.int64)
@@ -121,16 +132,16 @@ class Chains:
         i, j = pairs.T
         for a, b in ((0, 0), (0, 1), (1, 0), (1, 1)):
             s, t = 2 * a - 1, 2 * b - 1
-            cell = (looks + s * m[i] + t * m[j] + s * t * sums[p:]) / 4
+            cell = (recorded + s * m[i] + t * m[j] + s * t * sums[p:]) / 4
             counts[starts[lengths == 2] + 2 * a + b] = cell
         single = np.array([scope[0] for scope in self.scopes if len(scope) == 1], dtype=np.int64)
-        counts[starts[lengths == 1]] = (looks - m[single]) / 2
-        counts[starts[lengths == 1] + 1] = (looks + m[single]) / 2
-        counts[starts[lengths == 0]] = looks
+        counts[starts[lengths == 1]] = (recorded - m[single]) / 2
+        counts[starts[lengths == 1] + 1] = (recorded + m[single]) / 2
+        counts[starts[lengths == 0]] = recorded
         return counts
 
     def _lay_out(self) -> tuple[Any, ...]:
-        """Return the arrays that `sweep_states` reads."""
+        """Return the layout of `sweep_states`, which describes it."""
         of_variable: list[list[tuple[int, int, list[tuple[int, int]]]]] = [[] for _ in self.cards]
         for start, scope in zip(self._offsets.tolist(), self.scopes, strict=False):
             strides = [math.prod(self.cards[v] for v in scope[axis + 1 :]) for axis in range(len(scope))]
@@ -156,7 +167,9 @@ class Chains:
 def ising_of(
     variables: int, scopes: Sequence[tuple[int, ...]], potentials: FloatArray
 ) -> tuple[Any, FloatArray]:
-    """Return couplings as a sparse symmetric matrix and fields of factors of at most two two-state variables."""
+    """Return the couplings (sparse and symmetric) and fields of factors of at most two two-state variables."""
+    # formulas: a factor of one variable adds (θ1 - θ0) / 2 to its field; a pair adds (θ10 + θ11 - θ00 - θ01) / 4 to
+    # the field of its first variable, likewise for the second, and has the coupling (θ00 + θ11 - θ01 - θ10) / 4
     from scipy import sparse
 
     sizes = np.array([1 << len(scope) for scope in scopes], dtype=np.int64)
@@ -178,7 +191,7 @@ def ising_of(
 def log_potentials(
     codes: np.ndarray, cards: IntArray, scopes: Sequence[tuple[int, ...]], potentials: FloatArray
 ) -> FloatArray:
-    """Return the sum of potentials at codes of shape (draws, p, chains), shape (draws, chains)."""
+    """Return the sum of the potentials at given states, shape (draws, chains), for codes of (draws, p, chains)."""
     total = np.zeros((codes.shape[0], codes.shape[2]))
     start = 0
     for scope in scopes:
@@ -194,7 +207,15 @@ def log_potentials(
 def mixing_of(
     codes: np.ndarray, cards: IntArray, scopes: Sequence[tuple[int, ...]], potentials: FloatArray
 ) -> Mixing:
-    """Return the diagnostic of draws of shape (draws, p, chains)."""
+    """Return the mixing diagnostic of draws of Gibbs chains.
+
+    Parameters
+    ----------
+    codes
+        Codes of the states, shape (draws, p, chains), as `Chains.advance` returns them.
+    cards, scopes, potentials
+        The model: numbers of states, scopes of the factors, and flat potentials in nats.
+    """
     energy = log_potentials(codes, cards, scopes, potentials)
     order = (codes / np.maximum(cards - 1, 1)[:, None]).mean(axis=1)
     return Mixing(energy=energy, order=order)
@@ -210,24 +231,40 @@ def gibbs_draws(
     burn_in: int = 200,
     thin: int = 10,
 ) -> Draws:
-    """Return about independent records of the model with given potentials.
+    """Draw nearly independent records from a Markov random field by Gibbs sampling.
+
+    The records come from at most 64 chains. Look at ``mixing.trusted`` before you use them: if it is False, the
+    chains have not forgotten where they started.
 
     Parameters
     ----------
-    cardinalities, scopes, potentials
-        The model.
+    cardinalities
+        Number of states of each variable.
+    scopes
+        Variables of each factor, in the axis order of its table.
+    potentials
+        Flat, in nats: factor after factor, each in C order.
     size
         Number of records.
     generator
         Generator that draws the records.
-    burn_in, thin
-        Sweeps before the first draw of a chain, and from each draw to the next.
+    burn_in
+        Number of sweeps before the first draw of a chain.
+    thin
+        Number of sweeps from each draw of a chain to the next.
+
+    Examples
+    --------
+    >>> draws = gibbs_draws([2, 2], [(0, 1)], np.log([0.4, 0.1, 0.1, 0.4]), 200, np.random.default_rng(1))
+    >>> draws.codes.shape, draws.mixing.trusted
+    ((200, 2), True)
     """
     chains = Chains(cardinalities, scopes, generator, chains=min(max(size, 4), _CHAINS))
     chains.advance(potentials, 1, max(burn_in, 1))
-    lanes = chains.codes.shape[1]
-    draws = max(-(-size // lanes), 4)
-    step = max(_CHUNK // chains.codes.size, 1)
+    draws = max(-(-size // chains.codes.shape[1]), 4)
+    step = max(
+        2**22 // chains.codes.size, 1
+    )  # at most 4 MiB of codes at a time; the draws do not depend on it
     parts = [chains.advance(potentials, min(step, draws - start), thin) for start in range(0, draws, step)]
     codes = np.concatenate(parts)
     mixing = mixing_of(codes, chains.cards, chains.scopes, potentials)

@@ -1,28 +1,29 @@
-r"""Draws from an Ising network by heat bath (Gibbs sampling), many chains at once, with cluster moves if asked.
+r"""Draws from an Ising network by heat bath (Gibbs sampling) with many chains at once, and optional cluster moves.
 
-A sweep visits the nodes in their order (a sequential scan: it reads memory in order, needs no random index, and
-leaves the law unchanged as each visit does) and draws each outcome given the others. As H(s) = s'Js stays the
-same when all spins of a connected component change sign, each draw's components get a fair sign of their own:
-that mixes at once the one mode that a heat bath cannot leave at low temperature. Parts of a component that hold
-their signs against each other need more: a cluster move before each sweep.
+**Heat bath.** A sweep visits the nodes in order and draws each outcome given the others. Every visit leaves the
+distribution unchanged, so the whole sweep does. A sequential scan reads memory in order and needs no random index.
 
-**Cluster moves** of Swendsen and Wang (1987): whole groups of nodes change sign at once.
+The energy H(s) = s'Js does not change if all spins of a connected component change sign. A heat bath rarely makes
+such a change at low temperature, so each component of each draw gets a random sign at the end. Dense parts of one
+component can also keep opposite signs for many sweeps. For these there are cluster moves, one before each sweep.
 
-Each edge of :math:`P(s) \propto \exp(\tfrac\beta2 s^\top J s)` comes twice in the sum, so P(s) is proportional to
-the product over edges of :math:`\exp(\beta J_{ij} s_i s_j)`. With :math:`K = |\beta J_{ij}|`, and an edge satisfied
-where :math:`\beta J_{ij} s_i s_j > 0`, the factor of an edge is
+**Cluster moves** (Swendsen and Wang 1987) change the signs of whole groups of nodes at once. Each edge of
+:math:`P(s) \propto \exp(\tfrac\beta2 s^\top J s)` occurs twice in the sum, so P(s) is proportional to the product
+over edges of :math:`\exp(\beta J_{ij} s_i s_j)`. Let :math:`K = |\beta J_{ij}|`, and call an edge satisfied if
+:math:`\beta J_{ij} s_i s_j > 0`. The factor of an edge is
 
 .. math:: e^K \bigl[e^{-2K} + (1 - e^{-2K})\, 1\{\text{satisfied}\}\bigr],
 
-the sum over b = 0 and b = 1 of a joint weight of spins and bonds b (Edwards and Sokal 1988), whose marginal is P.
+the sum over b = 0 and b = 1 of a joint weight of spins and bonds b (Edwards and Sokal 1988) whose marginal is P.
 
-- Given the spins, the bonds are independent: a satisfied edge is bonded with probability
-  :math:`1 - e^{-2K} = 1 - e^{-2|\beta J_{ij}|}`, another one never.
-- Given the bonds, all spins that satisfy every bonded edge are equally likely. Bonds fix the relative signs within
-  a cluster (a component of the bonded edges) and say nothing between clusters: each changes sign by a fair coin.
+- Given the spins, the bonds are independent. A satisfied edge is bonded with probability
+  :math:`1 - e^{-2K} = 1 - e^{-2|\beta J_{ij}|}`, an edge that is not satisfied never.
+- Given the bonds, all spins that satisfy every bonded edge are equally likely. Bonds fix the relative signs within a
+  cluster (a component of the bonded edges) and do not constrain different clusters. Each cluster changes sign with
+  probability 1/2.
 
-Drawing first the one, then the other leaves P unchanged, whatever the signs of beta and of J. Where couplings are
-frustrated, clusters say little about which configurations are likely: the move is as exact there, but helps little.
+Drawing first the bonds and then the signs leaves P unchanged, whatever the signs of beta and J. If couplings are
+frustrated, clusters have little to do with the likely configurations: the move is still exact, but helps little.
 """
 
 from __future__ import annotations
@@ -39,25 +40,18 @@ from bayesprivmrf.checks import finite, generator, one_of, whole_number
 
 type Moves = Literal["heat-bath", "swendsen-wang"]
 
-_WIDEST = 64  # chains side by side: more fill the cache without sharing more of the work
-_MEMORY = 1 << 28  # bytes of local fields held at once: a quarter of a GiB
-_REFRESH = 1000  # sweeps after which fields in double precision are computed anew, 1e-13 or less off by then
-_USUAL_CHAINS = (
-    4,
-    32,
-)  # fewest and most chains where no number is given; arbitrary: two of each start, and half of `_WIDEST`
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Simulation:
-    """Draws of a simulation and whether its chains mixed.
+    """Draws of a simulation, with a diagnostic of its chains' mixing.
 
     Parameters
     ----------
     spins
-        int8 of -1 and +1, shape (size, n): the first draw of every chain, then the second of every chain, ...
+        Outcomes -1 and +1 as int8, shape (size, n): the first draw of every chain, then the second of every chain,
+        and so on.
     mixing
-        The diagnostic.
+        Diagnostic of the chains.
     """
 
     spins: np.ndarray
@@ -75,17 +69,19 @@ def simulate(
     burn_in: int,
     moves: Moves,
 ) -> Simulation:
-    """Return draws and diagnostic for a coupling matrix; `IsingNetwork.simulate` describes the other arguments.
+    """Draw configurations of the Ising model with a given coupling matrix.
+
+    `IsingNetwork.simulate` describes the arguments. Without `chains`, there is one chain per draw, but at least 4
+    (two of each start) and at most 32.
 
     Raises
     ------
     ArgumentError
-        `beta` is not a finite number, a count is not a whole number in its range, or `moves` is not known.
+        `beta` is not a finite number, a number of draws, chains or sweeps is out of range, or `moves` is not known.
     """
     size, sweeps = whole_number("size", size, least=1), whole_number("sweeps", sweeps, least=1)
     burn_in, beta = whole_number("burn_in", burn_in), finite("beta", beta)
-    low, high = _USUAL_CHAINS
-    chains = min(max(size, low), high) if chains is None else whole_number("chains", chains, least=1)
+    chains = min(max(size, 4), 32) if chains is None else whole_number("chains", chains, least=1)
     one_of("moves", moves, get_args(Moves.__value__))
     random = generator(rng)
     heat_bath = HeatBath.of(coupling, beta, moves)
@@ -96,7 +92,8 @@ def simulate(
     start[1::2] = 1
     spins = np.empty((draws, chains, n), dtype=np.int8)
     traces = np.empty((burn_in - burn_in // 2 + draws * sweeps, 2, chains))
-    width = max(min(_WIDEST, _MEMORY // (8 * n)), 1)
+    # at most 64 chains side by side, by benchmarks/chains.py as in `gibbs`, and a quarter of a GiB of local fields
+    width = max(min(64, 2**28 // (8 * n)), 1)
     for first in range(0, chains, width):
         block = slice(first, first + width)
         own = np.ascontiguousarray(start[block].T), np.ascontiguousarray(state[:, block])
@@ -107,7 +104,7 @@ def simulate(
 
 
 def unit_coupling(J: sparse.csr_array) -> tuple[float, sparse.csr_array] | None:
-    """Return J as a number times a matrix of integers -1, 0, 1, where it is one."""
+    """Return J as a number times a matrix of integers -1, 0 and 1, or None if couplings differ in size."""
     size = np.abs(J.data)
     if size.min() != size.max():
         return None
@@ -116,6 +113,7 @@ def unit_coupling(J: sparse.csr_array) -> tuple[float, sparse.csr_array] | None:
 
 
 def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> None:
+    """Multiply each connected component of each draw by a random sign, in place."""
     signs = rng.integers(0, 2, size=(len(spins), components.max() + 1), dtype=np.int8)
     signs += signs - np.int8(1)
     for draw, sign in zip(spins, signs, strict=True):
@@ -124,16 +122,16 @@ def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.G
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClusterMoves:
-    """The edges of a network, each once, and how likely they are to be bonded.
+    """Cluster moves on one network: its edges, each listed once, and their probabilities of a bond.
 
     Parameters
     ----------
     low, high
         Nodes of each edge, int32 of shape (m,).
     signs
-        1 where equal spins satisfy the edge, -1 where unequal ones do, int8 of shape (m,).
+        1 for an edge that equal spins satisfy, -1 for one that unequal spins satisfy, int8 of shape (m,).
     thresholds
-        Probability of a bond where satisfied, in units of 2^-64, uint64 of shape (m,); at most 1 - 2^-53.
+        Probability of a bond if the edge is satisfied, in units of 2^-64, uint64 of shape (m,); at most 1 - 2^-53.
     """
 
     low: np.ndarray
@@ -143,7 +141,7 @@ class ClusterMoves:
 
     @classmethod
     def of(cls, coupling: sparse.csr_array, beta: float) -> Self:
-        """Return the edges of the upper triangle of J, in the order of its rows."""
+        """Return the cluster moves for a coupling matrix J, with edges in the order of the rows of J."""
         upper = sparse.csr_array(sparse.triu(coupling, 1, format="csr"))
         pull = 2 * beta * upper.data
         bonded = np.minimum(-np.expm1(-np.abs(pull)), 1 - 2.0**-53)
@@ -155,7 +153,7 @@ class ClusterMoves:
         )
 
     def move(self, spins: np.ndarray, state: np.ndarray) -> None:
-        """Make one move in each chain, in place; int8 `spins` of shape (n, chains), `state` of shape (4, chains)."""
+        """Make one move in each chain, in place; `spins` is int8 of shape (n, chains), `state` has (4, chains)."""
         from bayesprivmrf.chains.kernels import flip_clusters
 
         flip_clusters(self.low, self.high, self.signs, self.thresholds, spins, state)
@@ -163,20 +161,20 @@ class ClusterMoves:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HeatBath:
-    """Sweeps over one network at one beta, of chains that run side by side.
+    """Heat-bath sweeps over one network at one beta, for chains that run side by side.
 
     Parameters
     ----------
     matrix
-        indptr, indices and data of the coupling matrix, or of its signs where all couplings have one size c.
+        ``indptr``, ``indices`` and ``data`` of the coupling matrix, or of its signs if all couplings have one size c.
     doubled
         2 beta.
     table
-        expit(2 beta c k) for each whole number k that a sum of signs can be; empty where sizes differ.
+        expit(2 beta c k) for each whole number k that a sum of signs can be; empty if couplings differ in size.
     components
         Number of each node's connected component, from 0, shape (n,).
     clusters
-        The cluster move before each sweep, if any.
+        Cluster move before each sweep, or None.
     """
 
     matrix: tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -187,7 +185,7 @@ class HeatBath:
 
     @classmethod
     def of(cls, coupling: sparse.csr_array, beta: float, moves: Moves = "heat-bath") -> Self:
-        """Return the sweeps by such moves."""
+        """Return the sweeps for a coupling matrix and an inverse temperature, with or without cluster moves."""
         data, table, unit = coupling.data, np.empty(0), unit_coupling(coupling)
         if unit is not None:
             size, signs = unit
@@ -204,11 +202,15 @@ class HeatBath:
         )
 
     def run(self, spins: np.ndarray, state: np.ndarray, trace: np.ndarray) -> None:
-        """Sweep once for each entry of `trace`, (sweeps, 2, chains), and fill it; `spins` has shape (n, chains)."""
+        """Sweep len(trace) times and write energy and order to `trace`, shape (sweeps, 2, chains).
+
+        `spins` has shape (n, chains).
+        """
         from bayesprivmrf.chains.kernels import local_fields, sweep_network
 
         fields = np.empty(spins.shape, self.matrix[2].dtype)
-        step = _REFRESH if self.clusters is None else 1
+        # computing the fields again every 1,000 sweeps keeps the rounding errors of their updates below 1e-13
+        step = 1000 if self.clusters is None else 1
         for first in range(0, len(trace), step):
             if self.clusters is not None:
                 self.clusters.move(spins, state)
@@ -219,7 +221,7 @@ class HeatBath:
     def sample(
         self, spins: np.ndarray, state: np.ndarray, burn_in: int, sweeps: int, out: np.ndarray
     ) -> np.ndarray:
-        """Fill `out`, shape (draws, chains, n); return the traces after half of the burn-in."""
+        """Write draws to `out`, shape (draws, chains, n); return the traces without the first half of the burn-in."""
         trace = np.empty((burn_in + len(out) * sweeps, 2, spins.shape[1]))
         self.run(spins, state, trace[:burn_in])
         for k in range(len(out)):

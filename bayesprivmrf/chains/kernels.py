@@ -1,9 +1,9 @@
-"""The compiled loops of all chains: many side by side on one network or one Markov random field.
+"""Compiled loops of many Markov chains that run side by side on one network or one Markov random field.
 
-Fields, spins and states lie chain by chain in a row for each node, so that the chains share each look-up and a flip
-is passed on to a neighbour in all chains at once by vector instructions. A flip costs the node's degree, and a node
-that flips in no chain costs nothing. Random bits are those of xoshiro256+ (Blackman and Vigna 2021), one generator
-a chain.
+Local fields, spins and states have one row per node and one column per chain. The chains share each look-up of a
+neighbor, and vector instructions update a neighbor's field in all chains at once. The update after a flip takes
+time in proportion to the node's degree; it is skipped if the node flips in no chain. Random bits are those of
+xoshiro256+ (Blackman and Vigna 2021), one generator per chain.
 """
 
 from __future__ import annotations
@@ -16,14 +16,13 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept
 
-# error_model: a division by zero gives infinity, as in NumPy, and is not tested for
+# options of numba; error_model: a division by zero gives infinity, as in NumPy, and is not tested for
 OPTIONS = {"nogil": True, "error_model": "numpy", **INNER}
-_TO_UNIT = 2.0**-53  # a double below one from the upper 53 of 64 random bits
 
 
 @njit(**OPTIONS)
 def _advance(state: Any, bits: Any) -> None:
-    """One step of xoshiro256+ (Blackman and Vigna 2021) in each chain; `state` has shape (4, chains)."""
+    """Make one step of xoshiro256+ in each chain; `state` has shape (4, chains), `bits` shape (chains,)."""
     a, b, c, d = state[0], state[1], state[2], state[3]
     for lane in range(bits.size):
         # the output is the sum of two words, then the state moves by shifts and a rotation
@@ -41,12 +40,13 @@ def _advance(state: Any, bits: Any) -> None:
 
 @njit(**OPTIONS)
 def _unit(bits: Any) -> float:
-    return np.float64(np.int64(bits >> np.uint64(11))) * _TO_UNIT
+    """Return a number in [0, 1) from the upper 53 of 64 random bits."""
+    return np.float64(np.int64(bits >> np.uint64(11))) * 2.0**-53
 
 
 @njit(**OPTIONS)
 def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change: Any) -> None:
-    """Add J_ji times the change of node i to the field of each neighbour j, in all chains."""
+    """Add J_ji times the change of node i to the field of each neighbor j, in all chains."""
     for k in range(start, stop):
         coupling = data[k]
         row = fields[np.uint64(indices[k])]
@@ -56,7 +56,8 @@ def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change
 
 @njit(**OPTIONS)
 def _account(energy: Any, order: Any, fields: Any, spins: Any, change: Any) -> int:
-    """Book a node's change: s'Js rises by 2 (new - old) m_i; count its component's spins. 0 if no chain flipped."""
+    """Apply a node's change to its spin, the energy and its component's order; return how many chains flipped it."""
+    # formula: s'Js rises by 2 (new - old) m_i, and the order of the component gains the new spin
     flipped = 0
     for lane in range(change.size):
         energy[lane] += 2.0 * change[lane] * fields[lane]
@@ -68,6 +69,7 @@ def _account(energy: Any, order: Any, fields: Any, spins: Any, change: Any) -> i
 
 @njit(**OPTIONS)
 def _record(trace: Any, energy: Any, order: Any) -> None:
+    """Write energy and order of each chain after a sweep to `trace`, shape (2, chains)."""
     for lane in range(energy.size):
         trace[0, lane] = energy[lane]
         # order: Σ over components of |Σ s|
@@ -81,16 +83,17 @@ def _record(trace: Any, energy: Any, order: Any) -> None:
 def sweep_network(
     matrix: Any, doubled: float, table: Any, component: Any, spins: Any, fields: Any, state: Any, trace: Any
 ) -> None:
-    """Sweep over all nodes in order, len(trace) times.
+    """Sweep over all nodes in order, len(trace) times, and fill the trace.
 
-    `matrix` is J as (indptr, indices, data) and `doubled` is 2 beta. Where `table` is not empty, `matrix` holds the
-    signs of couplings of one size and fields are whole numbers, for which `table` has the probabilities of +1.
+    `matrix` is J as (indptr, indices, data) and `doubled` is 2 beta. If `table` is not empty, all couplings have
+    one size and `matrix` holds their signs. Fields are then whole numbers, and `table` has the probability of +1
+    for each.
     """
     indptr, indices, data = matrix
     chains = spins.shape[1]
     change = np.empty(chains, data.dtype)
     bits = np.empty(chains, np.uint64)
-    # energy and order are followed from flip to flip
+    # energy and order are updated with each flip
     energy = _energies(spins, fields)
     order = np.empty((component.max() + 1, chains), np.int64)
     middle = table.size // 2
@@ -99,7 +102,7 @@ def sweep_network(
         for i in range(spins.shape[0]):
             m, s = fields[i], spins[i]
             _advance(state, bits)
-            # draw the spin: P(+1) = 1 / (1 + exp(-2 beta m)), from the table where fields are whole numbers
+            # draw the spin: P(+1) = 1 / (1 + exp(-2 beta m)), from the table if fields are whole numbers
             if table.size:
                 for lane in range(chains):
                     up = _unit(bits[lane]) < table[np.int64(m[lane]) + middle]
@@ -108,7 +111,7 @@ def sweep_network(
                 for lane in range(chains):
                     up = _unit(bits[lane]) * (1.0 + math.exp(-doubled * m[lane])) < 1.0
                     change[lane] = (1 if up else -1) - s[lane]
-            # book the change, and pass it on to the neighbors if any chain flipped
+            # apply the change, and update the neighbors' fields if any chain flipped
             if _account(energy, order[component[i]], m, s, change):
                 _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
         _record(trace[t], energy, order)
@@ -116,7 +119,7 @@ def sweep_network(
 
 @kept(error_model="numpy")
 def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
-    """Write J s of each chain into `fields`, both of shape (n, chains)."""
+    """Write the local fields J s of each chain to `fields`; spins and fields have shape (n, chains)."""
     indptr, indices, data = matrix
     for i in range(fields.shape[0]):
         m = fields[i]
@@ -130,6 +133,7 @@ def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
 
 @njit(**OPTIONS)
 def _energies(spins: Any, fields: Any) -> Any:
+    """Return the energy s'Js = Σ_i s_i m_i of each chain."""
     energy = np.zeros(spins.shape[1])
     for i in range(spins.shape[0]):
         for lane in range(energy.size):
@@ -139,7 +143,8 @@ def _energies(spins: Any, fields: Any) -> Any:
 
 @njit(**OPTIONS)
 def _bonded(bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any, lanes: Any) -> int:
-    """List the chains in which an edge between spins a and b is bonded; return their number."""
+    """Write the chains in which an edge between spins a and b is bonded to `lanes`; return their number."""
+    # an edge is bonded with its probability if the spins satisfy it
     count = 0
     for lane in range(bits.size):
         is_bonded[lane] = (bits[lane] < threshold) & (a[lane] * b[lane] == sign)
@@ -147,14 +152,14 @@ def _bonded(bits: Any, threshold: Any, a: Any, b: Any, sign: int, is_bonded: Any
     if count:
         place = 0
         for lane in range(bits.size):
-            lanes[place] = lane  # the next one overwrites it unless it counts
+            lanes[place] = lane  # overwritten by the next chain unless this one is bonded
             place += is_bonded[lane]
     return count
 
 
 @njit(**OPTIONS)
 def _root(parents: Any, lane: int, i: int) -> int:
-    """Least node of i's cluster; halves the way for the next search."""
+    """Return the least node of i's cluster; halve the path for the next search."""
     while parents[i, lane] != i:
         parents[i, lane] = parents[parents[i, lane], lane]
         i = parents[i, lane]
@@ -163,9 +168,12 @@ def _root(parents: Any, lane: int, i: int) -> int:
 
 @kept(error_model="numpy")
 def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, state: Any) -> None:
-    """Bond edges and flip each cluster by a fair coin, in every chain; `heat_bath` derives the probabilities."""
+    """Bond edges at random and flip each cluster by a fair coin, in every chain.
+
+    The module `heat_bath` derives the probabilities.
+    """
     nodes, chains = spins.shape
-    # every node is a cluster by itself at first
+    # at first every node is a cluster by itself
     parents = np.empty((nodes, chains), np.int32)
     for i in range(nodes):
         parents[i] = i
@@ -197,11 +205,11 @@ def flip_clusters(low: Any, high: Any, signs: Any, thresholds: Any, spins: Any, 
 def sweep_spins(
     matrix: Any, spins: Any, fields: Any, state: Any, draws: int, thin: int, out: Any, pairs: Any, sums: Any
 ) -> None:
-    """Sweep two-state chains, and look at them `draws` times, after every `thin` sweeps.
+    """Sweep chains of two-state variables, and record them `draws` times, after every `thin` sweeps.
 
-    `spins` and `fields` have shape (p, chains); a field is h_i + sum_j A_ij s_j, and kept up to date by flips. A look
-    writes the codes 0 and 1 into `out`, (draws, p, chains), unless that is empty, and adds up all spins and, for each
-    row of `pairs`, products of spins, in `sums`, (p + pairs,).
+    `spins` and `fields` have shape (p, chains). A field is h_i + sum_j A_ij s_j, updated with each flip. Recording
+    writes the codes 0 and 1 to `out`, shape (draws, p, chains), unless that is empty. It also adds the spins of each
+    variable, and the products of spins of each row of `pairs`, to `sums`, shape (p + pairs,).
     """
     indptr, indices, data = matrix
     variables, chains = spins.shape
@@ -220,10 +228,10 @@ def sweep_spins(
                     change[lane] = new - s[lane]
                     flips += new != s[lane]
                     s[lane] = new
-                # the fields of the neighbors
+                # update the fields of the neighbors
                 if flips:
                     _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
-        # one look: sums of spins, of their products, and the codes
+        # record: sums of spins, of their products, and the codes
         for i in range(variables):
             total = 0.0
             for lane in range(chains):
@@ -244,11 +252,12 @@ def sweep_spins(
 def sweep_states(
     cards: Any, theta: Any, layout: Any, codes: Any, state: Any, draws: int, thin: int, out: Any, counts: Any
 ) -> None:
-    """As `sweep_spins`, for any number of states and any factors; `codes` has shape (p, chains).
+    """Sweep chains of variables with any number of states, and record them `draws` times, after every `thin` sweeps.
 
-    Variable i is in the entries ``first[i]:first[i + 1]`` of the layout. Entry e has its table's first cell, the
-    variable's own stride in it, and the other variables with theirs in ``others[e]:others[e + 1]``; ``leads[e]`` says
-    whether it is the first entry of its table. A look adds up the visits of each cell in `counts`.
+    `codes` has shape (p, chains). `layout` has one entry for each factor of each variable; those of variable i are
+    ``first[i]:first[i + 1]``. Entry e gives the first cell of the factor's table, the stride of variable i in it, and
+    the other variables with their strides, at ``others[e]:others[e + 1]``. ``leads[e]`` is 1 for the first entry of a
+    table. Recording adds the visits of each cell to `counts`, and writes the codes to `out` unless that is empty.
     """
     first, cell, own, others, other, stride, leads = layout
     variables, chains = codes.shape
@@ -258,7 +267,7 @@ def sweep_states(
     for draw in range(draws):
         for _ in range(thin):
             for i in range(variables):
-                # log weights of the states of variable i, from each factor that holds it
+                # log weights of the states of variable i: the sum over its factors
                 states = cards[i]
                 weights[:states] = 0.0
                 for e in range(first[i], first[i + 1]):
@@ -274,7 +283,7 @@ def sweep_states(
                 _advance(state, bits)
                 for lane in range(chains):
                     codes[i, lane] = _state_at(weights, states, lane, _unit(bits[lane]))
-        # one look: count the visited cell of each table once, and write the codes
+        # record: count the visited cell of each table once, and write the codes
         for i in range(variables):
             for e in range(first[i], first[i + 1]):
                 if leads[e]:
@@ -290,7 +299,7 @@ def sweep_states(
 
 @njit(**OPTIONS)
 def _state_at(weights: Any, states: int, lane: int, uniform: float) -> int:
-    """State whose interval of the cumulated exponentials holds the uniform number."""
+    """Return a state drawn in proportion to the exponentials of its log weights, by inversion."""
     # exponentials relative to the largest weight
     top = weights[0, lane]
     for a in range(1, states):

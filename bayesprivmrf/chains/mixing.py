@@ -1,4 +1,4 @@
-"""Whether the chains of a simulation have forgotten where they started."""
+"""Diagnostic of whether the chains of a simulation have forgotten where they started."""
 
 from __future__ import annotations
 
@@ -11,23 +11,31 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 
-#: Largest split R-hat of a run that is trusted: the bound of Brooks and Gelman (1998).
+#: Largest split R-hat of a simulation that is trusted: the bound of Brooks and Gelman (1998).
 LARGEST_RHAT = 1.2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Mixing:
-    """Diagnostic of a simulation, from two numbers that it notes after each sweep.
+    """Diagnostic of a simulation, from two numbers that are recorded after each sweep.
 
-    Half of the chains start disordered, each node by a fair coin, and half ordered, all at +1; if they agree,
-    neither start matters any more.
+    Half of the chains start disordered, with each node's outcome drawn by a fair coin. The other half start
+    ordered, with all outcomes +1. If both halves agree, the chains have forgotten their starts.
 
     Parameters
     ----------
-    energy, order
-        The energy s'Js, and the order: the sum over the components of abs(sum of s), over n. The order and not the
-        magnetisation, for that is symmetric about 0 and each draw's sign is drawn afresh. Both have shape (sweeps,
-        chains) and leave out the first half of the burn-in.
+    energy
+        Energy s'Js after each sweep, shape (sweeps, chains), without the first half of the burn-in.
+    order
+        Order after each sweep, of the same shape: the sum over the connected components of abs(sum of s), divided
+        by n. The magnetization itself would not do. It is symmetric about 0, because each draw gets a random sign.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> mixing = Mixing(energy=rng.normal(size=(200, 4)), order=rng.normal(size=(200, 4)))
+    >>> mixing.trusted
+    True
     """
 
     energy: np.ndarray
@@ -40,7 +48,7 @@ class Mixing:
 
     @property
     def sweeps(self) -> int:
-        """Number of sweeps of each chain that were noted."""
+        """Number of recorded sweeps of each chain."""
         return self.energy.shape[0]
 
     @cached_property
@@ -55,15 +63,15 @@ class Mixing:
 
     @cached_property
     def energy_ess(self) -> float:
-        """Effective number of independent sweeps for the mean energy, over all chains: ArviZ's `ess_mean`.
+        """Effective sample size for the mean energy, over all chains: ArviZ's ``ess(method="mean")``.
 
-        ArviZ loads at the first use, which takes seconds.
+        The first use imports ArviZ, which takes seconds.
         """
         return _effective_size(self.energy)
 
     @cached_property
     def order_ess(self) -> float:
-        """Effective number of independent sweeps for the mean order, as `energy_ess`."""
+        """Effective sample size for the mean order, computed as `energy_ess`."""
         return _effective_size(self.order)
 
     def __repr__(self) -> str:
@@ -74,33 +82,34 @@ class Mixing:
 
     @property
     def trusted(self) -> bool:
-        """Whether both R-hats are at most 1.2."""
+        """True if both R-hats are at most 1.2."""
         return self.energy_rhat <= LARGEST_RHAT and self.order_rhat <= LARGEST_RHAT
 
     def warn(self, moves: str) -> None:
-        """Warn, with a SamplingWarning, unless the run by such moves can be trusted."""
+        """Give a SamplingWarning unless the simulation can be trusted; `moves` decides which remedy it names."""
         if not self.trusted:
             warnings.warn(
-                "the simulation has not mixed: chains that start ordered and disordered still differ (R-hat of the "
-                f"energy {self.energy_rhat:.2f}, of the order {self.order_rhat:.2f}, at most {LARGEST_RHAT} "
-                f"wanted); {remedy(moves)}, and distrust draws at this beta if that does not help.",
+                "the simulation has not mixed: chains with ordered and disordered starts still differ (R-hat "
+                f"{self.energy_rhat:.2f} for the energy, {self.order_rhat:.2f} for the order, at most {LARGEST_RHAT} "
+                f"wanted); {remedy(moves)}, and do not trust draws at this beta if that does not help.",
                 SamplingWarning,
                 stacklevel=4,
             )
 
 
 def remedy(moves: str) -> str:
-    """Return what to do about chains that have not mixed by such moves, as part of a sentence."""
+    """Return advice for chains that have not mixed with such moves, as a part of a sentence."""
     longer = "raise `burn_in` and `sweeps`"
     return f'{longer}, or pass `moves="swendsen-wang"`' if moves == "heat-bath" else longer
 
 
 def split_rhat(trace: np.ndarray) -> float:
-    """Return split R-hat, the number of ArviZ's `rhat(method="split")`.
+    """Return split R-hat, as ArviZ's ``rhat(method="split")`` does.
 
-    Each chain is cut in two halves of N sweeps; R-hat is sqrt(1 - 1/N + B/(N W)) with W the mean variance in
-    a half and B/N the variance of their means (Gelman et al., Bayesian Data Analysis, 3rd edition, section 11.4).
-    A trace that is constant to rounding gives 1. Every simulation needs it, and ArviZ takes seconds to load.
+    Each chain is split into two halves of N sweeps. R-hat is sqrt(1 - 1/N + B/(N W)), with W the mean variance
+    within a half and B/N the variance of the halves' means (Gelman et al., Bayesian Data Analysis, 3rd edition,
+    section 11.4). A trace that is constant up to rounding gives 1. Every simulation computes R-hat, so ArviZ, whose
+    import takes seconds, is not used here.
 
     Parameters
     ----------
@@ -110,8 +119,8 @@ def split_rhat(trace: np.ndarray) -> float:
     Returns
     -------
     float
-        Split R-hat, at least sqrt(1 - 1/N); NaN for fewer than four sweeps; infinite where the halves are constant
-        and differ.
+        Split R-hat, at least sqrt(1 - 1/N). NaN for fewer than four sweeps, and infinite if the halves are constant
+        but differ.
     """
     half = trace.shape[0] // 2
     if half < 2:
@@ -126,7 +135,7 @@ def split_rhat(trace: np.ndarray) -> float:
 
 
 def _effective_size(trace: np.ndarray) -> float:
-    """Return ArviZ's effective sample size for the mean; NaN for fewer than four sweeps."""
+    """Return ArviZ's effective sample size for the mean, or NaN for fewer than four sweeps."""
     import arviz as az
 
     if len(trace) < 4:

@@ -1,8 +1,8 @@
-"""The command line: ``bayesprivmrf compare | model | plan | release | fit | audit``.
+"""Command line of the library: ``bayesprivmrf compare | model | plan | release | fit | audit``.
 
-This module says once what each command is for; the module of its name says how it works. Results go to standard
-output, remarks and progress to standard error. Exit codes: 0 well, 1 an error, 2 wrong usage, 3 an audit refuted a
-promise, 130 interrupted.
+Each command has a module of its name; `parser` has the options of all commands. Results go to standard output, and
+remarks and progress to standard error. The exit code is 0 for success, 1 for an error, 2 for wrong usage, 3 if an
+audit refuted a promise, and 130 if the command was interrupted.
 """
 
 from __future__ import annotations
@@ -23,30 +23,35 @@ __all__ = ["guarded", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command of the command line.
 
     Parameters
     ----------
     argv
-        Arguments after the program's name; those of the process by default.
+        Arguments after the program's name; by default those of the process.
 
     Returns
     -------
     int
-        0 if it went well, 1 after an error (one line on standard error), 3 if an audit refuted a promise, 130 if
-        interrupted.
+        Exit code: 0 for success, 1 after an error (one line on standard error), 3 if an audit refuted a promise,
+        130 if interrupted.
 
     Raises
     ------
     SystemExit
-        The arguments are not a command (code 2), or ask for help (code 0).
+        The arguments are not a valid command (code 2), or ask for help (code 0).
+
+    Examples
+    --------
+    >>> main(["compare", "--quick"])  # doctest: +SKIP
+    0
     """
     parser = _parser()
     arguments = sys.argv[1:] if argv is None else list(argv)
     if arguments[:1] == ["reproduce"]:
         parser.error(
             "the package has no command for the figures of the papers; in a clone of the repository, run "
-            "`uv run python -m benchmarks.papers` with the same arguments (docs/reproduce.md)."
+            "`uv run python -m benchmarks.papers` with the same arguments (docs/benchmarks/papers.md)."
         )
     options = parser.parse_args(arguments)
 
@@ -61,14 +66,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], str] = lambda _: "") -> int:
-    """Run a command, and return its exit code; every error becomes one line on standard error.
+    """Run a function, print every error as one line on standard error, and return the exit code.
 
     Parameters
     ----------
     command
-        Does the work and returns the exit code.
+        Function that does the work and returns the exit code.
     remedy
-        Gives a sentence to append to an error of this package.
+        Function from an error of this package to a sentence that is appended to its message.
     """
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -79,7 +84,7 @@ def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], st
             print(f"bayesprivmrf: error: {printable(error.at_command_line)}{remedy(error)}", file=sys.stderr)
             return 1
         except BrokenPipeError:
-            # the reader of our output has left (`... | head`); Python must not try to flush to it again
+            # the program that reads the output has ended (`... | head`); Python must not flush to it again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except OSError as error:
@@ -95,22 +100,22 @@ def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], st
         except (SystemExit, GeneratorExit):
             raise
         except BaseException as error:
-            # no traceback and no message: either may quote the data, and standard error is often logged
+            # print neither traceback nor message: both may quote the data, and standard error is often logged
             print(
-                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld, for it may quote "
-                "what was read. Call the library from Python to see it.",
+                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld, because it may "
+                "quote the data. Call the library from Python to see it.",
                 file=sys.stderr,
             )
             return 1
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Only the module of the command asked for is imported: the others' imports take seconds."""
+    """Import the module of the command and run it; the other commands' imports would take seconds."""
     return importlib.import_module(f"bayesprivmrf.cli.{options.command}").run(options) or 0
 
 
 def _keep_own_warnings() -> None:
-    """Show this package's warnings, whatever filters are set; another library's notices are for its developers."""
+    """Show all warnings of this package, and hide other libraries' warnings for developers."""
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
     for category in OWN_WARNINGS:
@@ -118,11 +123,13 @@ def _keep_own_warnings() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """Print a warning as one line on standard error."""
     text = " ".join(getattr(message, "at_command_line", str(message)).split())
     print(f"bayesprivmrf: warning: {printable(text)}", file=sys.stderr)
 
 
 def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:
+    """Return True if loopy inference would avoid the error."""
     if not isinstance(error, ModelTooLargeError) or getattr(options, "inference", None) != "exact":
         return False
     return options.command == "compare" or options.method is None or offers_loopy(options.method)

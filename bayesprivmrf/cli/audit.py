@@ -1,4 +1,4 @@
-"""``bayesprivmrf audit``: an empirical lower bound of the privacy loss beside what was promised."""
+"""Command ``bayesprivmrf audit``: compare an empirical lower bound of the privacy loss with the promise."""
 
 from __future__ import annotations
 
@@ -31,23 +31,12 @@ from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.network import IsingNetwork
 from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.release import load_release
-
-# Exit status where a promise is refuted
-REFUTED = 3
-
-_RECORDS = 1000.0  # a public guess: some mechanisms take as many steps as the number of records asks for
-_DRAWS_A_RELEASE = 50  # a whole release takes longer than a draw
-# what is printed, by whether a promise was refuted
-_VERDICTS = {
-    False: "Not refuted. That is no proof: other data, or more runs, might show what these do not.",
-    True: "REFUTED: what is promised is not kept.",
-}
+from bayesprivmrf.release import NoisyStatistics, load_release
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One audit: the exact cost of stated draws, where there are some, and what runs show."""
+    """Result of one audit: the exact cost of the stated noise, if any is stated, and the bound from runs."""
 
     what: str
     promised: float
@@ -58,7 +47,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class _Audited:
-    """The promise, in a sentence that names a simulation as one, what was found, and the steps left out."""
+    """Promise of a release or mechanism, the findings about it, and the steps that were not audited."""
 
     guarantee: PrivacyGuarantee
     statement: str
@@ -67,10 +56,10 @@ class _Audited:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Audit a saved release or a mechanism, print what was found, and return the exit status."""
+    """Audit a saved release or a mechanism, print the findings, and return the exit code: 3 if one is refuted."""
     begin = time.perf_counter()
     with warnings.catch_warnings():
-        for category in (ConsistencyWarning, DeclarationWarning, NoiseWarning):  # they are of made-up data
+        for category in (ConsistencyWarning, DeclarationWarning, NoiseWarning):  # they concern made-up data
             warnings.simplefilter("ignore", category)
         audited = _of_file(options) if _is_file(options) else _of_mechanism(options)
     guarantee, findings = audited.guarantee, audited.findings
@@ -87,14 +76,18 @@ def run(options: argparse.Namespace) -> int:
         body = {"findings": [asdict(finding) for finding in findings], "is_refuted": is_refuted}
         print(json_text(head | body | {"seconds": seconds}))
     else:
-        print(f"Promised: {audited.statement}\n\n{_table(findings, guarantee)}\n\n{_VERDICTS[is_refuted]}")
+        verdict = "Not refuted. This is not a proof: other data or more runs may refute the promise."
+        if is_refuted:
+            verdict = "REFUTED: the promise does not hold."
+        print(f"Promised: {audited.statement}\n\n{_table(findings, guarantee)}\n\n{verdict}")
         print(f"Confidence {options.confidence:.6g} for each row; {seconds:.0f} seconds.")
         if audited.not_audited:
-            print(f"Not audited, because nothing states their draws: {', '.join(audited.not_audited)}.")
-    return REFUTED if is_refuted else 0
+            print(f"Not audited, because they do not state their noise: {', '.join(audited.not_audited)}.")
+    return 3 if is_refuted else 0
 
 
 def _is_file(options: argparse.Namespace) -> bool:
+    """Return True if the subject is a file, and False if it is a mechanism with a budget."""
     if options.epsilon is not None or options.rho is not None:
         return False
     if options.set and options.subject in available_mechanisms():  # its budget is among its settings
@@ -104,23 +97,24 @@ def _is_file(options: argparse.Namespace) -> bool:
     if not Path(options.subject).is_file():
         raise ArgumentError(
             "`audit` must be given the file of a release, or a mechanism with its --epsilon or --rho, got "
-            f"{options.subject!r}, which is no file."
+            f"{options.subject!r}, which is not a file."
         )
     return True
 
 
 def _of_file(options: argparse.Namespace) -> _Audited:
+    """Audit the noise that a saved release of tables states."""
     release: Any = load_release(options.subject)
     if release.statistics is None:
         raise ArgumentError(
-            f"`audit` reads files of noisy tables, which state their noise, got the kind {release.kind!r}; audit the "
-            "mechanism that made it, such as `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`."
+            f"`audit` must be given a file of noisy tables, which state their noise, got the kind {release.kind!r}; "
+            "audit the mechanism instead, for instance `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`."
         )
     continuous = sorted({law.name for law in release.statistics.noise if not law.is_discrete})
     if continuous:
         raise ArgumentError(
-            f"`audit` computes the loss of noise of whole numbers, but these tables state {', '.join(continuous)}; "
-            "read their publisher's own proof."
+            f"`audit` must be given tables with integer noise, but these state {', '.join(continuous)}; read the "
+            "publisher's own proof."
         )
     guarantee = _required(release.guarantee)
     draws = table_draws(release.statistics, guarantee.adjacency)
@@ -129,13 +123,15 @@ def _of_file(options: argparse.Namespace) -> _Audited:
 
 
 def _of_mechanism(options: argparse.Namespace) -> _Audited:
+    """Audit the steps of a mechanism that states the noise of each, or else its whole releases."""
     options.mechanism = options.subject
     mechanism = chosen_mechanism(options, is_saved=False)
     if options.subject == "objective-perturbation":
         return _of_network(mechanism, options)
     model = _chain() if options.model is None else read_declaration(options.model).specification
     guarantee = _required(mechanism.promise(model))
-    outlays = mechanism.outlays(model, _RECORDS)
+    # a public guess of the number of records, which decides the number of steps of some mechanisms
+    outlays = mechanism.outlays(model, 1000.0)
     steps = [step for step in outlays if step.draws]
     if steps:
         return _Audited(
@@ -146,6 +142,11 @@ def _of_mechanism(options: argparse.Namespace) -> _Audited:
             ],
             not_audited=tuple(step.step for step in outlays if not step.draws),
         )
+    if mechanism.releases and NoisyStatistics not in mechanism.releases:
+        raise ArgumentError(
+            f"`audit` must be given a mechanism that states the noise of what it releases, got {options.subject!r}, "
+            "which does not; its privacy proof is on its page in docs/explanation."
+        )
     draws = table_draws(rehearsed(mechanism, model), guarantee.adjacency)
     stated = _of_draws("stated noise", draws, guarantee, None, options)
     runs, confidence = _fewer(options.runs), options.confidence
@@ -155,16 +156,16 @@ def _of_mechanism(options: argparse.Namespace) -> _Audited:
 
 
 def _of_network(mechanism: Any, options: argparse.Namespace) -> _Audited:
-    """Audit estimates on a star, whose centre's outcome moves the score most."""
+    """Audit estimates on a star network, in which the center's outcome has the largest effect on the score."""
     if options.model is not None:
         raise ArgumentError(
-            "`--model` must be left out for objective-perturbation, which is audited on a star."
+            "`--model` must be left out for objective-perturbation, which is audited on a star network."
         )
-    star = IsingNetwork.from_graph([("centre", leaf) for leaf in range(6)])
+    star = IsingNetwork.from_graph([("center", leaf) for leaf in range(6)])
     guarantee = mechanism.promise(star)
 
-    def estimates(centre: int) -> Any:
-        outcomes = {node: centre if node == "centre" else 1 for node in star.nodes}
+    def estimates(center: int) -> Any:
+        outcomes = {node: center if node == "center" else 1 for node in star.nodes}
         return lambda runs: np.nan_to_num(
             [mechanism.release(star, outcomes).inverse_temperature for _ in range(runs)]
         )
@@ -179,7 +180,7 @@ def _of_network(mechanism: Any, options: argparse.Namespace) -> _Audited:
 def _of_draws(
     what: str, draws: Sequence[Draw], guarantee: PrivacyGuarantee, share: float | None, options: Any
 ) -> Finding:
-    """Audit the secure source, and hold the exact cost of the draws against the promise, or their share of it."""
+    """Audit draws from the secure source, and compare their exact cost with the promise, or their share of it."""
     promised = share or guarantee.rho or guarantee.epsilon
     assert promised is not None
     cost = exact_cost(draws, guarantee)
@@ -189,25 +190,28 @@ def _of_draws(
 
 
 def _of_runs(promised: Any, result: AuditResult) -> Finding:
+    """Return the finding of an audit of whole releases."""
     return Finding(
         what="whole releases", promised=promised, cost=None, is_refuted=result.is_violated, result=result
     )
 
 
 def _fewer(runs: int) -> int:
-    return max(runs // _DRAWS_A_RELEASE, 100)
+    """Return the number of whole releases for a number of draws: a fiftieth, because a release takes longer."""
+    return max(runs // 50, 100)
 
 
 def _required(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee:
+    """Return a guarantee; raise an error if there is none."""
     if guarantee is None:
         raise PrivacyError(
-            "there must be a promise to audit, got a release or a mechanism that promises nothing."
+            "`audit` must be given a release or a mechanism with a promise, got one that promises nothing."
         )
     return guarantee
 
 
 def _chain() -> ModelSpecification:
-    """Return the model that stands in where none is given: six two-state variables in a row."""
+    """Return the default model: a chain of six two-state variables."""
     names = "abcdef"
     return ModelSpecification(
         domain=Domain.from_states({name: [0, 1] for name in names}),
@@ -216,7 +220,7 @@ def _chain() -> ModelSpecification:
 
 
 def _table(findings: Sequence[Finding], guarantee: PrivacyGuarantee) -> str:
-    """Return a row a finding, each at the delta where runs come nearest to what is allowed."""
+    """Return a table with one row per finding, at the delta at which the runs' bound is closest to the promise."""
     name = "epsilon" if guarantee.rho is None else "rho"
     header = [f"promised {name}", "exact cost", "runs", "at delta", "epsilon allowed", "at least", "audit of"]
     rows = []

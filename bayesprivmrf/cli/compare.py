@@ -1,4 +1,4 @@
-"""``bayesprivmrf compare``: every method at several epsilon, scored on records held out."""
+"""Command ``bayesprivmrf compare``: score every method at several epsilon on held-out records."""
 
 from __future__ import annotations
 
@@ -46,42 +46,33 @@ if TYPE_CHECKING:
     from bayesprivmrf.inference import Posterior, Solution
     from bayesprivmrf.release import NoisyStatistics
 
-# printed first, and written into every file
+# note that is printed first, and written into every file
 NOTE = (
     "An evaluation, not a release: it reads the records unprotected and simulates the noise. "
     "Nothing here may be published as private."
 )
 # columns of comparison.csv, whose names are a file format
 COLUMNS = ["epsilon", "method", "holdout_log_likelihood", "kl_divergence", "seconds", "status"]
-# Two chains need half the effective draws of four, and tune half as often: enough for a mean, which is scored
-SAMPLING = {"chains": 2, "progress_bar": False}
-TOO_LARGE, FAILED = "too large", "failed"
-# warnings that any fit may give; each is shown once, with what it is about
-_SAID = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
-# Seconds that a method is forecast to take before it was seen to; True for one that samples
-_FIRST_GUESS = {True: 10.0, False: 0.3}
-# printed below the table
-_LEGEND = (
-    "Held-out log-likelihood in nats a record: higher is better. Lost: against the non-private MLE. "
-    "*: best at its epsilon, to the digits shown."
-)
-# all that is written into the folder of `--out`
+# warnings that any fit may give; each is shown once, with the fit that it is about
+_FIT_WARNINGS = (ConsistencyWarning, ForecastWarning, NoiseWarning, SamplingWarning)
+# files in the folder of `--out`
 _FILES = ("comparison.csv", "comparison.json", "comparison.png")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """The findings of one run of ``compare``.
+    """Results of one run of ``compare``.
 
     Parameters
     ----------
     results
-        One row a method and epsilon: `epsilon` (NaN for methods without), `method`, `holdout_log_likelihood`
-        (nats a record), `kl_divergence` (NaN: the truth is unknown), `seconds`, `status`.
+        One row for each method and epsilon: `epsilon` (NaN for methods without one), `method`,
+        `holdout_log_likelihood` (nats per record), `kl_divergence` (NaN, because the truth is unknown), `seconds`,
+        `status`.
     guarantees
-        The promise of each epsilon if the noise were not simulated.
+        Guarantee that each epsilon would have if the noise were not simulated.
     train, test
-        Numbers of records.
+        Numbers of records to learn from and held out.
     """
 
     results: pd.DataFrame
@@ -90,21 +81,17 @@ class Comparison:
     test: int
 
 
-# Draws by which a posterior adapts at most, as its coordinates are nearly standard from the start
-_TUNE = 400
-
-
 def run(options: argparse.Namespace) -> None:
-    """Read, evaluate, print, and write what ``--out`` asks for."""
+    """Compare the methods, print the results, and write them to the folder of ``--out``."""
     seed = secrets.randbits(32) if options.seed is None else options.seed
     folder = None
     if options.out is not None:
         folder = claim_folder(options.out, _FILES, force=options.force, sources=[options.data, options.model])
     title, specification, data = _read(options)
-    if not specification.cliques_declared:  # before engines are built
+    if not specification.cliques_declared:  # checked before engines are built
         raise ModelError(
-            "`compare` is of models whose tables are known, but the model file declares no cliques; add a line such "
-            "as cliques = [['a', 'b'], ['b', 'c']], or learn the couplings: "
+            "`compare` must be given a model with cliques, but the model file declares none; add a line such as "
+            "cliques = [['a', 'b'], ['b', 'c']], or learn the couplings with "
             "`bayesprivmrf release --mechanism select-measure`."
         )
     has_posterior = "posterior" in in_order(options.methods, options.inference)
@@ -140,7 +127,10 @@ def run(options: argparse.Namespace) -> None:
         f"{comparison.train:,} records to learn from, {comparison.test:,} held out, seed {seed}.\n{NOTE}\n"
     )
     print(_table(comparison.results))
-    print(f"\n{_LEGEND}")
+    print(
+        "\nheld-out: log-likelihood of held-out records, nats per record, higher is better. lost: difference from "
+        "the non-private MLE. *: best at its epsilon, to the digits shown."
+    )
     print(_advice(comparison.results))
     if folder is not None:
         remark(f"\nWrote {', '.join(name for name in _FILES if (folder / name).exists())} to {folder}.")
@@ -158,27 +148,27 @@ def evaluate(
     draws: int = 1000,
     count: str | None = None,
 ) -> Comparison:
-    """Score methods on a quarter of the records that they did not see.
+    """Score methods on a held-out quarter of the records.
 
     Parameters
     ----------
     specification, data
-        The declared model, and records that hold its states.
+        The declared model, and records with its states.
     epsilons
-        Budgets of the discrete Laplace mechanism, each on the same training records.
+        Budgets of the discrete Laplace mechanism, which is simulated on the same training records for each.
     seed
-        Seed of the split, of the simulated noise and of sampling; what it gives for one method does not depend on
-        which others are asked for.
+        Seed of the split, of the simulated noise and of sampling. The results of one method do not depend on which
+        other methods are compared.
     adjacency
-        Neighbouring relation of every guarantee.
+        Neighboring relation of every guarantee.
     inference
-        Marginals of every method. Scores are exact, so that a model too large for that has none (NaN).
+        Marginals that the methods use. Scores always need exact inference; a model too large for that has none (NaN).
     methods
         Names of methods; all by default.
     draws
-        Number of draws of each of the posterior's 2 chains, after at most 400 to adapt.
+        Number of draws of each of the posterior's 2 chains, after at most 400 warm-up draws.
     count
-        Column of a frequency table that says how many records each row stands for.
+        Column of a frequency table with the number of records of each row.
     """
     import pandas as pd
 
@@ -200,15 +190,14 @@ def evaluate(
 
     guarantees: list[dict[str, Any]] = []
     with _bars(estimators, len(mechanisms)) as advance:
+        # a first comparison, so that preparations do not count in the seconds of a method
         uniform = uniform_solution(specification)
-        compare(
-            {"uniform": uniform}, holdout=test, count=count
-        )  # first: what it prepares is in nobody's seconds
+        compare({"uniform": uniform}, holdout=test, count=count)
         if "uniform" in methods:
             score(None, "uniform", uniform)
         exact = ExactStatistics().release(specification, train, count=count)
         if "mle" in methods:
-            # the ridge keeps cells without records possible, because held-out records may be in them
+            # the ridge gives cells without training records a positive probability; held-out records may be in them
             score(None, "mle", NaiveMLE(ridge=1 / sizes[0], inference=inference).fit(exact))
         for mechanism, stream in zip(mechanisms, streams, strict=True):
             with _warnings_of(f"at epsilon {mechanism.epsilon:g}"):
@@ -233,8 +222,12 @@ def evaluate(
 
 @contextmanager
 def _bars(estimators: Sequence[str], fits: int) -> Iterator[Callable[[str, float], None]]:
-    """A bar a method and the seconds to go; gives what to call after a fit, with the seconds that it took."""
-    forecasts = {name: _FIRST_GUESS[takes(name, "draws")] for name in estimators}
+    """Show a progress bar for each method with a forecast of the remaining seconds.
+
+    Yields a function to call after each fit, with the name of the method and the seconds that the fit took.
+    """
+    # seconds of a fit until one was timed: 10 for a method that samples, 0.3 for another
+    forecasts = {name: 10.0 if takes(name, "draws") else 0.3 for name in estimators}
     left = dict.fromkeys(estimators, fits)
     with progress(has_forecast=True) as bar:
         tasks = {name: bar.add_task(label(name), total=fits) for name in estimators}
@@ -261,39 +254,41 @@ def _fitted_if_it_fits(
     rng: np.random.Generator,
     draws: int,
 ) -> Solution | Posterior | str:
-    """Estimate, or the status of one that there is none of: the others' rows are not lost with it."""
+    """Return the estimate of a method, or a status if it has none, so that the other methods' rows are not lost."""
     try:
-        sampling = {**SAMPLING, "draws": draws, "tune": min(draws, _TUNE)}
+        # two chains of few warm-up draws: enough for the mean, which is scored
+        sampling = {"chains": 2, "progress_bar": False, "draws": draws, "tune": min(draws, 400)}
         estimate = fitted(name, release, inference=inference, rng=rng, sampling=sampling)
     except ModelTooLargeError as error:
         if offers_loopy(name):
             raise
         remark(f"No {label(name)}: {error}")
-        return TOO_LARGE
+        return "too large"
     except BayesPrivMRFError as error:
         if not is_plug_in(name):
             raise
-        kind = type(error.__cause__ or error).__name__  # its message may quote the records that are compared
+        kind = type(error.__cause__ or error).__name__  # the message itself may quote the records
         remark(f"No {label(name)}: it failed with {kind}; fit a release of made-up records to see why.")
-        return FAILED
+        return "failed"
     if name == "posterior" and estimate.status is Status.STOPPED_EARLY:
-        raise KeyboardInterrupt  # the sampler took it for itself, to keep what was drawn
+        raise KeyboardInterrupt  # the sampler caught the interruption, to keep its draws
     return estimate
 
 
 @contextmanager
 def _warnings_of(where: str) -> Iterator[None]:
-    """Say of every warning where it arose, once; others were shown with the exact tables."""
+    """Show each warning of a fit once, with the fit that it is about, and hide warnings of other kinds."""
     with warnings.catch_warnings(record=True) as caught:
-        for category in _SAID:
+        for category in _FIT_WARNINGS:
             warnings.simplefilter("always", category)
         yield
     for text, category in {(str(warning.message), warning.category): None for warning in caught}:
-        if issubclass(category, _SAID):
+        if issubclass(category, _FIT_WARNINGS):
             warnings.warn(f"{where}: {text}", category, stacklevel=2)
 
 
 def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.DataFrame]:
+    """Return title, model and records of the given files, or of Fair's survey."""
     if options.data is None:
         declaration = fair_survey_declaration()
         return declaration.title, declaration.specification, fair_survey_records()
@@ -303,6 +298,7 @@ def _read(options: argparse.Namespace) -> tuple[str, ModelSpecification, pd.Data
 
 
 def _table(results: pd.DataFrame) -> str:
+    """Return the results as a plain table."""
     rows = [
         [
             label(row["method"]),
@@ -318,11 +314,12 @@ def _table(results: pd.DataFrame) -> str:
 
 
 def _decimals(value: float, decimals: int) -> str:
+    """Return a number with fixed decimals, or a dash if it is not finite."""
     return f"{value:.{decimals}f}" if math.isfinite(value) else "-"
 
 
 def _judged(results: pd.DataFrame) -> pd.DataFrame:
-    """Rows with what is lost of the non-private score, nats (NaN where there is none), and whether it is least."""
+    """Return the results with the loss against the non-private score, in nats, and a flag for the best rows."""
     score = results["holdout_log_likelihood"].astype(float)
     best = score.groupby(results["epsilon"]).transform("max")  # NaN in rows without epsilon
     lost = score[results["method"] == "mle"].mean() - score
@@ -330,7 +327,7 @@ def _judged(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def _advice(results: pd.DataFrame) -> str:
-    """One sentence: which method loses least on average over the budgets, and what it has no answer to."""
+    """Return a sentence that names the method with the best mean score over the budgets, and when to use another."""
     private = results.dropna(subset=["epsilon", "holdout_log_likelihood"])
     if private.empty:
         return "Advice: the model is too large for exact scores; declare smaller cliques to compare methods."
@@ -344,23 +341,24 @@ def _advice(results: pd.DataFrame) -> str:
     found = f"Advice: {label(best)} predicts best over these budgets"
     if best == "posterior":
         return f"{found}, and its intervals account for the noise."
-    point = f"{found}, so take it for a point estimate"
-    return f"{point}, and the posterior where you need intervals that account for the noise."
+    point = f"{found}, so use it for a point estimate"
+    return f"{point}, and the posterior if you need intervals that account for the noise."
 
 
 def _json(described: dict[str, Any], comparison: Comparison) -> str:
+    """Return the results as JSON."""
     rows = comparison.results.reindex(columns=COLUMNS).to_dict(orient="records")
     return json_text({"data": described, "results": rows, "guarantees": list(comparison.guarantees)})
 
 
 def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> None:
-    """Write table, JSON and figure; each says by itself that it is no release, for files part company."""
+    """Write table, JSON and figure; each file has the note, because files may be separated."""
     table, whole, picture = (folder / name for name in _FILES)
     comparison.results.assign(note=NOTE).to_csv(table, index=False)
     whole.write_text(_json(described, comparison) + "\n", encoding="utf-8")
     try:
         figure = figure_of(comparison)
-    except ArgumentError:  # no score is finite: the model is too large for exact ones
+    except ArgumentError:  # no score is finite, because the model is too large for exact inference
         picture.unlink(missing_ok=True)
         remark(f"\nNo {picture.name}: there is no score to draw.")
     else:
@@ -368,7 +366,7 @@ def _write(folder: Path, described: dict[str, Any], comparison: Comparison) -> N
 
 
 def figure_of(comparison: Comparison) -> Figure:
-    """Return a figure of the holdout score of each method against epsilon."""
+    """Return a figure with the held-out score of each method against epsilon."""
     from bayesprivmrf.plots import holdout_against_epsilon
 
     table = comparison.results.assign(method=[label(method) for method in comparison.results["method"]])

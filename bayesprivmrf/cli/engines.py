@@ -1,6 +1,6 @@
-"""Compiled engines, built once an installation: as many at a time as there are cores.
+"""Builds of the compiled engines, once per installation, in parallel on all cores.
 
-numba compiles under a lock, so that threads would wait for each other; each part has a process of its own.
+numba compiles under a lock, so threads would wait for each other. Each part is therefore built by its own process.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ if TYPE_CHECKING:
 
 type EngineName = Literal["log-linear", "hyper-dirichlet"]
 
-# Engines of posteriors
+# engines of posteriors
 ENGINES: tuple[EngineName, ...] = ("log-linear", "hyper-dirichlet")
 
-MARGINALS = tuple(
-    f"from bayesprivmrf.marginals.sweeps import build; build({name!r})"
-    for name in ("tangent", "collect", "distribute")  # the slowest first
-)
-POSTERIORS = {
+# program of each part of an engine; the slowest parts come first, and posteriors use the marginals
+PROGRAMS = {
+    "marginals": tuple(
+        f"from bayesprivmrf.marginals.sweeps import build; build({name!r})"
+        for name in ("tangent", "collect", "distribute")
+    ),
     "log-linear": tuple(
         f"from bayesprivmrf.cli.engines import compile_log_linear; compile_log_linear({part!r})"
         for part in ("density", "population")
     ),
     "hyper-dirichlet": ("from bayesprivmrf.cli.engines import fit_small; fit_small('hyper-dirichlet')",),
 }
-"""Builders of the engines; those of posteriors call the marginals."""
 
 
 def engine_of(model: ModelSpecification) -> EngineName:
-    """Name the engine that a posterior of this model takes, unless whole records serve it better."""
+    """Return the name of the engine that a posterior of the model uses, unless whole records are cheaper."""
     from bayesprivmrf.inference.posterior.forest import junction_forest
 
     forest = junction_forest(model.cardinalities, model.scopes, model.possible)
@@ -51,21 +51,21 @@ def engine_of(model: ModelSpecification) -> EngineName:
 
 
 def build_engines(engines: Sequence[EngineName] = ENGINES) -> None:
-    """Build what exact marginals need, and some engines of posteriors, and say so, unless numba keeps it already.
+    """Build exact marginals and the given engines of posteriors, unless numba keeps them on disk.
 
-    A build that fails is left to the first call of what it builds, where the error has its place.
+    A remark announces the build. If a build fails, the first call of the engine reports the error.
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    lines = {"marginals": MARGINALS} | {name: POSTERIORS[name] for name in engines}
-    marks = {name: mark for name in lines if (mark := mark_file(name)) is not None and not mark.exists()}
+    wanted = ["marginals", *engines]
+    marks = {name: mark for name in wanted if (mark := mark_file(name)) is not None and not mark.exists()}
     if not marks:
         return
-    remark(building(15 + 15 * len(engines)))
+    remark(building(15 * len(marks)))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for stage in (["marginals"], [*engines]):
             parts = {
-                name: [pool.submit(_is_built, line) for line in lines[name]]
+                name: [pool.submit(_is_built, program) for program in PROGRAMS[name]]
                 for name in stage
                 if name in marks
             }
@@ -75,22 +75,23 @@ def build_engines(engines: Sequence[EngineName] = ENGINES) -> None:
 
 
 def _keep(mark: Path) -> None:
-    with contextlib.suppress(OSError):  # without it they are looked for once more
+    """Create a mark file; without one, the next command only builds again."""
+    with contextlib.suppress(OSError):
         mark.touch()
 
 
 def fit_small(formulation: Literal["log-linear", "hyper-dirichlet", "exact"]) -> None:
-    """Fit a posterior of one small table, by which all is compiled that posteriors of this formulation need."""
+    """Fit a posterior to one small table, which compiles the engine of this formulation."""
     from bayesprivmrf.inference import LatentCounts
 
-    with warnings.catch_warnings(action="ignore"):  # of a short chain
+    with warnings.catch_warnings(action="ignore"):  # the chain is short
         LatentCounts(formulation=formulation).fit(
             _small(), rng=0, draws=8, tune=8, chains=1, progress_bar=False
         )
 
 
 def compile_log_linear(part: Literal["density", "population"]) -> None:
-    """Compile one half of the log-linear engine: what the sampler calls, or what draws the population after it."""
+    """Compile one part of the log-linear engine: the density of the sampler, or the draws of the population."""
     import numpy as np
 
     from bayesprivmrf.inference.evidence import gather
@@ -106,6 +107,7 @@ def compile_log_linear(part: Literal["density", "population"]) -> None:
 
 
 def _small() -> NoisyStatistics:
+    """Return a release of one small table."""
     from bayesprivmrf.model import declare
     from bayesprivmrf.noise import Laplace
     from bayesprivmrf.release import NoisyStatistics
@@ -115,12 +117,16 @@ def _small() -> NoisyStatistics:
 
 
 def _is_built(source: str) -> bool:
+    """Run a program in a new process, and return True if it succeeds."""
     command = [sys.executable, "-c", source]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 (ours)
 
 
 def mark_file(what: str) -> Path | None:
-    """File that says that these engines are kept: of these sources, by this numba, for this processor."""
+    """Return the file whose existence means that an engine is kept on disk, or None if numba has no cache folder.
+
+    Its name depends on the sources of this package, on the version of numba and on the processor.
+    """
     import llvmlite.binding
     import numba
 

@@ -1,7 +1,7 @@
-"""``bayesprivmrf fit``: a Markov random field from a saved release.
+"""Command ``bayesprivmrf fit``: fit a Markov random field to a saved release.
 
-A statistician can read the files of a point estimate anywhere: JSON for the model, one CSV file for each
-marginal table. Released parities make a learned model of their own, in one file.
+A point estimate is written in formats that any program reads: JSON for the model, and a CSV file for each marginal
+table. Released parities are fitted to a learned model, which is one file.
 """
 
 from __future__ import annotations
@@ -43,19 +43,14 @@ if TYPE_CHECKING:
     from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
     from bayesprivmrf.model.domain import Variable
 
-# marks of solution.json; a change of its keys makes a new version
-SOLUTION_FORMAT, SOLUTION_VERSION = "bayesprivmrf-solution", 1
-
-# Patterns of all that `write_folder` writes
+# patterns of all files that `write_folder` writes
 FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
-
-_COEFFICIENTS_SHOWN = 10  # the largest; the file has all
 
 
 def run(options: argparse.Namespace) -> None:
-    """Fit, print the one-way marginals, and write where asked."""
+    """Fit a saved release, print the one-way marginals, and write the files that ``--out`` asks for."""
     found = load_release(options.release)
-    if hasattr(found, "fit"):  # released parities make their own model
+    if hasattr(found, "fit"):  # released parities have a fit of their own
         _fit_parities(options, found)
         return
     release = _tables_of(found)
@@ -88,8 +83,8 @@ def run(options: argparse.Namespace) -> None:
         clear_folder(target, FILES)
         write_folder(target, summary, estimate, prob)
     if options.json:
-        said = {} if prob is None else {"prob": prob}
-        print(json_text({**summary, **said, "marginals": _marginals(estimate, prob)}))
+        entry = {} if prob is None else {"prob": prob}
+        print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob)}))
     else:
         print(f"{estimate}\n\n{release.privacy_statement()}\n")
         print(_one_way(estimate, prob))
@@ -104,23 +99,23 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _tables_of(release: Any) -> NoisyStatistics:
-    """The noisy tables of a release; a release of another kind is a result already, or has them within it."""
+    """Return the noisy tables of a release, or those inside a learned model."""
     if release.statistics is None:
         raise ArgumentError(
-            f"`fit` takes a release of noisy tables or of parities, got one of kind {release.kind!r}; it is a result "
-            "already: read it in Python with bayesprivmrf.load_release."
+            f"`fit` must be given a release of noisy tables or parities, got the kind {release.kind!r}; it is fitted "
+            "already, so read it in Python with bayesprivmrf.load_release."
         )
     return release.statistics
 
 
 def _learned_solution(release: Any) -> Solution | None:
-    """The model that a release holds, where it has intervals: fitting its many tables again tells little more."""
+    """Return the fitted model inside a release, if it has intervals; another fit of its tables would add little."""
     solution = getattr(release, "solution", None)
     return solution if hasattr(solution, "interval") else None
 
 
 def _trust(learned: Solution) -> str:
-    """Say which tables of a learned model can be trusted; whoever fits may not have seen how its own fit ended."""
+    """Return a text on which tables of a learned model can be trusted; warn if its own fit did not converge."""
     if learned.status is not Status.CONVERGED:
         remark(
             f"bayesprivmrf: warning: the learned model is {status_with_advice(learned.status, learned.stats)}."
@@ -129,18 +124,21 @@ def _trust(learned: Solution) -> str:
 
 
 def write_posterior(posterior: Any, target: Path) -> None:
-    """Write all, then put it in place: a file that is replaced is whole until the new one is."""
+    """Write a posterior to a new file, then move it into place, so that no incomplete file is left."""
     with replaced_when_whole(target) as part:
         posterior.save(part)
 
 
 def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, Any]:
-    """Record of what was fitted to what; it stands by itself, because a folder and a release may part company."""
+    """Return the contents of ``solution.json``: the fit, and the release that it was fitted to.
+
+    It repeats the facts of the release, because the folder and the release file may be separated.
+    """
     provenance = release.provenance
     solution: Solution = getattr(estimate, "solution", estimate)
     return {
-        "format": SOLUTION_FORMAT,
-        "version": SOLUTION_VERSION,
+        "format": "bayesprivmrf-solution",
+        "version": 1,  # to be raised when a key changes
         "method": name,
         "inference": solution.inference,
         "status": estimate.status,
@@ -173,7 +171,7 @@ def _table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> 
 
 
 def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
-    """Tables of the measured scopes of a model learned in rounds, else of the model's cliques."""
+    """Return the tables of all cliques, or for a model learned in rounds, of all measured scopes."""
     domain = estimate.specification.domain
     statistics = getattr(estimate, "statistics", None)
     measured = [] if statistics is None else [each.query.scope for each in statistics.measurements]
@@ -186,6 +184,7 @@ def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
 
 
 def _one_way(estimate: Any, prob: float | None) -> str:
+    """Return the one-way marginals as a plain table."""
     domain = estimate.specification.domain
     names: list[str] = []
     states: list[str] = []
@@ -194,7 +193,7 @@ def _one_way(estimate: Any, prob: float | None) -> str:
         names += [str(variable)] * len(domain.states_of(variable))
         states += [str(state) for state in domain.states_of(variable)]
         for name, values in _table(estimate, [variable], prob).items():
-            if name != "note":  # too wide for a screen; files and --json have it
+            if name != "note":  # too wide for a terminal; files and --json have the notes
                 shown = values.tolist()
                 found.setdefault(name, []).extend(one if name == "status" else f"{one:.3f}" for one in shown)
     rows = zip(names, *found.values(), states, strict=True)
@@ -204,7 +203,7 @@ def _one_way(estimate: Any, prob: float | None) -> str:
 def write_folder(
     folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None = None
 ) -> None:
-    """Write the summary, the network and the marginal tables of the measured cliques, with intervals if `prob`."""
+    """Write the summary, the network and the marginal tables of the cliques, with intervals if `prob` is given."""
     (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
     (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
     (folder / "marginals").mkdir(exist_ok=True)
@@ -215,7 +214,7 @@ def write_folder(
 
 
 def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> pd.DataFrame:
-    """Return the probabilities of a marginal with statuses and notes; if `prob` is given, also with limits."""
+    """Return the probabilities of a marginal with statuses and notes, and with interval limits if `prob` is given."""
     if prob is not None:
         return estimate.interval(list(variables), prob=prob).rename(columns={"estimate": "probability"})
     model, table = estimate.specification, estimate.marginal(list(variables)).to_numpy()
@@ -232,7 +231,7 @@ def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | N
 
 
 def variables_of(solution: Solution) -> list[dict[str, Any]]:
-    """Names and states as JSON holds them."""
+    """Return names and states of the variables for JSON."""
     domain = solution.specification.domain
     return [
         {"name": variable, "states": list(states)}
@@ -241,7 +240,10 @@ def variables_of(solution: Solution) -> list[dict[str, Any]]:
 
 
 def _network(solution: Solution) -> dict[str, Any]:
-    """The fitted field: P(x) is proportional to exp of the sum of the log-potentials; null is minus infinity."""
+    """Return the contents of ``network.json``: the log-potentials of each clique, with null for minus infinity.
+
+    P(x) is proportional to the exponential of their sum.
+    """
     return {
         "simulated": solution.is_simulated,
         "variables": variables_of(solution),
@@ -254,18 +256,18 @@ def _network(solution: Solution) -> dict[str, Any]:
 
 
 def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> None:
-    """Fit released parities, print the largest coefficients, and write the model where asked."""
+    """Fit released parities, print the largest coefficients, and write the model that ``--out`` asks for."""
     if options.method is not None or options.inference != "exact":
         raise ArgumentError(
-            "released parities have a single method, with exact inference; leave out `--method` and "
-            "`--inference`."
+            "`--method` and `--inference` must be left out for released parities, which have one method with exact "
+            "inference."
         )
     target = None
     if options.out is not None:
         target = claim_file(options.out, force=options.force, sources=[options.release])
     try:
         model = release.fit()
-    except ModelTooLargeError as error:  # of tables loopy inference is a remedy, here it is none
+    except ModelTooLargeError as error:  # unlike for tables, loopy inference is no remedy here
         raise ArgumentError(str(error)) from None
     if target is not None:
         model.save(target, overwrite=options.force)
@@ -279,6 +281,7 @@ def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> Non
 
 
 def _summary_of_monomials(model: LearnedMonomials) -> dict[str, Any]:
+    """Return a model learned from parities for JSON."""
     return {
         "kind": model.kind,
         "status": model.status,
@@ -292,11 +295,13 @@ def _summary_of_monomials(model: LearnedMonomials) -> dict[str, Any]:
 
 
 def _coefficients(model: LearnedMonomials) -> list[tuple[list[Any], float]]:
+    """Return the variables and the coefficient of each monomial."""
     found = model.monomials
     return [(list(members), value) for members, value in zip(found.index, found.tolist(), strict=True)]
 
 
 def _largest(model: LearnedMonomials) -> str:
-    found = sorted(_coefficients(model), key=lambda each: -abs(each[1]))[:_COEFFICIENTS_SHOWN]
+    """Return the ten largest coefficients as a plain table; the file has all of them."""
+    found = sorted(_coefficients(model), key=lambda each: -abs(each[1]))[:10]
     rows = [[" ".join(map(str, members)), f"{value:.3f}"] for members, value in found]
     return f"Largest coefficients, nats:\n{aligned(['monomial', 'coefficient'], rows)}"

@@ -1,4 +1,4 @@
-"""A learned model, as the command line prints it: how the fit ended, what was measured, and couplings."""
+"""Description of a learned model for the terminal: status, measurements and couplings."""
 
 from __future__ import annotations
 
@@ -15,38 +15,33 @@ from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 
-_SHOWN = 10  # couplings that fit a screen; the file has all
-# Standard errors from which on an effect is shown: of the entries of a table it is the largest, be it by noise
-_CLEAR = 3.0
-# Nats of error from which on an effect has no size, as where some states hardly ever meet: any size would do
-_SIZELESS = 1.0
-# Variables of which all dependences are computed, a second's work
-_MOST_VARIABLES = 100
+# rows of a table, or names of a list, that are printed; the file has all
+_SHOWN = 10
 
 
-def told(release: LearnedNetwork, summary: Mapping[str, Any], path: Path) -> str:
-    """Return status, what was measured, and couplings: the ten largest of those that stand clear of their noise.
+def description(release: LearnedNetwork, summary: Mapping[str, Any], path: Path) -> str:
+    """Return a text with status, measurements and the ten largest couplings that stand out from their noise.
 
     Parameters
     ----------
     release
-        Learned couplings.
+        Learned model.
     summary
-        Their summary.
+        Summary of the model, by its method `summary`.
     path
-        The release's file, which has what is not shown.
+        File of the release, for the hint at the end.
     """
     status = status_with_advice(summary["status"], summary["details"])
     lines = [f"Status: {status}.", *_measured(summary["details"]), ""]
     couplings = summary["couplings"]
     is_of_tables = bool(couplings) and all(each["error"] is not None for each in couplings)
-    if is_of_tables and len(release.domain.variables) <= _MOST_VARIABLES:
+    if is_of_tables and len(release.domain.variables) <= 100:  # all dependences then take about a second
         lines += _dependences(release)
     return "\n".join([*lines, _strongest(couplings, release.graph_heading, path), "", _next(release, path)])
 
 
 def _next(release: LearnedNetwork, path: Path) -> str:
-    """Return the next step with the file, which spends no more budget."""
+    """Return a hint on the next step, which spends no budget."""
     loaded = f"bayesprivmrf.load_release({str(path)!r})"
     if release.statistics is None:
         return f"Next: {loaded}.sample(1000) in Python draws synthetic records, which spends no budget."
@@ -61,7 +56,7 @@ def _next(release: LearnedNetwork, path: Path) -> str:
 
 
 def _dependences(release: LearnedNetwork) -> list[str]:
-    """Return the ten strongest dependences of two variables given all others; no error of theirs is known."""
+    """Return a table of the ten strongest dependences of two variables given all others, without errors."""
     edges = sorted(release.graph(weight="dependence").edges(data="weight"), key=lambda edge: -edge[2])
     rows = [[str(a), str(b), f"{size:.2f}"] for a, b, size in edges[:_SHOWN]]
     table = aligned(["variable", "other", "dependence"], rows, left=2)
@@ -69,7 +64,7 @@ def _dependences(release: LearnedNetwork) -> list[str]:
 
 
 def _measured(details: Mapping[str, Any]) -> list[str]:
-    """Return a sentence on what was measured together, where the details know it."""
+    """Return a sentence on the tables or pairs that were measured, if the details record them."""
     if "tables_measured" in details:
         tables, rounds = details["tables_measured"], details["tables_by_round"]
         by_round = f", in {len(rounds)} rounds of {', '.join(map(str, rounds))}" if len(rounds) > 1 else ""
@@ -81,42 +76,50 @@ def _measured(details: Mapping[str, Any]) -> list[str]:
 
 
 def _strongest(couplings: list[dict[str, Any]], heading: str, path: Path) -> str:
+    """Return a table of the largest couplings, and sentences on those that are not shown.
+
+    A coupling is the entry of its table with the largest size, which may be large by noise alone. It is shown from
+    three standard errors. With a standard error of a nat or more, its size is unknown: some states rarely occur
+    together.
+    """
     if not couplings:
-        return "No pair stood out from the noise, which is no evidence that the variables are independent."
+        return "No pair stood out from the noise, which is not evidence that the variables are independent."
     has_errors = all(each["error"] is not None for each in couplings)
     if not has_errors:
         table = _table(couplings[:_SHOWN], ["coupling"])
         remedy = f"bayesprivmrf.load_release({str(path)!r}).couplings_interval()"
-        return f"{heading}, nats:\n{table}\nTheir noise is not shown: in Python, {remedy} gives intervals."
-    sized = [each for each in couplings if each["error"] < _SIZELESS]
-    clear = [each for each in sized if abs(each["coupling"]) > _CLEAR * each["error"]]
+        return f"{heading}, nats:\n{table}\nTheir standard errors are not shown; in Python, {remedy} gives intervals."
+    sized = [each for each in couplings if each["error"] < 1.0]
+    clear = [each for each in sized if abs(each["coupling"]) > 3.0 * each["error"]]
     lines = []
     if clear:
         lines += [f"{heading}, nats, with standard errors:", _table(clear[:_SHOWN], ["coupling", "error"])]
     if hidden := len(sized) - len(clear):
         lines.append(
-            f"The effect of {_number(hidden, 'pair')} is not clear of noise: it is less than three times its error."
+            f"The effect of {_number(hidden, 'pair')} is less than three times its standard error, so it may be "
+            "noise."
         )
     sizeless = len(couplings) - len(sized)
     if not sized:
         lines.append(
-            "No pairwise effect is known to within a nat, because its largest entry is for states that rarely occur "
-            f"together; bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') weights states by how "
-            "often they occur."
+            "No pairwise effect is known to within a nat, because its largest entry is for states that rarely "
+            f"occur together; in Python, bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') "
+            "weights states by their frequency."
         )
     elif sizeless:
         lines.append(
-            f"The effect of {_number(sizeless, 'pair')} has no known size, as where some states hardly ever meet; "
-            f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') tells all dependences in Python."
+            f"The effect of {_number(sizeless, 'pair')} is not known to within a nat, for instance because some "
+            "states rarely occur together; in Python, "
+            f"bayesprivmrf.load_release({str(path)!r}).graph(weight='dependence') gives all dependences."
         )
     return "\n".join(lines)
 
 
 def trusted_tables(solution: RoundsSolution) -> str:
-    """Return which tables of a model learned in rounds can be trusted, by what its intervals say of them.
+    """Return a text on which tables of a model learned in rounds can be trusted, as its intervals mark them.
 
-    A pair in no measured table is `not trusted`, unless a variable of it has one state in the fit, so that nothing of
-    the pair is left to measure. Rows of merged states are `doubtful` in tables of several variables.
+    A pair in no measured table is `not trusted`, unless one of its variables has a single state in the fit. Rows of
+    merged states are `doubtful` in tables of several variables.
     """
     domain = solution.specification.domain
     if solution.status not in (Status.CONVERGED, Status.APPROXIMATE):
@@ -148,14 +151,17 @@ def trusted_tables(solution: RoundsSolution) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
+    """Return the first names as a list, with the number of the others."""
     more = len(names) - _SHOWN
     return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _table(couplings: list[dict[str, Any]], numbers: list[str]) -> str:
+    """Return couplings as a plain table with the given columns of numbers."""
     rows = [[*map(str, each["variables"]), *(f"{each[name]:.3f}" for name in numbers)] for each in couplings]
     return aligned(["variable", "other", *numbers], rows, left=2)
 
 
 def _number(count: int, what: str) -> str:
+    """Return a number with its noun, in the singular or the plural."""
     return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -1,7 +1,4 @@
-"""Mechanism that the options ask for.
-
-Records of a command: read, recoded by the model file, and split for an evaluation.
-"""
+"""Mechanism and records of a command, made from its options."""
 
 from __future__ import annotations
 
@@ -26,14 +23,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# settings with an option of their own, which `--set` refuses
+# settings that have an option of their own, so that `--set` refuses them
 _OWN_OPTIONS = ("epsilon", "rho", "adjacency")
 
 
 def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> Any:
-    """Mechanism of ``--mechanism``, its budget, ``--adjacency`` and ``--set``; settings are checked by it.
+    """Return the mechanism of ``--mechanism``, with its budget, ``--adjacency`` and the settings of ``--set``.
 
-    By default it must take a declared model and make a release that can be saved.
+    The mechanism checks its settings. By default it must accept a model file and make a release that can be saved.
     """
     from bayesprivmrf.mechanisms import available_mechanisms
 
@@ -45,11 +42,11 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
             "call it from Python."
             if name in available
             else nearest(name, fit)
-            or "what is not listed is called from Python, or brought by another package."
+            or "call other mechanisms from Python, or install the package that has this one."
         )
         raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}")
     kind = available[name]
-    # that a release has no file format must not turn out after the budget is spent
+    # a release without a file format must be refused before the budget is spent
     if is_saved and not (kind.releases and all(map(RELEASE_KINDS.holds, kind.releases))):
         raise ArgumentError(
             f"`--mechanism` must be one whose release can be saved, got {name!r}, which names no such kind in "
@@ -72,16 +69,16 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
 
 
 def require_listed(group: str, kind: str, made: type) -> None:
-    """Raise unless a later command finds the class of what it reads, before it is paid for."""
+    """Raise an error, before the budget is spent, if later commands could not find the class that reads a release."""
     if not is_listed(group, kind, made):
         raise ArgumentError(
             f"{made.__qualname__} must be listed as {kind!r}, its own name, in the entry-point group {group!r} of "
-            "its package, or no later command could read the release; list it, and install the package again."
+            "its package, so that later commands can read the release; list it, and install the package again."
         )
 
 
 def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, float]:
-    """Return the budget of ``--epsilon`` or ``--rho``; a mechanism without either takes it as a setting."""
+    """Return the budget of ``--epsilon`` or ``--rho``; empty for a mechanism that takes its budget by `--set`."""
     given = {key: getattr(options, key) for key in ("epsilon", "rho") if getattr(options, key) is not None}
     taken = [f"`--{key}`" for key in ("epsilon", "rho") if key in known]
     if given.keys() <= known.keys() and (given or not taken):
@@ -92,7 +89,7 @@ def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, flo
 
 
 def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
-    """Return the settings of ``--set NAME=VALUE``: values are JSON, or else text."""
+    """Return the settings of ``--set NAME=VALUE``; a value that is not JSON is text."""
     free = [key for key in inspect.signature(kind).parameters if key not in _OWN_OPTIONS]
     found: dict[str, Any] = {}
     for text in given:
@@ -105,7 +102,8 @@ def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
             raise ArgumentError(f"{name!r} has no setting {key!r} any more: {kind.removed_settings[key]}.")
         if equals and key not in free:
             remedy = (
-                nearest(key, free) or "see `bayesprivmrf release --help` for what has an option of its own."
+                nearest(key, free)
+                or "see `bayesprivmrf release --help` for settings with options of their own."
             )
             raise ArgumentError(
                 f"`--set` must name a setting of {name!r} ({', '.join(free)}), got {key!r}; {remedy}"
@@ -120,19 +118,24 @@ def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
 
 __all__ = ["recoded_records", "training_and_test"]
 
-_TRAINING_SHARE = 0.75  # usual in comparisons of predictions; arbitrary
-# Largest number of records of a frequency table, that of mechanisms which use whole records
-_MOST_SPLIT = 2**27
-
 
 def recoded_records(
     options: argparse.Namespace, declaration: Declaration, person: str | None = None
 ) -> pd.DataFrame:
-    """Return the recoded records of a file, with its columns of counts (`--count`) and of persons as they are."""
+    """Return the recoded records of a file, with unchanged columns of counts (`--count`) and of persons."""
     records = read_records(options.data)
-    data = recode(declaration, records)
+    variables = declaration.specification.domain.variables
     if options.count is None:
-        warn_of_counts(records, declaration.specification.domain.variables)
+        warn_of_counts(records, variables)
+    elif options.count in map(str, variables):
+        raise ArgumentError(
+            f"`--count` must name a column that is not a declared variable, got {options.count!r}; leave it out of "
+            "the model file."
+        )
+    elif options.count not in records.columns:
+        remedy = nearest(options.count, [str(name) for name in records.columns]) or "correct the name."
+        raise ArgumentError(f"`--count` must name a column of the data, got {options.count!r}; {remedy}")
+    data = recode(declaration, records)
     for column in (options.count, person):
         if column in records.columns and column not in data:
             data[column] = records[column]
@@ -141,7 +144,8 @@ def recoded_records(
 
 def _units(specification: ModelSpecification, data: pd.DataFrame, count: str | None) -> np.ndarray:
     """Return how many records each row stands for."""
-    column = Counts.of(count, specification.domain.variables, _MOST_SPLIT)
+    # the largest number of records is that of mechanisms that use whole records
+    column = Counts.of(count, specification.domain.variables, 2**27)
     return np.ones(len(data), dtype=np.int64) if column is None else column.units(data, frame_of(data))
 
 
@@ -151,12 +155,12 @@ def training_and_test(
     count: str | None,
     generator: np.random.Generator,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Split the records at random, each with equal probability, whether a row is one record or several."""
+    """Return a random three quarters of the records and the others; a row may be one record or several."""
     units = _units(specification, data, count)
     records = int(units.sum())
-    train = int(_TRAINING_SHARE * records)
+    train = int(0.75 * records)  # a usual share for comparisons of predictions
     if not 0 < train < records:
-        raise DataError("`compare` needs at least 2 records, to hold some out.")
+        raise DataError("`compare` must have at least 2 records, so that some can be held out, got fewer.")
     if count is None:
         order = generator.permutation(len(data))
         return data.iloc[order[:train]], data.iloc[order[train:]]

@@ -1,7 +1,4 @@
-"""Estimators by the names that the command line has for them, and what each can be asked for.
-
-Rules for options that must not stand together, and for what one says about another.
-"""
+"""Methods of the command line: estimators by name, their capabilities, and checks of options that depend on them."""
 
 from __future__ import annotations
 
@@ -22,22 +19,22 @@ if TYPE_CHECKING:
     from bayesprivmrf.release import NoisyStatistics
 
 
-# What ``compare`` sets beside the estimators, and how it is written for a person
+# methods that ``compare`` has besides the estimators, and their printed names
 _REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}
 
 
 def chosen_method(options: argparse.Namespace) -> str:
-    """Name of the estimator that ``fit`` takes; by default the noise-aware mode, which needs exact marginals."""
+    """Return the name of the estimator of ``fit``; by default the noise-aware mode, or CGM for loopy inference."""
     return options.method or ("cgm" if options.inference == "loopy" else "noise-aware")
 
 
 def known_methods() -> tuple[str, ...]:
-    """All methods of ``compare``, in the order of its rows."""
+    """Return all methods of ``compare``, in the order of its rows."""
     return (*_REFERENCES, *estimator_names())
 
 
 def usable_methods() -> list[str]:
-    """All methods but those whose package cannot be imported, or brings no estimator: a remark names these."""
+    """Return the methods that can be imported; a remark names each of the others."""
     found = []
     for name in known_methods():
         try:
@@ -50,27 +47,27 @@ def usable_methods() -> list[str]:
 
 
 def label(name: str) -> str:
-    """Name of a method for a person: what its estimator calls itself, if it does."""
+    """Return the printed name of a method: the attribute `method` of its estimator, if there is one."""
     return _REFERENCES.get(name) or getattr(estimator(name), "method", name)
 
 
 def is_plug_in(name: str) -> bool:
-    """Return True if another package brings the method."""
+    """Return True if the method comes from another package."""
     return name not in _REFERENCES and estimator(name).__module__.partition(".")[0] != "bayesprivmrf"
 
 
 def has_intervals(name: str) -> bool:
-    """Return True if what the estimator gives has intervals."""
+    """Return True if the results of the estimator have intervals."""
     return getattr(estimator(name), "has_intervals", False)
 
 
 def offers_loopy(name: str) -> bool:
-    """Return True if the method can do without exact marginals, in a time that one would wait for."""
+    """Return True if the method works with loopy belief propagation in reasonable time."""
     return name in _REFERENCES or getattr(estimator(name), "offers_loopy", False)
 
 
 def takes(name: str, argument: str) -> bool:
-    """Whether the estimator's `fit` takes an argument, as one that samples takes `rng`, `draws` and `chains`."""
+    """Return True if the estimator's `fit` takes an argument; those that sample take `rng`, `draws` and `chains`."""
     if name in _REFERENCES:
         return False
     known = inspect.signature(estimator(name).fit).parameters
@@ -85,7 +82,7 @@ def fitted(
     rng: int | np.random.Generator,
     sampling: dict[str, Any],
 ) -> Solution | Posterior:
-    """Estimate of a release; `rng` and `sampling` are given to an estimator that samples."""
+    """Fit an estimator to a release; `rng` and `sampling` are used if the estimator samples."""
     settings = {"inference": inference} if offers_loopy(name) else {}
     kind = estimator(name)
     lacking = [
@@ -95,7 +92,7 @@ def fitted(
     ]
     if lacking:
         raise ArgumentError(
-            f"the method {name!r} must have default settings, but must be given {', '.join(lacking)}; "
+            f"the method {name!r} must have defaults for all settings, but has none for {', '.join(lacking)}; "
             "call it from Python."
         )
     named = {key: value for key, value in sampling.items() if takes(name, key)} | {"rng": rng}
@@ -104,33 +101,35 @@ def fitted(
         found = made.fit(release, **named) if takes(name, "rng") else made.fit(release)
     except BayesPrivMRFError:
         raise
-    except Exception as error:  # an estimator sees a release alone, so that its message may be shown
+    except Exception as error:  # an estimator reads only a release, so its message may be shown
         if not is_plug_in(name):
             raise
         raise BayesPrivMRFError(
             f"the method {name!r} failed with {type(error).__name__}: {error}; correct or remove the package that "
-            "brings it."
+            "it comes from."
         ) from error
     if not hasattr(found, "status"):
         raise BayesPrivMRFError(
-            f"the `fit` of the method {name!r} must give a Solution, got {type(found).__name__}; "
-            "correct or remove the package that brings it."
+            f"the `fit` of the method {name!r} must return a Solution, got {type(found).__name__}; "
+            "correct or remove the package that it comes from."
         )
     return found
 
 
 def in_order(chosen: Sequence[str] | None, inference: str) -> list[str]:
-    """Chosen methods of ``compare``, in its order, each once; by default all that the kind of inference allows."""
+    """Return the chosen methods of ``compare`` in its order, each once; by default all that work with `inference`."""
     wanted = [name for name in known_methods() if chosen is None or name in chosen]
     return [name for name in wanted if inference == "exact" or offers_loopy(name)]
 
 
 def settle(options: argparse.Namespace) -> None:
-    """Refuse options that contradict each other, as wrong usage, and fill in what depends on others."""
+    """Refuse contradictory options as wrong usage, and set the options whose defaults depend on others."""
     parser: argparse.ArgumentParser = options.parser
     spends = options.command in ("plan", "release")
     if spends and options.epsilon is options.rho is None and not (options.mechanism and options.set):
-        parser.error("one of the arguments --epsilon --rho is required")  # or a mechanism's own setting
+        parser.error(
+            "one of the arguments --epsilon --rho is required"
+        )  # unless the budget is among the settings
     if options.command == "compare":
         _settle_compare(parser, options)
     elif options.command == "plan":
@@ -140,27 +139,30 @@ def settle(options: argparse.Namespace) -> None:
 
 
 def _settle_plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Refuse options of the one question beside the other."""
+    """Refuse options of a plan for a release together with ``--learn``, and the reverse."""
     learn = ("variables", "error", "states", "order", "width", "delta")
     given = [f"--{name}" for name in learn if getattr(options, name) is not None]
     if options.learn is None:
         if given:
-            parser.error(f"argument {given[0]}: goes with --learn")
+            parser.error(f"argument {given[0]}: must be given together with --learn")
         if options.model is None:
             parser.error("the following arguments are required: --model")
         return
     if options.error is None:
-        parser.error("argument --learn: needs --error")
+        parser.error("argument --learn: must be given together with --error")
     if (options.model is None) == (options.variables is None):
-        parser.error("argument --learn: takes either --variables or --model")
+        parser.error("argument --learn: must be given together with either --variables or --model")
     if options.mechanism or options.set or options.total is not None:
-        parser.error("argument --learn: takes no --mechanism, --set or --total")
+        parser.error("argument --learn: must be given without --mechanism, --set and --total")
     if options.delta is not None and options.epsilon is None:
-        parser.error("argument --delta: goes with --epsilon")
+        parser.error("argument --delta: must be given together with --epsilon")
 
 
 def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """Sort out what ``--epsilon``, which takes all that follows it, took of the data file's name."""
+    """Set the defaults of ``compare``, and refuse contradictory options.
+
+    ``--epsilon`` takes all arguments that follow it, so the name of the data file may be among its values.
+    """
     given = options.epsilon or []
     strays = [text for text in given if isinstance(text, str)]
     if len(strays) == 1 and options.data is None and Path(strays[0]).is_file():
@@ -171,14 +173,14 @@ def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace
         )
     options.epsilon = [value for value in given if not isinstance(value, str)] or [0.1, 1.0, 10.0]
     if (options.data is None) != (options.model is None):
-        parser.error("compare takes data and --model together, or neither (Fair's survey)")
+        parser.error("data and --model must be given together; without both, compare uses Fair's survey")
     if options.quick:
         sampling = [name for name in options.methods or () if takes(name, "draws")]
         if sampling:
-            parser.error(f"argument --quick: leaves out {sampling[0]}, which --methods asks for")
+            parser.error(f"argument --quick: must be left out for {sampling[0]}, which --methods asks for")
     for name in options.methods or ():
         if options.inference == "loopy" and not offers_loopy(name):
-            parser.error(f"argument --methods: {name} takes no --inference loopy")
+            parser.error(f"argument --methods: {name} needs --inference exact")
     if options.methods is None:
         options.methods = in_order(usable_methods(), options.inference)
     if options.quick:
@@ -191,11 +193,11 @@ def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) ->
     for name, argument in (("seed", "rng"), ("draws", "draws"), ("chains", "chains")):
         if getattr(options, name) is not None and not takes(method, argument):
             parser.error(
-                f"argument --{name}: goes with a method that samples, such as posterior, not {method}"
+                f"argument --{name}: must go with a method that samples, such as posterior, got {method}"
             )
     if options.prob is not None and not has_intervals(method):
         parser.error(
-            f"argument --prob: goes with a method that has intervals, such as noise-aware, not {method}"
+            f"argument --prob: must go with a method that has intervals, such as noise-aware, got {method}"
         )
     if options.inference == "loopy" and not offers_loopy(method):
         parser.error(f"argument --inference: {method} needs exact marginals on the command line")

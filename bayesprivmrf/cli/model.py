@@ -1,4 +1,4 @@
-"""``bayesprivmrf model``: a model file drafted from a public codebook, never from data."""
+"""Command ``bayesprivmrf model``: draft a model file from a public codebook, never from data."""
 
 from __future__ import annotations
 
@@ -13,18 +13,15 @@ from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model.declaration_file import declaration_of
 from bayesprivmrf.readers.columns import csv_columns, or_near
 
-# Name of the state of missing values, where its row in the codebook has no label
-_MISSING = "missing"
-
-# head of a drafted model file
-_NEXT = """\
-# Drafted from a codebook. Check it: the states are public, and answers and plots list them in this order.
-# Add the tables to measure, as `cliques = [["a", "b"], ["b", "c"]]`, or leave them out to learn what depends on what.
+# first lines of a drafted model file
+_HEAD = """\
+# Drafted from a codebook. Check it: the states are public, and results and plots list them in this order.
+# Add the tables to measure, as `cliques = [["a", "b"], ["b", "c"]]`, or leave them out to learn the dependences.
 """
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the draft, or write it to ``--out``."""
+    """Print the drafted model file, or write it to ``--out``."""
     target = None
     if options.out is not None:
         target = claim_file(options.out, force=options.force, sources=[options.codebook])
@@ -39,13 +36,14 @@ def run(options: argparse.Namespace) -> None:
 
 
 def drafted(columns: Mapping[str, Sequence[str]]) -> str:
-    """Return a model file of the columns of a codebook.
+    """Return a model file for the columns of a codebook.
 
     Parameters
     ----------
     columns
-        ``variable`` and ``state``, one row per state, in order; optionally ``label``, the name that the model gives
-        to a state. States with the same label are merged. An empty state stands for missing values.
+        Columns ``variable`` and ``state``, with one row per state, in order, and optionally ``label``, the name of
+        the state in the model. States of a variable with the same label are merged. An empty state means missing
+        values.
 
     Raises
     ------
@@ -65,28 +63,28 @@ def drafted(columns: Mapping[str, Sequence[str]]) -> str:
     for variable, state, label in zip(columns["variable"], columns["state"], labels, strict=True):
         if not variable.strip():
             raise DataError(
-                "each row of a codebook must name its variable, got a row without one; fill it in."
+                "each row of a codebook must name its variable, got a row without one; complete the row."
             )
         rows.setdefault(variable.strip(), []).append((state.strip(), label.strip()))
-    text = _NEXT + "".join(f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items())
-    declaration_of(tomllib.loads(text))  # refuses anything that a model file must not contain
+    text = _HEAD + "".join(f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items())
+    declaration_of(tomllib.loads(text))  # raises an error for anything that a model file must not contain
     return text
 
 
 def _table(rows: Sequence[tuple[str, str]]) -> str:
-    """Return the keys of one variable."""
-    missing = [label or _MISSING for state, label in rows if not state]
-    held = [(state, label) for state, label in rows if state]
-    states = [state for state, _ in held]
+    """Return the lines of one variable in the model file."""
+    missing = [label or "missing" for state, label in rows if not state]
+    named = [(state, label) for state, label in rows if state]
+    states = [state for state, _ in named]
     if len(set(states)) < len(states) or len(missing) > 1:
         raise ModelError("a codebook must list each state of a variable once, got a state twice; drop a row.")
     is_whole = all(re.fullmatch("0|-?[1-9][0-9]{0,17}", state) for state in states)
     written = [state if is_whole else _quoted(state) for state in states]
-    if not any(label for _, label in held):
+    if not any(label for _, label in named):
         names, values = written, None
-    else:  # states of one label are merged
+    else:  # states with one label are merged
         values = {}
-        for (state, label), value in zip(held, written, strict=True):
+        for (state, label), value in zip(named, written, strict=True):
             values.setdefault(_quoted(label or state), []).append(value)
         names = list(values)
     lines = [f"states = [{', '.join([*names, *map(_quoted, missing)])}]"]
@@ -98,5 +96,5 @@ def _table(rows: Sequence[tuple[str, str]]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a basic string of TOML, whose escapes are those of JSON and one more."""
+    """Return a basic string of TOML, which has the escapes of JSON and one more."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

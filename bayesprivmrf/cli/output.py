@@ -1,4 +1,4 @@
-"""Printing: aligned tables, strict JSON, and progress that stays off standard output."""
+"""Output of the command line: aligned tables, strict JSON, target files, and progress on standard error."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-# Said before anything is spent
+# remark before the budget is spent
 NO_KERNEL = (
-    "This noise has no `kernel`: of this library's estimators naive-mle alone takes it "
+    "This noise has no `kernel`; of this library's estimators only naive-mle can use it "
     "(`fit --method naive-mle`)."
 )
 
 
 def remark(text: str) -> None:
-    """Print a remark to the person at the terminal, beside the result."""
+    """Print a remark on standard error, apart from the result."""
     print(text, file=sys.stderr)
 
 
 def refuse_to_replace(target: Path, *sources: str | None) -> None:
-    """Raise an ArgumentError where writing to a path would destroy what is read from another."""
+    """Raise an ArgumentError if `target` is one of the files that the command reads."""
     for source in sources:
         if source is not None and target.exists() and Path(source).exists() and target.samefile(source):
             raise ArgumentError(
-                f"`--out` must not write to {str(target)!r}, which is read from; choose another name."
+                f"`--out` must not be a file that the command reads, got {str(target)!r}; choose another name."
             )
 
 
 def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None], force: bool = True) -> Path:
-    """Folder of ``--out``, made; before the work, not after it.
+    """Create and return the folder of ``--out``; call this before the work, so that errors come early.
 
     Parameters
     ----------
     out
-        The option's value, as it was given.
+        Value of the option.
     own
-        Patterns of the files that the command writes there.
+        Patterns of the files that the command writes to the folder.
     sources
-        The files that are read: none of them may be among the command's own files.
+        Files that the command reads, which must not match the patterns.
     force
-        Whether the folder may hold files.
+        True if the folder may have files in it.
     """
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
@@ -61,35 +61,37 @@ def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None],
             refuse_to_replace(path, *sources)
     if folder.is_dir() and any(folder.iterdir()) and not force:
         raise ArgumentError(
-            f"`--out` must name a new or an empty folder, got {out!r}, which holds files; choose another name, or "
-            "pass --force."
+            f"`--out` must name a new or an empty folder, got {out!r}, which has files in it; choose another name, "
+            "or pass --force."
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ArgumentError(f"the folder `--out` {out!r} cannot be made: {error.strerror}.") from None
+        raise ArgumentError(f"the folder `--out` {out!r} cannot be created: {error.strerror}.") from None
     return folder
 
 
 def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str | None]) -> Path:
-    """File of ``--out``, not made yet; checked before the work, not after it.
+    """Check and return the path of the file ``--out``; call this before the work, so that errors come early.
 
     Parameters
     ----------
     out
-        The option's value, as it was given.
+        Value of the option.
     suffix
-        How its name must end, where that matters.
+        Required end of the name, or an empty text.
     force
-        Whether the file may exist.
+        True if the file may exist already.
     sources
-        The files that are read: the file must be none of them.
+        Files that the command reads, which must not be this file.
     """
     from bayesprivmrf.release.file import require_no_unfinished_save, require_writable
 
     target = Path(out)
     if suffix and (target.suffix != suffix or target.is_dir()):
-        raise ArgumentError(f"`--out` must name a file that ends in {suffix}, got {out!r}.")
+        raise ArgumentError(
+            f"`--out` must name a file that ends in {suffix}, got {out!r}; choose another name."
+        )
     refuse_to_replace(target, *sources)
     if target.exists() and not force:
         raise ArgumentError(f"`--out` {out!r} exists already; choose another name, or pass --force.")
@@ -101,19 +103,23 @@ def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str
 
 
 def promised(release: Any) -> dict[str, Any]:
-    """Return a release's guarantee as JSON shows it, and whether its noise was seeded."""
+    """Return a release's guarantee for JSON, with a flag for simulated releases."""
     return {**release.guarantee.as_dict(), "simulated": release.provenance.simulated}
 
 
 def clear_folder(folder: Path, own: Sequence[str]) -> None:
-    """Remove what an earlier run of the same command wrote, and nothing else."""
+    """Remove the files that match the patterns, which an earlier run of the same command wrote."""
     for pattern in own:
         for path in folder.glob(pattern):
             path.unlink()
 
 
 def column(values: Sequence[float]) -> list[str]:
-    """Numbers of one column: whole, or with decimals that give its smallest three digits, six at most; NaN a dash."""
+    """Return the numbers of one column as text, with a dash for NaN.
+
+    Whole numbers have no decimals. Otherwise all have the decimals, at most six, that show three digits of the
+    smallest.
+    """
     shown = [abs(value) for value in values if value and math.isfinite(value)]
     if all(value == round(value) for value in shown):
         return [_none_dashed(f"{value:,.0f}") for value in values]
@@ -122,11 +128,12 @@ def column(values: Sequence[float]) -> list[str]:
 
 
 def _none_dashed(text: str) -> str:
+    """Return a dash for NaN."""
     return "-" if text == "nan" else text
 
 
 def memory(size: float) -> str:
-    """Bytes as a person reads them."""
+    """Return a number of bytes as text with a unit."""
     if size >= 1024**6:
         return f"10^{math.log10(size):.0f} bytes"
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
@@ -137,14 +144,14 @@ def memory(size: float) -> str:
 
 
 def number(value: Any, digits: int = 4) -> str:
-    """Short text of a number; a dash where there is none."""
+    """Return a number as short text, or a dash for None and NaN."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     return f"{value:,.{digits}g}" if isinstance(value, float) else str(value)
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Plain table: the first `left` columns and the last flush left, the others flush right."""
+    """Return a plain table with the first `left` columns and the last flush left, and the others flush right."""
     lines = [[*map(printable, line)] for line in (header, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     last = len(header) - 1
@@ -161,11 +168,12 @@ def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int =
 
 
 def json_text(value: Any) -> str:
-    """JSON without NaN or infinity: a number that is not finite is null."""
+    """Return a value as strict JSON, in which a number that is not finite is null."""
     return json.dumps(_plain(value), indent=2, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as types that JSON has."""
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -181,10 +189,10 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def progress(*, has_forecast: bool = False) -> Iterator[Progress]:
-    """Bars on standard error, only where that is a terminal, gone when done.
+    """Show progress bars on standard error while the context lasts, if that is a terminal.
 
-    With a forecast, a task's field `until` is the time, by `time.monotonic`, when all will be done; it is shown in
-    seconds to go, unless it is NaN.
+    With a forecast, each task has a field `until`: the expected end by `time.monotonic`, or NaN. It is shown as the
+    number of seconds to go.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -198,6 +206,7 @@ def progress(*, has_forecast: bool = False) -> Iterator[Progress]:
 
 
 def _to_go() -> Any:
+    """Return a column of progress bars with the seconds to go."""
     from rich.progress import ProgressColumn
     from rich.text import Text
 

@@ -1,4 +1,4 @@
-"""``bayesprivmrf plan``: what a budget buys and what inference costs, before anything is spent."""
+"""Command ``bayesprivmrf plan``: forecast the accuracy of a budget and the cost of inference."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the preview of the mechanism and the forecast of exact inference, or the records that learning needs."""
+    """Print a preview of the mechanism with a forecast of exact inference, or the records that learning needs."""
     if options.learn is not None:
         _learn(options)
         return
     specification = read_declaration(options.model).specification
     mechanism = chosen_mechanism(options)
-    # warns where noise drowns or exact inference will not fit
+    # the preview warns if the noise is large or exact inference does not fit in memory
     preview = mechanism.preview(specification, total=options.total)
     if "step" in preview:
         _print_steps(preview, mechanism, specification, as_json=options.json)
@@ -47,6 +47,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _learn(options: argparse.Namespace) -> None:
+    """Print the number of records that it takes to learn a model."""
     variables, states = options.variables, options.states or 2
     if options.model is not None:
         sizes = read_declaration(options.model).specification.cardinalities
@@ -74,7 +75,7 @@ def _learn(options: argparse.Namespace) -> None:
 
 
 def _count(records: float, low: float, high: float) -> str:
-    """Write a number of records, with its range where there is one."""
+    """Return a number of records as text, with its range if there is one."""
     if math.isnan(records):
         return "-"
     shown = [f"{value:,.0f}" if value < 1e7 else f"{value:.1e}" for value in (records, low, high)]
@@ -82,7 +83,7 @@ def _count(records: float, low: float, high: float) -> str:
 
 
 def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, as_json: bool) -> None:
-    """Print the steps of a mechanism that releases something else than tables, and what it will promise."""
+    """Print the steps and the promise of a mechanism that does not release the declared tables."""
     guarantee = mechanism.promise(specification)
     if as_json:
         rows = preview.to_dict(orient="records")
@@ -99,7 +100,7 @@ def _print_steps(preview: pd.DataFrame, mechanism: Any, specification: Any, *, a
 
 
 def _table(preview: pd.DataFrame, last: str = "clique") -> str:
-    """Align the rows of a preview; the subject of each stands last, because it may be long."""
+    """Return a preview as a plain table; the subject of each row comes last, because it may be long."""
     names = [name for name in preview.columns if name != last]
     columns = [
         column([math.nan if value is None else float(value) for value in preview[name]]) for name in names
@@ -109,8 +110,9 @@ def _table(preview: pd.DataFrame, last: str = "clique") -> str:
 
 
 def _cost(cost: Forecast) -> str:
+    """Return the forecast of exact inference as a text."""
     cells = f"{cost.largest_table:,}" if cost.largest_table < 10**15 else f"{cost.largest_table:.0e}"
     return (
         f"treewidth {cost.treewidth}, largest table {cells} cells, at most {memory(cost.memory_bytes)} of the "
-        f"{memory(DEFAULT_MEMORY_LIMIT)} that inference takes"
+        f"{memory(DEFAULT_MEMORY_LIMIT)} that inference may use"
     )

@@ -1,8 +1,8 @@
-"""Log-partition, marginals and their derivatives, as pure functions of the potentials.
+"""Log-partition function, marginals and their derivatives, as pure functions of the potentials.
 
-One interface, `MarginalEngine`, and three engines: exact, loopy belief propagation, and brute force, the
-reference of the other two. No labels, no data: variables are numbered from 0 and potentials are one flat
-vector, the tables one after the other in C order.
+Three engines have one interface, `MarginalEngine`: exact elimination, loopy belief propagation, and brute force, the
+reference for tests of the other two. Engines know neither labels nor data. Variables are numbered from 0, and
+potentials are one flat vector: the tables of all factors one after the other, each in C order.
 """
 
 from __future__ import annotations
@@ -43,11 +43,8 @@ __all__ = [
     "sample",
 ]
 
-#: Bytes that inference may take unless another limit is given: 4 GiB.
+#: Default memory limit of inference, in bytes: 4 GiB.
 DEFAULT_MEMORY_LIMIT = MEMORY_LIMIT
-
-#: Joint states of some variables at each of which inference is run, where a clique with them is beyond memory.
-MOST_PASSES = 1 << 12
 
 Kind = Literal["exact", "loopy", "brute-force"]
 
@@ -64,29 +61,28 @@ def marginal_engine(
     Parameters
     ----------
     cardinalities : iterable of int
-        States of each variable, at least 1.
+        Number of states of each variable, at least 1.
     scopes : iterable of iterable of int
-        Variables of each factor, in the axis order of its table; nested, repeated and empty ones are
-        allowed.
+        Variables of each factor, in the axis order of its table. Nested, repeated and empty scopes are allowed.
     kind : {"exact", "loopy", "brute-force"}
-        Exact elimination; loopy belief propagation, an approximation for models too large for it; or
-        enumeration of all configurations, for tests.
+        ``"exact"``: elimination of variables. ``"loopy"``: belief propagation, an approximation for models that are
+        too large for exact inference. ``"brute-force"``: enumeration of all configurations, for tests.
     memory_limit : int
-        Bytes that the engine may take.
+        Largest memory of the engine, in bytes.
 
     Returns
     -------
     MarginalEngine
-        Safe to share between threads.
+        An engine that several threads may use at once.
 
     Raises
     ------
     ModelError
         If a scope repeats a variable or names one that does not exist.
     ModelTooLargeError
-        If the forecast of the memory exceeds the limit.
+        If the memory forecast exceeds the limit.
     ArgumentError
-        If there is no such kind, or the limit is no number.
+        If `kind` is not known, or `memory_limit` is not a number.
 
     Examples
     --------
@@ -114,11 +110,12 @@ def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
 
 
 def _exact(layout: Layout, memory_limit: int) -> MarginalEngine:
-    """Return the compiled engine, or the one in plain NumPy where numba cannot keep compiled code."""
+    """Return the compiled engine, or the one in plain NumPy if numba cannot store compiled code."""
     planned = plan(layout, memory_limit=memory_limit)
     try:
         from bayesprivmrf.marginals.exact import CompiledEngine
-    except (ImportError, RuntimeError):  # no numba, or no directory for its cache: minutes of compiling else
+    except (ImportError, RuntimeError):
+        # without numba, or a folder for its cache, each process would compile for minutes
         return array_engine(layout, memory_limit)
     return CompiledEngine(planned.tree, planned.steps)
 
@@ -133,7 +130,9 @@ def marginal_of(
     kind: Kind = "exact",
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> FloatArray:
-    """Return the marginal of any set of variables, inside a factor or not, or given states of others.
+    """Return the joint marginal of any set of variables, if wanted given states of other variables.
+
+    The variables need not lie in one factor.
 
     Parameters
     ----------
@@ -142,26 +141,26 @@ def marginal_of(
     potentials : FloatArray
         Shape (size,), nats.
     query : iterable of int
-        Variables, each once.
+        Variables, each at most once.
     given : mapping of int to int or sequence of int
-        State, or possible states, of each variable that is given; each variable is in some factor.
+        State, or possible states, of each variable to condition on. Each of these variables must be in some factor.
     kind, memory_limit
         Kind of engine and memory limit, as for `marginal_engine`.
 
     Raises
     ------
     ImpossibleError
-        The states given have probability zero.
+        The given states have probability zero.
     ModelTooLargeError
-        The model, or the joint table, is beyond the limit; or a clique with the query is, and would be even if some
-        variables of at most 4,096 joint states were held one joint state after another.
+        The model or the joint table exceeds the limit. A clique with the whole query may exceed it, if it fits once
+        some variables of the query, with at most 4,096 joint states, are fixed at one joint state after another.
     ModelError, ArgumentError
-        An argument does not fit the model, or is of another type.
+        An argument does not fit the model, or has the wrong type.
 
     Returns
     -------
     FloatArray
-        Probabilities, one axis a variable in the order of `query`.
+        Probabilities, with one axis per variable in the order of `query`.
 
     Examples
     --------
@@ -175,48 +174,48 @@ def marginal_of(
     try:
         return _joint(layout, theta, wanted, kind, memory_limit)
     except ModelTooLargeError:
-        if kind != "exact" or not (held := _held_to_fit(layout, wanted, memory_limit)):
+        if kind != "exact" or not (fixed := _variables_to_fix(layout, wanted, memory_limit)):
             raise
-        return _joint_by_states(layout, theta, wanted, held, memory_limit)
+        return _joint_by_states(layout, theta, wanted, fixed, memory_limit)
 
 
 def _joint(
     layout: Layout, theta: FloatArray, query: tuple[int, ...], kind: Kind, memory_limit: int
 ) -> FloatArray:
-    """Return a joint marginal, of a model in which its variables are a clique."""
+    """Return a joint marginal by adding its variables to the model as a clique."""
     scopes = (*layout.scopes, query)
     engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
     _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - layout.size)]))
     return mu[layout.size :].reshape([engine.cardinalities[v] for v in query])
 
 
-def _held_to_fit(layout: Layout, query: tuple[int, ...], memory_limit: int) -> list[int]:
-    """Return variables of a query without which its clique fits; none where that is of no use.
+def _variables_to_fix(layout: Layout, query: tuple[int, ...], memory_limit: int) -> list[int]:
+    """Return variables of a query without which its clique fits in memory; an empty list if there are none.
 
-    It is not where the joint table is itself beyond the limit, or the variables have more than `MOST_PASSES` states
-    together. A variable in no factor cannot be held.
+    The list is empty if the joint table itself exceeds the limit, or if the variables would have more than 4,096
+    joint states, for each of which inference runs once. A variable in no factor cannot be fixed.
     """
     cards, factors = layout.cardinalities, {v for scope in layout.scopes for v in scope}
-    held: list[int] = []
+    fixed: list[int] = []
     if 8 * math.prod(cards[v] for v in query) > memory_limit:
-        return held
+        return fixed
     for v in sorted(factors.intersection(query), key=lambda v: cards[v]):
-        held.append(v)
-        rest = tuple(w for w in query if w not in held)
-        if not rest or math.prod(cards[w] for w in held) > MOST_PASSES:
+        fixed.append(v)
+        rest = tuple(w for w in query if w not in fixed)
+        if not rest or math.prod(cards[w] for w in fixed) > 4096:
             break
         if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
-            return held
+            return fixed
     return []
 
 
 def _joint_by_states(
-    layout: Layout, theta: FloatArray, query: tuple[int, ...], held: Sequence[int], memory_limit: int
+    layout: Layout, theta: FloatArray, query: tuple[int, ...], fixed: Sequence[int], memory_limit: int
 ) -> FloatArray:
-    """Return the same, one state of a variable after another: p(x_v) p(rest | x_v), whose cliques are without v."""
-    if not held:
+    """Return a joint marginal as p(x_v) p(rest | x_v), one state of each fixed variable v after another."""
+    if not fixed:
         return _joint(layout, theta, query, "exact", memory_limit)
-    cards, (v, *later) = layout.cardinalities, held
+    cards, (v, *later) = layout.cardinalities, fixed
     axis = query.index(v)
     rest, found = query[:axis] + query[axis + 1 :], np.zeros([cards[w] for w in query])
     for state, share in enumerate(_joint(layout, theta, (v,), "exact", memory_limit)):
@@ -233,14 +232,21 @@ def clamped(
     potentials: FloatArray,
     states: Mapping[int, int | Sequence[int]],
 ) -> FloatArray:
-    """Return potentials that condition on states of some variables: their other states become impossible.
+    """Return potentials that condition on states of some variables.
 
-    A variable with several states is in one of them.
+    The potentials of all cells with other states become minus infinity.
+
+    Parameters
+    ----------
+    cardinalities, scopes, potentials
+        The model, as for `marginal_of`.
+    states : mapping of int to int or sequence of int
+        State, or possible states, of each variable to condition on. Each of these variables must be in some factor.
 
     Raises
     ------
     ModelError, ArgumentError
-        An argument does not fit the model, or is of another type.
+        An argument does not fit the model, or has the wrong type.
 
     Examples
     --------
@@ -261,19 +267,20 @@ def clamped(
 
 
 def _flat(layout: Layout, potentials: Any) -> FloatArray:
+    """Return checked potentials as a flat vector."""
     return layout.flat(bare_array("potentials", potentials))
 
 
 def _checked_states(layout: Layout, states: Any) -> dict[int, tuple[int, ...]]:
-    """Return the states of variables, each of which is in some factor."""
+    """Return the states of each variable as whole numbers, after checks."""
     if not isinstance(states, Mapping):
-        raise ModelError(f"states must be a mapping from variables, got a {type(states).__name__}.")
+        raise ModelError(f"states must be a mapping from variables to states, got a {type(states).__name__}.")
     variables = whole_numbers("variables", states)
-    held = {variable for scope in layout.scopes for variable in scope}
+    in_factors = {variable for scope in layout.scopes for variable in scope}
     checked: dict[int, tuple[int, ...]] = {}
     for variable, own in zip(variables, states.values(), strict=True):
-        if variable not in held:
-            raise ModelError(f"states must be given of variables that a factor holds, got {variable}.")
+        if variable not in in_factors:
+            raise ModelError(f"states must be for variables in some factor, got {variable}.")
         checked[variable] = whole_numbers("states", own if isinstance(own, list | tuple) else [own])
         for code in checked[variable]:
             if not 0 <= code < layout.cardinalities[variable]:
@@ -294,7 +301,7 @@ def sample(
     is_balanced: bool = False,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
 ) -> IntArray:
-    """Draw exact records, independent or balanced.
+    """Draw records from the model exactly, independent or balanced.
 
     Parameters
     ----------
@@ -307,12 +314,13 @@ def sample(
     rng : numpy.random.Generator
         Source of randomness.
     is_balanced : bool
-        Whether the records of each separator's state are dealt to the states of the next variable as its
-        probabilities say, up to unbiased rounding to whole records. Each record is still drawn from the model,
-        but they are not independent: a factor's table is off by less than one record for each cell of the
-        elimination tree between it and the root, all its cells together, whatever the size.
+        True to draw records whose tables are close to their expectations. Among the records with one state of a
+        separator, each state of the next variable then occurs as often as expected, up to unbiased rounding. Each
+        record still has the distribution of the model, but the records are dependent. The absolute errors of a
+        factor's table add up to less than one record for each cell of the elimination tree between the factor and
+        the root, whatever the size.
     memory_limit : int
-        Bytes that the conditional tables may take.
+        Largest memory of the conditional tables, in bytes.
 
     Returns
     -------
@@ -322,9 +330,16 @@ def sample(
     Raises
     ------
     ModelError, ArgumentError
-        An argument does not fit the model, or is of another type.
+        An argument does not fit the model, or has the wrong type.
     ModelTooLargeError
-        If the forecast of the memory exceeds the limit.
+        If the memory forecast exceeds the limit.
+
+    Examples
+    --------
+    >>> potentials = np.log([0.5, 0.0001, 0.0001, 0.5])
+    >>> records = sample([2, 2], [(0, 1)], potentials, 1000, np.random.default_rng(1))
+    >>> records.shape, bool(np.mean(records[:, 0] == records[:, 1]) > 0.99)
+    ((1000, 2), True)
     """
     layout = Layout.build(cardinalities, scopes)
     at_least("memory_limit", memory_limit, 0, finite=False)

@@ -1,12 +1,14 @@
-"""The exact engine in plain NumPy and in the log domain: slow, safe, without compiled code.
+"""Engines in plain NumPy, without compiled code: exact inference in the log domain, and enumeration for tests.
 
-Collect: every bucket's table B is the sum of its potentials and messages; its message is
-m(s) = log Σ_v exp B(s, v), and p(v | s) = exp(B(s, v) - m(s)) is kept. Distribute, from the roots:
-P(s, v) = P(s) p(v | s), whose sums are the marginals of the bucket's factors and of its children's
-separators. Every number of the second sweep is a probability, so nothing can overflow, and what underflows
-is a probability below the smallest float.
+Exact inference has two sweeps over the buckets of an elimination order.
 
-Inference by enumeration of all configurations: the reference of every other engine.
+- Collect, children first: a bucket's table B is the sum of its potentials and messages. Its own message is
+  m(s) = log Σ_v exp B(s, v), and the conditional table p(v | s) = exp(B(s, v) - m(s)) is stored.
+- Distribute, from the roots: P(s, v) = P(s) p(v | s). Sums of this table are the marginals of the bucket's factors
+  and of its children's separators.
+
+All numbers of the second sweep are probabilities. They cannot overflow, and one that underflows is below the smallest
+float.
 """
 
 from __future__ import annotations
@@ -26,19 +28,19 @@ from bayesprivmrf.model.tables import FloatArray
 
 
 class ImpossibleError(ModelError):
-    """No configuration has positive probability."""
+    """The error of a model in which no configuration has positive probability."""
 
 
 def impossible() -> ImpossibleError:
     """Return the error for a model in which no configuration has positive probability."""
     return ImpossibleError(
         "Every configuration is impossible: the potentials of minus infinity exclude all joint states. "
-        "Allow at least one state of every clique that agrees with its neighbours."
+        "Allow at least one state of every clique that agrees with its neighbors."
     )
 
 
 def joint_forecast(layout: Layout) -> Forecast:
-    """Return the cost of enumeration: one clique of all variables."""
+    """Return the cost of enumeration, whose one clique has all variables."""
     cells = math.prod(layout.cardinalities)
     return Forecast(
         treewidth=sum(k > 1 for k in layout.cardinalities) - 1,
@@ -51,7 +53,7 @@ def joint_forecast(layout: Layout) -> Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BruteForceEngine(MarginalEngine):
-    """Sums over the whole joint table, in the log domain.
+    """Inference by sums over the whole joint table, the reference for tests of the other engines.
 
     Memory and time grow with the product of all cardinalities.
     """
@@ -70,7 +72,8 @@ class BruteForceEngine(MarginalEngine):
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """Return A(θ), μ and v → Σv, with (Σv)_c = E[1_c (g - E g)] for g(x) = Σ_f v_f(x_f)."""
+        """Return A(θ), μ and v → Σv."""
+        # formula: (Σv)_c = E[1_c (g - E g)] with g(x) = Σ_f v_f(x_f)
         log_partition, joint = self._joint(potentials)
         possible = np.asarray(potentials) > -np.inf
 
@@ -81,7 +84,7 @@ class BruteForceEngine(MarginalEngine):
         return log_partition, self._project(joint), product
 
     def _total(self, vector: FloatArray) -> FloatArray:
-        """Σ_f θ_f(x_f) as a table over all variables."""
+        """Return Σ_f θ_f(x_f) as a table over all variables."""
         total = np.zeros(self.cardinalities)
         for scope, table in zip(self.scopes, self.layout.tables(vector), strict=True):
             order = np.argsort(scope)
@@ -90,6 +93,7 @@ class BruteForceEngine(MarginalEngine):
         return total
 
     def _joint(self, potentials: FloatArray) -> tuple[float, FloatArray]:
+        """Return A(θ) and the joint distribution."""
         total = self._total(self.layout.flat(potentials))
         top = float(total.max())
         if top == -math.inf:
@@ -110,26 +114,28 @@ class BruteForceEngine(MarginalEngine):
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """Place of an item's table in the table of its bucket, whose own variable is the last axis."""
+    """Axes of a potential or message within the table of its bucket, whose own variable is the last axis."""
 
-    source: int  # factor number, or bucket number of a message
+    source: int  # number of the factor, or of the bucket that sends the message
     is_message: bool
     shape: tuple[int, ...]
-    forth: tuple[int, ...]  # axes of the item in the bucket's order
-    back: tuple[int, ...]  # and their inverse
-    spread: tuple[int, ...]  # the shape with ones where the item has no axis
-    summed: tuple[int, ...]  # the bucket's axes that the item lacks
+    order: tuple[int, ...]  # axes of the item in the bucket's order
+    inverse: tuple[int, ...]  # the inverse permutation of `order`
+    spread: tuple[int, ...]  # shape of the item as it is added to the table, with ones for axes that it lacks
+    lacking: tuple[int, ...]  # axes of the bucket that the item lacks
 
     def lift(self, table: FloatArray) -> FloatArray:
-        return table.reshape(self.shape).transpose(self.forth).reshape(self.spread)
+        """Return the item's table in a shape that broadcasts with the bucket's table."""
+        return table.reshape(self.shape).transpose(self.order).reshape(self.spread)
 
     def drop(self, table: FloatArray) -> FloatArray:
-        return table.sum(axis=self.summed).transpose(self.back)
+        """Return the sums of the bucket's table over the axes that the item lacks."""
+        return table.sum(axis=self.lacking).transpose(self.inverse)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A(θ) and, for every bucket, p(v | s) with v on the last axis."""
+    """Result of the first sweep: A(θ) and, for every bucket, p(v | s) with v on the last axis."""
 
     log_partition: float
     conditionals: list[FloatArray]
@@ -137,7 +143,7 @@ class Collected:
 
 @dataclass(frozen=True, slots=True)
 class ArrayEngine(MarginalEngine):
-    """Exact inference by buckets, with NumPy, in the log domain."""
+    """Exact inference by elimination of variables, in NumPy and in the log domain."""
 
     tree: BucketTree
     layout: Layout = field(init=False)
@@ -154,14 +160,14 @@ class ArrayEngine(MarginalEngine):
             parts += [(c, True, self.tree.buckets[c].separator) for c in bucket.children]
             row = []
             for source, is_message, own in parts:
-                forth = sorted(range(len(own)), key=lambda axis, own=own: scope.index(own[axis]))
+                order = sorted(range(len(own)), key=lambda axis, own=own: scope.index(own[axis]))
                 row.append(
                     _Item(
                         source,
                         is_message,
                         layout.shape(own),
-                        tuple(forth),
-                        tuple(int(i) for i in np.argsort(forth)),
+                        tuple(order),
+                        tuple(int(i) for i in np.argsort(order)),
                         tuple(layout.cardinalities[v] if v in own else 1 for v in scope),
                         tuple(axis for axis, v in enumerate(scope) if v not in own),
                     )
@@ -194,7 +200,7 @@ class ArrayEngine(MarginalEngine):
         return collected.log_partition, mu, product
 
     def collect(self, potentials: FloatArray) -> Collected:
-        """Eliminate every variable.
+        """Eliminate every variable, and keep the conditional distribution of each given its separator.
 
         Raises
         ------
@@ -206,10 +212,12 @@ class ArrayEngine(MarginalEngine):
         total = self.tree.free_log_count + float(sum(theta[offsets[f]] for f in self.tree.constants))
         conditionals, messages = [], []
         for bucket, items in zip(self.tree.buckets, self._items, strict=True):
+            # B(s, v), the sum of potentials and messages
             table = np.zeros(self.layout.shape(bucket.scope))
             for item in items:
                 own = messages[item.source] if item.is_message else self._cells(theta, item.source)
                 table += item.lift(own)
+            # p(v | s) and m(s), relative to the largest entry of each row
             top = table.max(axis=-1, keepdims=True)
             top[top == -np.inf] = 0.0
             table -= top
@@ -227,6 +235,7 @@ class ArrayEngine(MarginalEngine):
         return Collected(total, conditionals)
 
     def _cells(self, vector: FloatArray, factor: int) -> FloatArray:
+        """Return a view of the cells of one factor."""
         return vector[self.offsets[factor] : self.offsets[factor + 1]]
 
     def _distribute(self, conditionals: list[FloatArray]) -> tuple[FloatArray, list[FloatArray]]:
@@ -247,6 +256,7 @@ class ArrayEngine(MarginalEngine):
         self, conditionals: list[FloatArray], separators: list[FloatArray], direction: FloatArray
     ) -> FloatArray:
         """Return the derivative of the cells' marginals along a direction of the potentials."""
+        # collect: with g(s, v) the sum of the items' derivatives, m'(s) = E[g | s] and p' = p (g - E[g | s])
         gains, messages = [], []
         for conditional, items in zip(conditionals, self._items, strict=True):
             gain = np.zeros(conditional.shape)
@@ -256,6 +266,7 @@ class ArrayEngine(MarginalEngine):
             mean = np.sum(conditional * gain, axis=-1, keepdims=True)
             gains.append(conditional * (gain - mean))
             messages.append(mean[..., 0])
+        # distribute: P'(s, v) = P'(s) p(v | s) + P(s) p'(v | s)
         result = np.zeros(self.size)
         changes = [np.zeros(())] * len(conditionals)
         for i in reversed(range(len(conditionals))):
@@ -271,7 +282,7 @@ class ArrayEngine(MarginalEngine):
 
 @lru_cache(maxsize=8)
 def array_engine(layout: Layout, memory_limit: int = MEMORY_LIMIT) -> ArrayEngine:
-    """Return the exact engine in plain NumPy, from whose conditional tables one draws; a few are kept."""
+    """Return the exact engine in plain NumPy, whose conditional tables samplers use; the last eight are kept."""
     order = elimination_order(layout.cardinalities, layout.scopes)
     require_memory(array_forecast(layout, order), memory_limit)
     return ArrayEngine(BucketTree.build(layout, order))

@@ -1,4 +1,4 @@
-"""The exact engine: compiled sweeps in the linear domain, and in the log domain where that is not safe."""
+"""Exact engine: compiled sweeps in the linear domain, or in the log domain if the linear one is not safe."""
 
 from __future__ import annotations
 
@@ -22,26 +22,22 @@ from bayesprivmrf.model.tables import FloatArray
 
 announce_compiling()  # the modules imported above compile at their first call
 
-#: Cells from which NumPy's vectorized exponential is faster than one call a cell (benchmarks/marginals.py).
-EXPONENTIALS_IN_NUMPY = 2048
-
-#: Workspaces that an engine keeps between calls: one a thread for the usual few; more are allocated anew.
-KEPT_WORKSPACES = 4
-
 
 class SweepArrays(NamedTuple):
     """Arrays of an engine that the compiled sweeps use; see `kernels`."""
 
     program: Program
-    bounds: NDArray[np.int64]  # where each factor's cells begin, and the end of the last
+    bounds: NDArray[np.int64]  # first cell of each factor, and the end of the last
     constants: NDArray[np.int64]  # cells of factors without a free variable
-    rooms: NDArray[np.int64]  # lengths of the tangent's scratch
-    free_log_count: float  # the part of A that variables in no factor add, nats
+    largest: NDArray[
+        np.int64
+    ]  # cells of the largest message and of the largest group, for the tangent's scratch
+    free_log_count: float  # contribution to A of variables in no factor, nats
 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A model after the first sweep, as the second sweep and the tangent need it."""
+    """State of the workspace after the first sweep, which the second sweep and the tangent read."""
 
     log_partition: float
     mode: int
@@ -50,17 +46,17 @@ class _State:
 
 
 class CompiledEngine(MarginalEngine):
-    """Exact inference by a compiled interpreter of the plan.
+    """Exact inference by compiled sweeps that interpret a plan.
 
     Parameters
     ----------
     tree : BucketTree
         Buckets in the order of elimination.
     steps : list of Step, optional
-        How each bucket is summed; by default the cheapest as the cost model has it.
+        How each bucket is summed; by default the cheapest way by the cost model of `planning`.
     domain : {"auto", "linear", "logarithmic"}
-        Where to compute. "auto" takes the linear domain, and the log domain where the linear one's check
-        fails; "linear" raises instead (for tests).
+        Domain of the computation. "auto" takes the linear domain, and the log domain if the check of the linear one
+        fails. "linear" raises an error instead, for tests.
     """
 
     def __init__(
@@ -73,17 +69,17 @@ class CompiledEngine(MarginalEngine):
         self.layout = tree.layout
         self._domain = domain
         self._program: Program = lower(tree, steps)
-        self._rooms = np.array([self._program.message_room, self._program.group_room], dtype=np.int64)
+        self._largest = np.array([self._program.largest_message, self._program.largest_group], dtype=np.int64)
         self._bounds = np.array(tree.layout.offsets, dtype=np.int64)
         self._constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
         self._free = tree.free_log_count
-        self._pool: list[FloatArray] = []  # workspaces that no call holds; append and pop are atomic
+        self._pool: list[FloatArray] = []  # workspaces that no call uses; append and pop are atomic
         self._known_support: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
 
     @property
     def arrays(self) -> SweepArrays:
-        """Arrays for compiled code that runs the sweeps itself; do not write to them."""
-        return SweepArrays(self._program, self._bounds, self._constants, self._rooms, self._free)
+        """Arrays for compiled code that calls the sweeps itself; do not write to them."""
+        return SweepArrays(self._program, self._bounds, self._constants, self._largest, self._free)
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return A(θ), in nats.
@@ -117,10 +113,10 @@ class CompiledEngine(MarginalEngine):
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
             change[self._constants] = 0.0
-            scratch = np.empty(2 * program.message_room + 3 * program.group_room)
+            scratch = np.empty(2 * program.largest_message + 3 * program.largest_group)
             direction = self.layout.flat(vector, "vector")
             compiled.tangent(
-                *program.plan, state.work, state.scales, scratch, self._rooms, state.mode,
+                *program.plan, state.work, state.scales, scratch, self._largest, state.mode,
                 mu, self._bounds, direction, gain, change,
             )  # fmt: skip
             return change[: self.size]
@@ -128,11 +124,22 @@ class CompiledEngine(MarginalEngine):
         return state.log_partition, mu[: self.size].copy(), product
 
     def _keep(self, work: FloatArray) -> None:
-        """Keep a workspace for the next call, unless enough are kept: an idle engine should hold little."""
-        if len(self._pool) < KEPT_WORKSPACES:
+        """Keep a workspace for the next call.
+
+        An engine keeps at most four, enough for the usual number of threads, so that an idle engine needs little
+        memory.
+        """
+        if len(self._pool) < 4:
             self._pool.append(work)
 
     def _collect(self, potentials: FloatArray) -> _State:
+        """Run the first sweep, in the linear domain if that is safe.
+
+        Raises
+        ------
+        ModelError
+            If no configuration is possible.
+        """
         compiled.build("prepare", "collect", "distribute")
         theta = self.layout.flat(potentials)
         program = self._program
@@ -141,7 +148,8 @@ class CompiledEngine(MarginalEngine):
         except IndexError:
             work = np.empty(program.workspace)
         if self._domain != "logarithmic":
-            large = program.cells >= EXPONENTIALS_IN_NUMPY
+            # from 2,048 cells NumPy's vectorized exponential is faster than a call per cell (benchmarks/marginals.py)
+            large = program.cells >= 2048
             tops, has_zeros = compiled.prepare(theta, self._bounds, work, not large)
             if tops == -math.inf:
                 raise impossible()
@@ -161,16 +169,17 @@ class CompiledEngine(MarginalEngine):
         return state
 
     def _run(self, work: FloatArray, support: NDArray[np.uint8], tops: float, mode: int) -> _State | None:
-        """Collect in one domain; return None where the answer cannot be trusted."""
+        """Run the first sweep in one domain; return None if the answer cannot be trusted."""
         program = self._program
         scales = np.empty(program.steps)
         rest, is_trusted = compiled.collect(*program.plan, work, scales, support, program.cells, mode)
         return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
-        """Return which entries of the messages are possible, given potentials of minus infinity at impossible cells.
+        """Return a mask of the entries of the messages that are possible.
 
-        The last answer is kept, as zeros rarely move.
+        Cells with a potential of minus infinity are impossible. The last answer is kept for the next call, because
+        impossible cells rarely change.
 
         Raises
         ------
@@ -194,6 +203,7 @@ class CompiledEngine(MarginalEngine):
         return support
 
     def _distribute(self, state: _State) -> FloatArray:
+        """Run the second sweep; return the marginals of the cells, then those of the separators."""
         program = self._program
         mu = np.empty(program.cells + program.messages)
         mu[self._constants] = 1.0

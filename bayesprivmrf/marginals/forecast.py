@@ -1,4 +1,4 @@
-"""The cost of exact inference, before anything is allocated."""
+"""Forecast of the time and memory of exact inference, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from bayesprivmrf.marginals.lowering import memory_of_steps
 from bayesprivmrf.marginals.ordering import BucketTree, elimination_order
 from bayesprivmrf.marginals.planning import Step, plan_steps
 
-#: Bytes that inference may take unless another limit is given: half the memory of a small laptop.
+#: Default memory limit of inference, in bytes: half the memory of a small laptop.
 MEMORY_LIMIT = 4 * 2**30
 
-#: Cells of a clique beyond which a model is refused before it is planned: 128 TiB, more than any machine holds.
+#: Cells of a clique, 128 TiB, beyond which a model is refused without planning: no machine has so much memory.
 HOPELESS_CELLS = 2**44
 
 
@@ -26,15 +26,15 @@ class Forecast:
     Attributes
     ----------
     treewidth : int
-        Variables in the largest clique, less one: an upper bound of the graph's treewidth.
+        Number of variables in the largest clique, less one: an upper bound on the treewidth of the graph.
     largest_table : int
-        Cells of the largest clique.
+        Number of cells of the largest clique.
     total_cells : int
-        Cells of all cliques together.
+        Number of cells of all cliques together.
     memory_bytes : int
-        Upper bound of the arrays held at once by one evaluation with one product Σv.
+        Upper bound on the memory of one evaluation with one product Σv, in bytes.
     multiplications : int
-        Multiplications of one evaluation of the marginals, about.
+        Approximate number of multiplications in one evaluation of the marginals.
     """
 
     treewidth: int
@@ -45,19 +45,24 @@ class Forecast:
 
 
 def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Forecast:
-    """Return the cost of exact inference in a model; nothing large is allocated.
+    """Return the cost of exact inference in a model, without allocating its tables.
 
     Parameters
     ----------
     cardinalities : iterable of int
-        States of each variable, at least 1.
+        Number of states of each variable, at least 1.
     scopes : iterable of iterable of int
         Variables of each factor.
 
     Returns
     -------
     Forecast
-        Cells, bytes and multiplications.
+        Treewidth, numbers of cells, bytes and multiplications.
+
+    Raises
+    ------
+    ModelError
+        If a scope repeats a variable or names one that does not exist.
 
     Examples
     --------
@@ -72,7 +77,7 @@ def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> F
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Buckets, how each is summed, and the cost."""
+    """Plan of exact inference: the buckets, the step that sums each, and the cost."""
 
     tree: BucketTree
     steps: list[Step]
@@ -80,12 +85,12 @@ class Plan:
 
 
 def plan(layout: Layout, order: Sequence[int] | None = None, memory_limit: int | None = None) -> Plan:
-    """Plan exact inference.
+    """Plan exact inference along an elimination order, by default that of `elimination_order`.
 
     Raises
     ------
     ModelTooLargeError
-        If no machine could hold the largest clique, or the plan exceeds `memory_limit` bytes.
+        If the largest clique is too large for any machine, or the plan needs more than `memory_limit` bytes.
     """
     if order is None:
         order = elimination_order(layout.cardinalities, layout.scopes)
@@ -102,14 +107,17 @@ def plan(layout: Layout, order: Sequence[int] | None = None, memory_limit: int |
 
 
 def array_forecast(layout: Layout, order: Sequence[int]) -> Forecast:
-    """Return the cost along one order when every clique's table is made, as sampling and the NumPy engine do."""
+    """Return the cost along one elimination order if the table of every clique is stored.
+
+    Sampling and the NumPy engine store all of these tables; the compiled engine may not.
+    """
     cards = layout.cardinalities
     place = {v: i for i, v in enumerate(order)}
     ranks = [cards[v] for v in order]
     classes: dict[int, int] = {}
     for i, k in enumerate(ranks):
         classes[k] = classes.get(k, 0) | (1 << i)
-    # Sets of variables are integers again, now indexed by the place in the order.
+    # a set of variables is an integer, whose bits are the places of its members in the order
     pending = [0] * len(order)
     counts = [0] * len(order)
     for scope in layout.scopes:
@@ -144,20 +152,20 @@ def array_forecast(layout: Layout, order: Sequence[int]) -> Forecast:
 
 
 def require_memory(cost: Forecast, memory_limit: int) -> None:
-    """Raise an error for a model whose exact inference would not fit in memory.
+    """Raise an error if exact inference in a model would not fit in memory.
 
     Raises
     ------
     ModelTooLargeError
-        The model needs more memory; the error states the forecast, the limit and what would fit.
+        The model needs more memory. The error states the forecast, the limit and the size of cliques that would fit.
     """
     if not cost.memory_bytes <= memory_limit:
         raise ModelTooLargeError(
-            f"Exact inference would need about {_bytes(cost.memory_bytes)} in cliques of up to "
-            f"{cost.treewidth + 1} variables ({_count(cost.largest_table)} cells), more than `memory_limit` "
-            f"of {_bytes(memory_limit)}, in which cliques of about {_count(max(memory_limit // 64, 1))} cells "
-            "fit. Declare fewer or smaller cliques, or take loopy belief propagation, an approximation whose "
-            'memory is that of the declared tables: `inference="loopy"` in an estimator, `kind="loopy"` here.'
+            f"Exact inference would need about {_bytes(cost.memory_bytes)} for cliques of up to "
+            f"{cost.treewidth + 1} variables ({_count(cost.largest_table)} cells), more than `memory_limit` of "
+            f"{_bytes(memory_limit)}, enough for cliques of about {_count(max(memory_limit // 64, 1))} cells. "
+            "Declare fewer or smaller cliques, or use loopy belief propagation, an approximation that needs little "
+            'more memory than the declared tables: `inference="loopy"` in an estimator, `kind="loopy"` here.'
         )
 
 

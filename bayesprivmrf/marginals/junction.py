@@ -1,8 +1,8 @@
-r"""Junction forests whose bags are the declared cliques: which cliques are joined, and which of them is the root.
+r"""Junction forests over the declared cliques: their edges and their roots.
 
-Cliques are the bags of a junction forest if their maximum spanning forest, with edges weighted by the number of
-shared variables, has the running-intersection property: the variables that two cliques share lie in each clique
-between them. That holds if and only if
+A model is decomposable if the maximum spanning forest over its cliques, with edges weighted by the number of shared
+variables, has the running-intersection property: the variables that two cliques share lie in each clique between
+them. This holds if and only if
 
 .. math:: \sum_{C} |C| - \sum_{S} |S| = |V|
 
@@ -11,7 +11,7 @@ distribution is then the root's table times the conditional tables of the other 
 
 .. math:: p(x) = \prod_{C} p(x_{C \setminus S(C)} \mid x_{S(C)}).
 
-All of it is decided by the declaration: scopes and numbers of states.
+The forest depends on the declaration alone, that is, on the scopes and the numbers of states.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ type Scope = tuple[int, ...]
 
 
 class JunctionTrees(NamedTuple):
-    """Trees over cliques, each with its root.
+    """Rooted trees over the cliques of a model.
 
     Parameters
     ----------
     order
-        Cliques, parents first.
+        Numbers of the cliques, parents first.
     parents
-        Each clique's parent, by clique; -1 for a root.
+        Parent of each clique; -1 for a root.
     separators
-        Variables that each clique shares with its parent, ascending; empty for a root.
+        Variables that each clique shares with its parent, in increasing order; empty for a root.
     """
 
     order: tuple[int, ...]
@@ -44,17 +44,17 @@ class JunctionTrees(NamedTuple):
 
 
 def junction_trees(cardinalities: Sequence[int], scopes: Sequence[Scope]) -> JunctionTrees | None:
-    """Return rooted trees over the cliques, or None where the model is not decomposable.
+    """Return rooted trees over the cliques, or None if the model is not decomposable.
 
-    Each tree is rooted at its clique of most cells. Among several such cliques it is the one from which the farthest
-    clique is nearest, then the first. The rule depends on nothing but the declared model.
+    The root of a tree is the clique with most cells. Among several such cliques it is the one with the shortest
+    distance to the clique farthest from it, then the first. The rule depends on the declared model alone.
 
     Parameters
     ----------
     cardinalities
-        States of each variable.
+        Number of states of each variable.
     scopes
-        Cliques, none inside another.
+        Variables of each clique; no clique is inside another.
 
     Examples
     --------
@@ -80,19 +80,19 @@ def junction_trees(cardinalities: Sequence[int], scopes: Sequence[Scope]) -> Jun
 
 def _spanning_forest(scopes: Sequence[Scope]) -> list[tuple[int, int]]:
     """Return the edges of a maximum spanning forest over the cliques that share variables (Kruskal)."""
-    holders: dict[int, list[int]] = {}
+    cliques_of: dict[int, list[int]] = {}
     for position, scope in enumerate(scopes):
         for v in scope:
-            holders.setdefault(v, []).append(position)
+            cliques_of.setdefault(v, []).append(position)
     # the number of shared variables of each pair of cliques that share any
-    weights = Counter(pair for held in holders.values() for pair in combinations(held, 2))
-    # Kruskal: join the pairs that share most first, unless they are connected already
+    weights = Counter(pair for cliques in cliques_of.values() for pair in combinations(cliques, 2))
+    # Kruskal's algorithm: join pairs in decreasing order of weight, unless they are connected already
     trees = DisjointSets(len(scopes))
     return [pair for pair in sorted(weights, key=lambda pair: (-weights[pair], pair)) if trees.join(*pair)]
 
 
 class DisjointSets:
-    """A partition of numbered nodes, each by itself at first.
+    """A partition of numbered nodes into disjoint sets; at first each node is a set.
 
     Parameters
     ----------
@@ -104,12 +104,13 @@ class DisjointSets:
         self._parents = list(range(size))
 
     def join(self, a: int, b: int) -> bool:
-        """Join the sets of two nodes; return False if they are one already."""
+        """Join the sets of two nodes; return False if the nodes are in one set already."""
         a, b = self._root(a), self._root(b)
         self._parents[a] = b
         return a != b
 
     def _root(self, node: int) -> int:
+        """Return the node that represents the set of a node."""
         parents = self._parents
         while parents[node] != node:
             parents[node] = parents[parents[node]]  # shortens the path for the next search
@@ -120,7 +121,10 @@ class DisjointSets:
 def rooted(
     cardinalities: Sequence[int], scopes: Sequence[Scope], neighbors: Sequence[Sequence[int]]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the cliques in an order with parents first, and their parents; `junction_trees` states the rule."""
+    """Return the cliques in an order with parents first, and their parents.
+
+    `junction_trees` states the rule for the roots.
+    """
     cells = [math.prod(cardinalities[v] for v in scope) for scope in scopes]
     order: list[int] = []
     parents = [-1] * len(scopes)
@@ -148,7 +152,8 @@ def _walk(root: int, neighbors: Sequence[Sequence[int]]) -> list[tuple[int, int,
 
 
 def _reaches(first: int, neighbors: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return the distance of each clique of a tree from the farthest one, which is an end of a longest path."""
+    """Return the distance of each clique of a tree to the clique farthest from it."""
+    # the farthest clique is always an end of a longest path
     one_end = _walk(first, neighbors)[-1][0]
     other_end = _walk(one_end, neighbors)[-1][0]
     distances = [{c: depth for c, _, depth in _walk(end, neighbors)} for end in (one_end, other_end)]

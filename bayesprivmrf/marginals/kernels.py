@@ -1,11 +1,18 @@
-"""The compiled interpreter of a plan: the collect and distribute sweeps.
+"""The collect and distribute sweeps of exact inference, compiled.
 
-Compiled once an installation, see `compiled`; nothing is compiled for a model.
+Both sweeps interpret the integers of a `Program`, so they are compiled once per installation and not once per model.
+A step eliminates one variable v. With s the states of the separator, and the items the potentials and messages that
+contain v,
 
-Every table of the linear mode has entries in [0, 1]: each factor is divided by its largest cell, each
-message by its largest entry. ``docs/marginals.md`` proves that the answer is right when no possible entry
-of a message falls below `SMALLEST` before that division, which `collect` checks. Inner loops run over
-slices, because numba tests every other index for wrapping around, which keeps loops from being vectorised.
+    collect:     m(s) = Σ_v Π_i item_i(s, v)  and  p(v | s) = Π_i item_i(s, v) / m(s),
+    distribute:  P(s, v) = P(s) p(v | s), summed onto the cells of each item.
+
+In the linear mode every table has entries in [0, 1], because each factor is divided by its largest cell and each
+message by its largest entry. ``docs/explanation/marginals.md`` proves that the answer is right if no possible entry
+of a message is below `SMALLEST` before that division. `collect` checks this condition.
+
+Inner loops run over slices. numba tests any other index for wrapping around, which keeps the compiler from using
+vector instructions.
 """
 
 from __future__ import annotations
@@ -15,31 +22,8 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.marginals.log_products import (
-    CELLS,
-    COUNT,
-    HEADER,
-    INNER,
-    IS_ALIAS,
-    IS_PRODUCT,
-    IS_ROOT,
-    ITEM,
-    ITEMS,
-    LEFT,
-    LEFT_MARGINAL,
-    LEFT_TURNED,
-    LENGTH,
-    MESSAGE,
-    OUTER,
-    RIGHT,
-    RIGHT_MARGINAL,
-    RIGHT_TURNED,
-    ROWS,
-    SHARED,
-    STATES,
-    log_product,
-    log_product_spread,
-)
+from bayesprivmrf.marginals.log_products import log_product, log_product_spread
+from bayesprivmrf.marginals.lowering import AT
 from bayesprivmrf.marginals.products import (
     OPTIONS,
     adjoint_left,
@@ -52,14 +36,18 @@ from bayesprivmrf.marginals.products import (
     vector_product,
 )
 
+# modes of the sweeps: probabilities, possible or not, and logarithms
 LINEAR, SUPPORT, LOGARITHMIC = 0, 1, 2
-# Smallest raw entry of a message that the linear mode accepts, by the proof in docs/marginals.md
+# Smallest raw entry of a message that the linear mode accepts, by the proof in docs/explanation/marginals.md
 SMALLEST = 1e-260
 
 
 @njit(**OPTIONS)
 def prepare(theta, offsets, work, exponentiate):
-    """Write θ less each factor's maximum, or its exponential; return Σ max and whether -inf was met."""
+    """Write θ less each factor's maximum, or the exponential of that.
+
+    Returns the sum of the maxima, and True if some potential is minus infinity.
+    """
     total = 0.0
     has_zeros = False
     for f in range(offsets.size - 1):
@@ -83,7 +71,8 @@ def prepare(theta, offsets, work, exponentiate):
 
 @njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "nnan"}, error_model="numpy")
 def _extremes(entries):
-    """The smallest and the largest entry; `nnan` lets the compiler take several at a time."""
+    """Return the smallest and the largest entry."""
+    # the option `nnan` above lets the compiler compare several entries at a time
     low, top = np.inf, -np.inf
     for c in range(entries.size):
         x = entries[c]
@@ -94,21 +83,21 @@ def _extremes(entries):
 
 @njit(**OPTIONS)
 def collect(code, steps, maps, work, scales, support, cells, mode):
-    """Eliminate every variable; return A less the factors' maxima, and whether the answer can be trusted.
+    """Eliminate every variable; return A less the factors' maxima, and True if the answer can be trusted.
 
-    `support` marks the possible entries of the messages; empty where no potential is minus infinity.
+    `support` marks the possible entries of the messages. It is empty if no potential is minus infinity.
     """
     total = 0.0
     for step in range(steps):
-        row = HEADER * step
+        row = AT.per_step * step
         # the raw message m(s) = Σ_v Π_i item_i(s, v), or its logarithm
-        if code[row + IS_PRODUCT]:
+        if code[row + AT.is_product]:
             _collect_product(code, row, maps, work, mode)
         elif mode == LOGARITHMIC:
             _collect_cells_log(code, row, maps, work)
         else:
             _collect_cells(code, row, maps, work)
-        message, rows = code[row + MESSAGE], code[row + ROWS]
+        message, rows = code[row + AT.message], code[row + AT.rows]
         entries = work[message : message + rows]
         # an entry of a message is possible if any of its terms is
         if mode == SUPPORT:
@@ -139,6 +128,7 @@ def collect(code, steps, maps, work, scales, support, cells, mode):
 
 @njit(**OPTIONS)
 def _smallest_possible(entries, possible):
+    """Return the smallest of the possible entries."""
     low = np.inf
     for s in range(entries.size):
         if possible[s]:
@@ -148,10 +138,11 @@ def _smallest_possible(entries, possible):
 
 @njit(**OPTIONS)
 def _collect_cells(code, row, maps, work):
-    """The table of p(v | s), the raw message in its place."""
+    """Write the table p(v | s) and the raw message m(s)."""
     # formula: m(s) = Σ_v Π_i item_i(s, v) and p(v | s) = Π_i item_i(s, v) / m(s)
-    k, message, rows = code[row + STATES], code[row + MESSAGE], code[row + ROWS]
-    table, first, count = code[row + LEFT], code[row + LEFT + ITEMS], code[row + LEFT + COUNT]
+    k, message, rows = code[row + AT.states], code[row + AT.message], code[row + AT.rows]
+    group = row + AT.left
+    table, first, count = code[group], code[group + AT.items], code[group + AT.n_items]
     for s in range(rows):
         line = work[table + s * k : table + (s + 1) * k]
         # the product of the items: the first is copied, the others multiply
@@ -159,7 +150,7 @@ def _collect_cells(code, row, maps, work):
         for v in range(k):
             line[v] = work[at + v * stride]
         for i in range(1, count):
-            item = first + ITEM * i
+            item = first + AT.per_item * i
             at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
             for v in range(k):
                 line[v] *= work[at + v * stride]
@@ -168,27 +159,29 @@ def _collect_cells(code, row, maps, work):
         for v in range(k):
             mass += line[v]
         work[message + s] = mass
-        scale = 1.0 / mass if mass > 1e-300 else 0.0  # smaller ones are impossible, or fail the check
+        # a mass of at most 1e-300 is impossible, or fails the check in `collect`
+        scale = 1.0 / mass if mass > 1e-300 else 0.0
         for v in range(k):
             line[v] *= scale
 
 
 @njit(**OPTIONS)
 def _collect_cells_log(code, row, maps, work):
-    """The same from logarithms."""
+    """Write the table p(v | s) and the raw log m(s), from the logarithms of the items."""
     # formula: log m(s) = log Σ_v exp(Σ_i item_i(s, v)), with the largest term taken out
-    k, message, rows = code[row + STATES], code[row + MESSAGE], code[row + ROWS]
-    table, first, count = code[row + LEFT], code[row + LEFT + ITEMS], code[row + LEFT + COUNT]
+    k, message, rows = code[row + AT.states], code[row + AT.message], code[row + AT.rows]
+    group = row + AT.left
+    table, first, count = code[group], code[group + AT.items], code[group + AT.n_items]
     for s in range(rows):
         line = work[table + s * k : table + (s + 1) * k]
         # the sum of the items
         line[:] = 0.0
         for i in range(count):
-            item = first + ITEM * i
+            item = first + AT.per_item * i
             at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
             for v in range(k):
                 line[v] += work[at + v * stride]
-        # the largest term; without a possible one p(v | s) is zero
+        # the largest term; p(v | s) is zero if no term is possible
         top = -np.inf
         for v in range(k):
             top = max(top, line[v])
@@ -208,21 +201,22 @@ def _collect_cells_log(code, row, maps, work):
 
 @njit(**OPTIONS)
 def _collect_product(code, row, maps, work, mode):
-    """The tables L and R, the raw message in its place."""
-    # formula: m(b, i, j) = Σ_v L(b, i, v) R(b, v, j), each group L and R the product of its items
-    left, right, message = code[row + LEFT], code[row + RIGHT], code[row + MESSAGE]
-    shared, m, k, n = code[row + SHARED], code[row + OUTER], code[row + STATES], code[row + INNER]
-    # a group that is one item as it lies is not made
-    for at in (row + LEFT, row + RIGHT):
-        if code[at + IS_ALIAS]:
+    """Write the tables L and R of the two groups, and the raw message."""
+    # formula: m(b, i, j) = Σ_v L(b, i, v) R(b, v, j), with L and R the products of the items of each group
+    left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
+    shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
+    # a group of one item is read in place, if the item's axes allow it
+    for at in (row + AT.left, row + AT.right):
+        if code[at + AT.is_alias]:
             continue
-        first, count, size, length = code[at + ITEMS], code[at + COUNT], code[at + CELLS], code[at + LENGTH]
+        first, count = code[at + AT.items], code[at + AT.n_items]
+        size, length = code[at + AT.cells], code[at + AT.length]
         if mode == LOGARITHMIC:
             build_sum(work, code, first, count, maps, code[at], size, length)
         else:
             build(work, code, first, count, maps, code[at], size, length)
     # the product, by the kernel for its domain and shape
-    lt, rt = code[row + LEFT_TURNED], code[row + RIGHT_TURNED]
+    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
     if mode == LOGARITHMIC:
         log_product(work, left, lt, right, rt, message, shared, m, k, n)
     elif m == 1:
@@ -233,15 +227,15 @@ def _collect_product(code, row, maps, work, mode):
 
 @njit(**OPTIONS)
 def clear(code, first, count, values):
-    """Zero the cells of some items."""
+    """Set the cells of some items to zero."""
     for i in range(count):
-        start = code[first + ITEM * i]
-        values[start : start + code[first + ITEM * i + 3]] = 0.0
+        item = first + AT.per_item * i
+        values[code[item] : code[item] + code[item + 3]] = 0.0
 
 
 @njit(**OPTIONS)
 def divide(values, work, message, rows, scale, out, at):
-    """Values of a separator over its raw message; an impossible entry has value zero and stays it."""
+    """Divide the values of a separator by its raw message; impossible entries are zero and stay zero."""
     # formula: D(s) = P(s) / m(s), where the message is stored as m / scale
     inverse = 1.0 / scale
     top, bottom, ratio = values[message : message + rows], work[message : message + rows], out[at : at + rows]
@@ -252,44 +246,48 @@ def divide(values, work, message, rows, scale, out, at):
 
 @njit(**OPTIONS)
 def distribute(code, steps, maps, work, scales, scratch, mode, mu):
-    """Marginals of every cell and separator, from the roots down; `scratch` is an offset into `work`."""
+    """Write the marginals of all cells and separators, from the roots down; `scratch` is an offset into `work`."""
     for step in range(steps - 1, -1, -1):
-        row = HEADER * step
+        row = AT.per_step * step
         # the separator of a root is empty, and its probability is one
-        if code[row + IS_ROOT]:
-            mu[code[row + MESSAGE]] = 1.0
-        if code[row + IS_PRODUCT] == 0:
+        if code[row + AT.is_root]:
+            mu[code[row + AT.message]] = 1.0
+        if code[row + AT.is_product] == 0:
             _distribute_cells(code, row, maps, work, mu)
             continue
-        # the marginal of a group that is one item goes to the cells themselves, else to the workspace
+        # the marginal of a group read in place goes to the cells themselves, any other to the workspace
+        left, right = row + AT.left, row + AT.right
         left_out, left_at = (
-            (mu, code[row + LEFT]) if code[row + LEFT + IS_ALIAS] else (work, code[row + LEFT_MARGINAL])
+            (mu, code[left]) if code[left + AT.is_alias] else (work, code[row + AT.left_marginal])
         )
         right_out, right_at = (
-            (mu, code[row + RIGHT]) if code[row + RIGHT + IS_ALIAS] else (work, code[row + RIGHT_MARGINAL])
+            (mu, code[right]) if code[right + AT.is_alias] else (work, code[row + AT.right_marginal])
         )
         _distribute_product(
             code, row, work, scales[step], scratch, mode, mu, left_out, left_at, right_out, right_at
         )
         # sum the marginal of each other group onto the cells of its items
-        for at, marginal in ((row + LEFT, left_at), (row + RIGHT, right_at)):
-            if code[at + IS_ALIAS] == 0:
-                first, count = code[at + ITEMS], code[at + COUNT]
-                spread(work, marginal, code, first, count, maps, code[at + CELLS], code[at + LENGTH], mu)
+        for at, marginal in ((row + AT.left, left_at), (row + AT.right, right_at)):
+            if code[at + AT.is_alias] == 0:
+                first, count = code[at + AT.items], code[at + AT.n_items]
+                spread(
+                    work, marginal, code, first, count, maps, code[at + AT.cells], code[at + AT.length], mu
+                )
 
 
 @njit(**OPTIONS)
 def _distribute_cells(code, row, maps, work, mu):
-    """P(s) p(v | s), summed onto the items' cells."""
+    """Sum P(s) p(v | s) onto the cells of the items."""
     # formula: μ_i += P(s) p(v | s), summed over the axes that item i lacks
-    k, message = code[row + STATES], code[row + MESSAGE]
-    table, first, count = code[row + LEFT], code[row + LEFT + ITEMS], code[row + LEFT + COUNT]
+    k, message = code[row + AT.states], code[row + AT.message]
+    group = row + AT.left
+    table, first, count = code[group], code[group + AT.items], code[group + AT.n_items]
     clear(code, first, count, mu)
-    for s in range(code[row + ROWS]):
+    for s in range(code[row + AT.rows]):
         q = mu[message + s]
         line = work[table + s * k : table + (s + 1) * k]
         for i in range(count):
-            item = first + ITEM * i
+            item = first + AT.per_item * i
             at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
             for v in range(k):
                 mu[at + v * stride] += q * line[v]
@@ -297,11 +295,12 @@ def _distribute_cells(code, row, maps, work, mu):
 
 @njit(**OPTIONS)
 def _distribute_product(code, row, work, scale, scratch, mode, mu, left_out, left_at, right_out, right_at):
-    """Both groups' marginals, L ∘ (D Rᵀ) and R ∘ (Lᵀ D) with D = P(s) / m(s)."""
-    left, right, message = code[row + LEFT], code[row + RIGHT], code[row + MESSAGE]
-    lt, rt = code[row + LEFT_TURNED], code[row + RIGHT_TURNED]
-    shared, m, k, n = code[row + SHARED], code[row + OUTER], code[row + STATES], code[row + INNER]
-    left_size, right_size = code[row + LEFT + CELLS], code[row + RIGHT + CELLS]
+    """Write the marginals of both groups."""
+    # formula: P_L = L ∘ (D Rᵀ) and P_R = R ∘ (Lᵀ D), with D = P(s) / m(s)
+    left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
+    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
+    shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
+    left_size, right_size = code[row + AT.left + AT.cells], code[row + AT.right + AT.cells]
     # log domain: both sums in one pass over the terms
     if mode == LOGARITHMIC:
         left_out[left_at : left_at + left_size] = 0.0
@@ -312,7 +311,7 @@ def _distribute_product(code, row, work, scale, scratch, mode, mu, left_out, lef
         )  # fmt: skip
         return
     # linear domain: D, then the two products of matrices
-    divide(mu, work, message, code[row + ROWS], scale, work, scratch)
+    divide(mu, work, message, code[row + AT.rows], scale, work, scratch)
     if m == 1:
         vector_adjoint(work, left, right, rt, scratch, left_out, left_at, right_out, right_at, shared, k, n)
         return
@@ -324,7 +323,7 @@ def _distribute_product(code, row, work, scale, scratch, mode, mu, left_out, lef
 
 @njit(**OPTIONS)
 def _times(values, at, work, table, size):
-    """Values ∘ table, in place."""
+    """Multiply values by a table, entry by entry, in place."""
     out, factor = values[at : at + size], work[table : table + size]
     for c in range(size):
         out[c] *= factor[c]

@@ -1,4 +1,4 @@
-"""Place of each factor's cells in one flat vector, and the interface of every marginal engine."""
+"""Layout of all potentials in one flat vector, and the interface of the marginal engines."""
 
 from __future__ import annotations
 
@@ -20,12 +20,24 @@ from bayesprivmrf.model.tables import FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """The variables, the factors' scopes, and the place of each table in the flat vector of potentials.
+    """Variables and factors of a model, and the place of each factor's table in the flat vector of potentials.
+
+    Make one by `Layout.build`, which checks the model.
 
     Parameters
     ----------
-    cardinalities, scopes, offsets
-        The model, as in `MarginalEngine`.
+    cardinalities
+        Number of states of each variable, at least 1.
+    scopes
+        Variables of each factor, in the axis order of its table.
+    offsets
+        First cell of each factor in the flat vector, and the end of the last factor.
+
+    Examples
+    --------
+    >>> layout = Layout.build([2, 3], [(0,), (0, 1)])
+    >>> layout.offsets, layout.shape((0, 1))
+    ((0, 2, 8), (2, 3))
     """
 
     cardinalities: tuple[int, ...]
@@ -34,13 +46,13 @@ class Layout:
 
     @classmethod
     def build(cls, cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Layout:
-        """Check the variables and scopes and lay the tables out one after the other.
+        """Return the layout of a model, with its tables one after the other.
 
         Raises
         ------
         ModelError
-            If a cardinality is below 1, or a scope repeats a variable or names one that does not exist, or one of
-            them is no whole number.
+            If a cardinality is below 1, a scope repeats a variable or names one that does not exist, or a number is
+            not a whole number.
         """
         cards = whole_numbers("`cardinalities`", cardinalities)
         for variable, k in enumerate(cards):
@@ -74,20 +86,22 @@ class Layout:
         Raises
         ------
         ModelError
-            If the shape is not ``(size,)``, or they are no numbers.
+            If the shape is not ``(size,)``, or the values are not numbers.
         """
         try:
             vector = np.ascontiguousarray(values, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise ModelError(f"`{name}` must be numbers, got a {type(values).__name__} of others.") from None
+            raise ModelError(
+                f"`{name}` must be an array of numbers, got a {type(values).__name__} with other entries."
+            ) from None
         require(
             vector.shape == (self.size,), name, f"have shape ({self.size},)", vector.shape, error=ModelError
         )
-        # compiled code takes writable arrays; for a read-only one numba would compile it again
+        # copy read-only arrays, for which numba would compile its functions again
         return vector if vector.flags.writeable else vector.copy()
 
     def tables(self, vector: FloatArray) -> list[FloatArray]:
-        """Return the tables of a vector, one a factor, as views in their own shapes."""
+        """Return the table of each factor as a view of the vector, in the table's shape."""
         return [
             vector[a:b].reshape(self.shape(scope))
             for a, b, scope in zip(self.offsets[:-1], self.offsets[1:], self.scopes, strict=True)
@@ -95,34 +109,34 @@ class Layout:
 
 
 def whole_numbers(what: str, values: Any) -> tuple[int, ...]:
-    """Return whole numbers in a row.
+    """Return whole numbers as a tuple.
 
     Raises
     ------
     ModelError
-        They are none.
+        Some value is not a whole number.
     """
     try:
         return tuple(index(value) for value in listed(what, values))
     except (TypeError, OverflowError):
         raise ModelError(
-            f"{what} must hold whole numbers, got other things; number variables from 0."
+            f"{what} must hold whole numbers, got other values; number variables from 0."
         ) from None
 
 
 class MarginalEngine(ABC):
-    """Log-partition, marginals and their derivatives, as pure functions of the potentials.
+    """Interface of the engines for the log-partition function, marginals and their derivatives.
 
     The model is p(x) = exp(Σ_f θ_f(x_f) - A(θ)). A factor f has a scope, an ordered tuple of variables, and one
-    potential for each joint state of it, in C order. An entry of θ may be minus infinity (an impossible cell) or in
-    the thousands. Engines keep no state between calls that a caller could see, may be called from several threads at
-    once, and return arrays of their own.
+    potential for each joint state of these variables, in C order. An entry of θ may be minus infinity, which makes
+    its cell impossible, or in the thousands. Engines have no state that a caller could see. Several threads may
+    call one at once, and each call returns new arrays. `marginal_engine` makes engines.
     """
 
     __slots__ = ()
     layout: Layout
     is_exact = True
-    """Whether the answers are exact up to rounding, and not approximations."""
+    """True if the answers are exact up to rounding."""
 
     @property
     def cardinalities(self) -> tuple[int, ...]:
@@ -131,12 +145,12 @@ class MarginalEngine(ABC):
 
     @property
     def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Variables of each factor; the order is the axis order of its table."""
+        """Variables of each factor, in the axis order of its table."""
         return self.layout.scopes
 
     @property
     def offsets(self) -> tuple[int, ...]:
-        """First cell of each factor, and the end of the last."""
+        """First cell of each factor, and the end of the last factor."""
         return self.layout.offsets
 
     @property
@@ -150,7 +164,7 @@ class MarginalEngine(ABC):
 
     @abstractmethod
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """Return A(θ) and μ = ∇A(θ): the probability of every cell of every factor, flat like the potentials."""
+        """Return A(θ) and μ = ∇A(θ), the probability of every cell, in the layout of the potentials."""
 
     @abstractmethod
     def linearize(
@@ -158,5 +172,5 @@ class MarginalEngine(ABC):
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
         """Return A(θ), μ, and the product v → Σv with Σ = ∇²A(θ), the covariance of the cells' indicators.
 
-        Where a potential is minus infinity, μ and Σv are zero and the entry of v is ignored.
+        If a potential is minus infinity, μ and Σv are zero there, and that entry of v is ignored.
         """

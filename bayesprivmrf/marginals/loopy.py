@@ -16,13 +16,9 @@ from bayesprivmrf.marginals.junction import DisjointSets
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
-#: Step of the central difference of `LoopyEngine.linearize`, in the largest entry of the direction.
-#: Its square, 1e-8, and the messages' tolerance over it, 1e-7, are the two errors of a product.
-DIFFERENCE = 1e-4
-
 
 def loopy_forecast(layout: Layout) -> Forecast:
-    """Return the cost of one sweep: the declared tables and two messages an edge."""
+    """Return the cost of one sweep: the declared tables, and two messages per edge."""
     edges = sum(layout.cardinalities[v] for scope in layout.scopes for v in scope)
     sizes = [b - a for a, b in zip(layout.offsets[:-1], layout.offsets[1:], strict=True)]
     return Forecast(
@@ -36,7 +32,7 @@ def loopy_forecast(layout: Layout) -> Forecast:
 
 @dataclass(frozen=True, slots=True)
 class _Messages:
-    """Messages at the end of a run."""
+    """Messages at the end of a run, with the status of the run."""
 
     values: FloatArray
     is_converged: bool
@@ -44,22 +40,24 @@ class _Messages:
 
 
 class LoopyEngine(MarginalEngine):
-    """Belief propagation between factors and variables, in alternating sweeps until no message moves.
+    """Loopy belief propagation between factors and variables.
 
-    Exact where the factors and variables form a tree. Elsewhere A is Bethe's approximation at the fixed
-    point found, μ are pseudo-marginals, consistent on single variables, and a fixed point may not be found:
-    ask `marginals_with_status`.
+    Sweeps over the factors alternate in direction until the messages converge. The answers are exact if factors and
+    variables form a forest. Otherwise A is Bethe's approximation at the fixed point that was found, and μ are
+    pseudo-marginals that agree on single variables. The messages may fail to converge; `marginals_with_status` says
+    whether they did.
 
     Parameters
     ----------
     layout : Layout
         The model.
     damping : float
-        Part of the old message's logarithm that is kept, in [0, 1); none on a tree. Raised as the sweeps go on.
+        Weight of the old message's logarithm in the new one, in [0, 1). It is 0 on a forest, and otherwise raised
+        each time that another fifth of the sweeps has not converged.
     tolerance : float
-        Largest change of a message, its largest entry being one, that counts as none.
+        Largest change of a message at convergence, for messages with maximum one.
     max_iterations : int
-        Sweeps at most.
+        Largest number of sweeps, at least 1.
 
     References
     ----------
@@ -67,7 +65,7 @@ class LoopyEngine(MarginalEngine):
     propagation algorithms, IEEE Transactions on Information Theory 51(7), 2005, equations (16)-(22).
     """
 
-    is_exact = False  # but on trees
+    is_exact = False  # although it is exact on forests
 
     def __init__(
         self,
@@ -97,8 +95,9 @@ class LoopyEngine(MarginalEngine):
                 edges.append((v, stride, self._length))
                 self._length += cards[v]
         self._edges = np.array(edges, dtype=np.int64).reshape(-1, 3)
-        self._room = max((sum(cards[v] for v in scope) for scope in reduced), default=1)
-        self._room = max(self._room, max(cards, default=1))
+        # states of one factor's variables together, or of one variable: the width of the buffers
+        self._width = max((sum(cards[v] for v in scope) for scope in reduced), default=1)
+        self._width = max(self._width, max(cards, default=1))
         self.damping = 0.0 if _is_forest(len(cards), reduced) else damping
 
     def log_partition(self, potentials: FloatArray) -> float:
@@ -110,7 +109,7 @@ class LoopyEngine(MarginalEngine):
         return self.marginals_with_status(potentials)[:2]
 
     def marginals_with_status(self, potentials: FloatArray) -> tuple[float, FloatArray, bool, int]:
-        """Return Bethe's A(θ), the factors' beliefs, whether the messages converged, and the number of sweeps.
+        """Return Bethe's A(θ), the factors' beliefs, True if the messages converged, and the number of sweeps.
 
         Raises
         ------
@@ -127,8 +126,8 @@ class LoopyEngine(MarginalEngine):
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
         """Return A(θ), μ and v → Σv, by a central difference of the beliefs.
 
-        Relative to the largest entry of v the product's error is about 1e-7: the square of the step 1e-4,
-        and the messages' tolerance over it. It has a meaning only where the messages settle.
+        The product has an error of about 1e-7 relative to the largest entry of v: the square of the step 1e-4, plus
+        the messages' tolerance over the step. It is meaningful only if the messages converge.
         """
         theta = self.layout.flat(potentials).copy()
         start = self._propagate(theta, np.zeros(self._length)).values
@@ -140,7 +139,7 @@ class LoopyEngine(MarginalEngine):
             size = float(np.abs(direction).max(initial=0.0))
             if size == 0.0:
                 return np.zeros(self.size)
-            step = DIFFERENCE / size
+            step = 1e-4 / size
             ends = []
             for sign in (1, -1):
                 moved = theta + sign * step * direction
@@ -151,20 +150,23 @@ class LoopyEngine(MarginalEngine):
 
     @property
     def _graph(self) -> tuple[np.ndarray, ...]:
+        """Arrays of the graph in the order of the compiled sweeps' arguments."""
         return self._offsets, self._starts, self._edges, self._cards, self._var_at
 
     def _buffers(self) -> tuple[FloatArray, np.ndarray, FloatArray]:
+        """Return new buffers of the compiled sweeps: sums into each state, numbers of zeros, and scratch."""
         states = int(self._cards.sum())
-        return np.empty(states), np.empty(states, dtype=np.int64), np.empty((3, self._room))
+        return np.empty(states), np.empty(states, dtype=np.int64), np.empty((3, self._width))
 
     def _propagate(self, theta: FloatArray, messages: FloatArray) -> _Messages:
-        room = self._buffers()
+        """Sweep until the messages converge, or `max_iterations` times; messages are updated in place."""
+        buffers = self._buffers()
         damping = self.damping
         patience = max(self.max_iterations // 5, 1)
         for iteration in range(self.max_iterations):
             if damping > 0 and iteration > 0 and iteration % patience == 0:
                 damping = (1 + damping) / 2
-            residual = sweeps.sweep(theta, *self._graph, messages, *room, damping, iteration % 2 == 0)
+            residual = sweeps.sweep(theta, *self._graph, messages, *buffers, damping, iteration % 2 == 0)
             if residual == math.inf:
                 raise impossible()
             if residual <= self.tolerance * (1 - damping):
@@ -172,6 +174,7 @@ class LoopyEngine(MarginalEngine):
         return _Messages(messages, False, self.max_iterations)
 
     def _beliefs(self, theta: FloatArray, messages: FloatArray) -> tuple[float, FloatArray]:
+        """Return Bethe's A and the factors' beliefs under given messages."""
         mu = np.empty(self.size)
         total = sweeps.finish(theta, *self._graph, messages, *self._buffers(), mu)
         if total == -math.inf:
@@ -180,6 +183,6 @@ class LoopyEngine(MarginalEngine):
 
 
 def _is_forest(variables: int, scopes: list[list[int]]) -> bool:
-    """Return True if factors and variables, as the two sides of a graph, have no cycle."""
+    """Return True if the bipartite graph of factors and variables has no cycle."""
     trees = DisjointSets(variables + len(scopes))
     return all(trees.join(v, variables + f) for f, scope in enumerate(scopes) for v in scope)

@@ -1,8 +1,7 @@
-"""The plan as rows of integers, for a compiled interpreter.
+"""Translation of a plan into integers, which the compiled sweeps interpret.
 
-One workspace holds [cells of the factors | messages | tables of the steps | marginals of products' groups |
-scratch]; a second array, laid out like the first two parts, receives the marginals of the cells and of the
-messages' separators.
+One workspace holds [cells of the factors | messages | tables of the steps | marginals of the groups | scratch]. A
+second array with the layout of the first two parts receives the marginals of the cells and of the separators.
 """
 
 from __future__ import annotations
@@ -10,35 +9,63 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals import log_products as columns
 from bayesprivmrf.marginals.ordering import BucketTree
 from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
 
-#: Cells that the 32-bit row maps can point to.
-LARGEST_TABLE = 2**31 - 1
+
+class Columns(NamedTuple):
+    """Positions of the integers that describe a step, and of those within a group's part of them."""
+
+    per_step: int = 24  # integers of a step
+    is_product: int = 0  # 1 for a product of two groups, 0 for a step that goes cell by cell
+    states: int = 1  # number of states of the variable that is eliminated
+    message: int = 2  # offset of the message
+    rows: int = 3  # number of cells of the message
+    is_root: int = 4  # 1 if the separator is empty
+    left: int = 5  # first integer of the left group, or of the only one: the offset of its table
+    right: int = 11  # first integer of the right group
+    shared: int = 17  # joint states of the variables in both groups
+    outer: int = 18  # joint states of the variables in the left group only
+    inner: int = 19  # joint states of the variables in the right group only
+    left_turned: int = 20  # 1 if the left group is stored transposed
+    right_turned: int = 21  # 1 if the right group is stored transposed
+    left_marginal: int = 22  # offset of the left group's marginal, unless the group is read in place
+    right_marginal: int = 23  # the same for the right group
+    # within a group, counted from its first integer
+    items: int = 1  # place of the first item's record
+    n_items: int = 2  # number of items
+    cells: int = 3  # number of cells of the table
+    is_alias: int = 4  # 1 if the table is a single item, read in place
+    length: int = 5  # length of a row of the table
+    per_item: int = 4  # integers of an item's record: offset, place of its row map, stride along a row, cells
+
+
+# the layout that `lower` writes and the compiled sweeps read
+AT = Columns()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """Program of the compiled interpreter.
+    """Steps of exact inference as integers.
 
     Attributes
     ----------
     steps : int
         Number of steps.
     code : NDArray[np.int64]
-        The steps, then the items' records, as `columns` has it.
+        The steps, then the items' records; `Columns` describes both.
     maps : NDArray[np.int32]
-        Where each row of a step's table begins in an item; maps that are equal are shared.
+        Where each row of a step's table begins in an item. Equal maps are stored once.
     cells, messages, tables, groups : int
         Lengths of the parts of the workspace.
-    message_room, group_room : int
-        Cells of the largest message, and of the largest group, of a product.
+    largest_message, largest_group : int
+        Number of cells of the largest message and of the largest group of a product.
     """
 
     steps: int
@@ -48,8 +75,8 @@ class Program:
     messages: int
     tables: int
     groups: int
-    message_room: int
-    group_room: int
+    largest_message: int
+    largest_group: int
 
     @property
     def plan(self) -> tuple[NDArray[np.int64], int, NDArray[np.int32]]:
@@ -64,16 +91,16 @@ class Program:
     @property
     def workspace(self) -> int:
         """Length of the workspace."""
-        return self.scratch + self.message_room
+        return self.scratch + self.largest_message
 
     def roots(self) -> list[int]:
         """Return the offsets of the messages with an empty separator."""
-        rows = self.code[: columns.HEADER * self.steps].reshape(-1, columns.HEADER)
-        return rows[rows[:, columns.IS_ROOT] == 1, columns.MESSAGE].tolist()
+        rows = self.code[: AT.per_step * self.steps].reshape(-1, AT.per_step)
+        return rows[rows[:, AT.is_root] == 1, AT.message].tolist()
 
 
 class _Maps:
-    """Row maps, each distinct one stored once."""
+    """Row maps, each distinct map stored once."""
 
     def __init__(self) -> None:
         self.parts: list[NDArray[np.int32]] = []
@@ -81,7 +108,7 @@ class _Maps:
         self.length = 0
 
     def place(self, axes: tuple[tuple[int, int], ...]) -> int:
-        """Return the place of the map of rows with axes (size, stride)."""
+        """Return the place of the row map with given axes, each a pair (size, stride)."""
         found = self.places.get(axes)
         if found is None:
             rows = np.zeros(1, dtype=np.int32)
@@ -105,12 +132,13 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     steps = plan_steps(tree) if steps is None else steps
     cards = tree.layout.cardinalities
     largest = max((math.prod(cards[v] for v in g.scope) for step in steps for g in step.groups), default=1)
-    if largest > LARGEST_TABLE:
+    most = np.iinfo(np.int32).max  # row maps are 32-bit integers
+    if largest > most:
         raise ModelTooLargeError(
-            f"A table must have at most {LARGEST_TABLE:,} cells, got {largest:,}. Use fewer or smaller cliques, "
+            f"A table must have at most {most:,} cells, got {largest:,}. Use fewer or smaller cliques, "
             'or the approximation kind="loopy".'
         )
-    # messages have their places first: a step's items may be messages of steps before it
+    # place the messages first, because a step's items may be messages of earlier steps
     maps = _Maps()
     items: list[int] = []
     rows: list[list[int]] = []
@@ -131,7 +159,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
                 offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
-            if group.is_alias:  # one item that is the table already: nothing is copied
+            if group.is_alias:  # the item is read in place
                 lies = places[source.source] if source.is_message else tree.layout.offsets[source.source]
             else:
                 lies = table
@@ -143,18 +171,18 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             largest_message = max(largest_message, separator)
             largest_group = max(largest_group, described[0][2], described[1][2])
         rows.append(_row(step, place, separator, described, cards))
-    # items' records stand behind the steps, so that where a group finds its own is shifted
-    base = columns.HEADER * len(rows)
+    # the items' records follow the steps in `code`, so the places of the records are shifted
+    base = AT.per_step * len(rows)
     groups = table
     for row in rows:
         for at, marginal in (
-            (columns.LEFT, columns.LEFT_MARGINAL),
-            (columns.RIGHT, columns.RIGHT_MARGINAL),
+            (AT.left, AT.left_marginal),
+            (AT.right, AT.right_marginal),
         ):
-            row[at + columns.ITEMS] += base
-            if row[columns.IS_PRODUCT] and not row[at + columns.IS_ALIAS]:
-                row[marginal] = groups  # where the group's marginal is made before it is spread
-                groups += row[at + columns.CELLS]
+            row[at + AT.items] += base
+            if row[AT.is_product] and not row[at + AT.is_alias]:
+                row[marginal] = groups  # where the group's marginal is computed
+                groups += row[at + AT.cells]
     code = np.array([x for row in rows for x in row] + items, dtype=np.int64)
     return Program(
         steps=len(rows),
@@ -164,12 +192,13 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
         messages=message - tree.layout.size,
         tables=table - message,
         groups=groups - table,
-        message_room=largest_message,
-        group_room=largest_group,
+        largest_message=largest_message,
+        largest_group=largest_group,
     )
 
 
 def _strides(scope: tuple[int, ...], cards: Sequence[int]) -> dict[int, int]:
+    """Return the stride of each variable in a table over `scope`, in C order."""
     strides: dict[int, int] = {}
     size = 1
     for v in reversed(scope):
@@ -179,7 +208,7 @@ def _strides(scope: tuple[int, ...], cards: Sequence[int]) -> dict[int, int]:
 
 
 def _row_axes(group: Group, cards: Sequence[int], is_product: bool) -> int:
-    """Return how many of a table's last axes form a row along which every item lies evenly."""
+    """Return how many of a table's last axes can be one row, along which every item has a constant stride."""
     strides = [_strides(item.scope, cards) for item in group.items]
     axes = 1
     while is_product and axes < len(group.scope):
@@ -200,7 +229,7 @@ def _rows(item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _
     for v in group.scope[:-row_axes]:
         k, stride = cards[v], strides.get(v, 0)
         if axes and axes[-1][1] == stride * k:
-            axes[-1] = (axes[-1][0] * k, stride)  # two axes that lie evenly are one
+            axes[-1] = (axes[-1][0] * k, stride)  # merge two axes with one stride
         else:
             axes.append((k, stride))
     return maps.place(tuple(axes)), strides.get(group.scope[-1], 0), size
@@ -213,29 +242,29 @@ def _row(
     described: list[tuple[int, int, int, int, Group]],
     cards: Sequence[int],
 ) -> list[int]:
-    """Return the columns of a step."""
-    row = [0] * columns.HEADER
-    row[columns.IS_PRODUCT] = int(len(described) == 2)
-    row[columns.STATES] = cards[step.variable]
-    row[columns.MESSAGE] = place
-    row[columns.ROWS] = separator
-    row[columns.IS_ROOT] = int(not step.separator)
-    for at, (lies, start, size, length, group) in zip((columns.LEFT, columns.RIGHT), described, strict=False):
+    """Return the integers of a step."""
+    row = [0] * AT.per_step
+    row[AT.is_product] = int(len(described) == 2)
+    row[AT.states] = cards[step.variable]
+    row[AT.message] = place
+    row[AT.rows] = separator
+    row[AT.is_root] = int(not step.separator)
+    for at, (lies, start, size, length, group) in zip((AT.left, AT.right), described, strict=False):
         row[at] = lies
-        row[at + columns.ITEMS] = start
-        row[at + columns.COUNT] = len(group.items)
-        row[at + columns.CELLS] = size
-        row[at + columns.IS_ALIAS] = int(group.is_alias)
-        row[at + columns.LENGTH] = length
-    row[columns.SHARED], row[columns.OUTER], row[columns.INNER] = step.shape
+        row[at + AT.items] = start
+        row[at + AT.n_items] = len(group.items)
+        row[at + AT.cells] = size
+        row[at + AT.is_alias] = int(group.is_alias)
+        row[at + AT.length] = length
+    row[AT.shared], row[AT.outer], row[AT.inner] = step.shape
     if len(described) == 2:
-        row[columns.LEFT_TURNED] = int(described[0][4].is_transposed)
-        row[columns.RIGHT_TURNED] = int(described[1][4].is_transposed)
+        row[AT.left_turned] = int(described[0][4].is_transposed)
+        row[AT.right_turned] = int(described[1][4].is_transposed)
     return row
 
 
 def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
-    """Return the bytes of one evaluation with one product Σv, and multiplications; nothing is allocated."""
+    """Return the memory of one evaluation with one product Σv, in bytes, and its number of multiplications."""
     cards = tree.layout.cardinalities
     messages = tables = maps = multiplications = 0
     largest_message = largest_group = 0

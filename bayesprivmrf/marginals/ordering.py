@@ -1,9 +1,7 @@
-"""Elimination orders: several greedy ones, the cheapest is taken.
+"""Elimination orders, and the tree of buckets along an order.
 
-A set of variables is an integer whose bits are its members, so that the neighbourhoods of thousands of
-variables are joined and counted a machine word at a time.
-
-The tree of buckets that an elimination order makes.
+Several greedy orders are computed, and the cheapest is taken. A set of variables is an integer whose bits are its
+members. The neighborhoods of thousands of variables are then joined and counted one machine word at a time.
 """
 
 from __future__ import annotations
@@ -18,9 +16,6 @@ from bayesprivmrf.marginals.layout import Layout
 
 Heuristic = Literal["fill", "weight", "weighted fill"]
 
-#: Set operations that the fill heuristics may spend on one graph; about a tenth of a second.
-FILL_BUDGET = 300_000
-
 
 def members(mask: int) -> Iterator[int]:
     """Yield the members of a set, in increasing order."""
@@ -33,21 +28,21 @@ def members(mask: int) -> Iterator[int]:
 def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[int]]) -> list[int]:
     """Return an order in which to sum the variables out.
 
-    Minimum weight (the table that the elimination makes), minimum fill and minimum weighted fill are tried;
-    the order with the smallest sum of table sizes wins. Variables with one state, and those in no scope,
-    are left out.
+    Three greedy heuristics are tried: minimum weight (the size of the table that an elimination makes), minimum
+    fill and minimum weighted fill. The order with the smallest sum of table sizes is returned. It leaves out
+    variables with one state and variables in no scope.
 
     Parameters
     ----------
     cardinalities : sequence of int
-        States of each variable.
+        Number of states of each variable.
     scopes : sequence of sequence of int
         Variables of each factor.
 
     Returns
     -------
     list of int
-        Variables in the order of their elimination.
+        Variables in the order of elimination.
 
     References
     ----------
@@ -62,11 +57,14 @@ def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[in
         rival, rival_cost, _ = _greedy(cardinalities, adjacency, heuristic, cost)
         if rival is not None and (order is None or rival_cost < cost):
             order, cost = rival, rival_cost
-    assert order is not None  # minimum weight without a rival always ends
+    assert (
+        order is not None
+    )  # minimum weight always finds an order: it has no cutoff if minimum fill found none
     return order
 
 
 def _interaction_graph(cardinalities: Sequence[int], scopes: Sequence[Sequence[int]]) -> dict[int, int]:
+    """Return the set of neighbors of each variable with several states."""
     adjacency: dict[int, int] = {}
     for scope in scopes:
         inside = [v for v in scope if cardinalities[v] > 1]
@@ -79,7 +77,7 @@ def _interaction_graph(cardinalities: Sequence[int], scopes: Sequence[Sequence[i
 
 
 class _Scores:
-    """The greedy score of a variable in the graph as it stands."""
+    """Greedy score of each variable in the current graph; the variable with the smallest score is eliminated."""
 
     def __init__(self, cardinalities: Sequence[int], adjacency: dict[int, int], heuristic: Heuristic) -> None:
         self.adjacency = adjacency
@@ -118,7 +116,11 @@ class _Scores:
 def _greedy(
     cardinalities: Sequence[int], graph: dict[int, int], heuristic: Heuristic, cutoff: float
 ) -> tuple[list[int] | None, float, int]:
-    """Return one greedy order, its summed table size and its fill edges; None beyond cutoff or budget."""
+    """Return one greedy order, the sum of its table sizes and its number of fill edges.
+
+    The order is None if the sum exceeds the cutoff, or if a fill heuristic needs more than 300,000 set operations,
+    about a tenth of a second.
+    """
     adjacency = dict(graph)
     score = _Scores(cardinalities, adjacency, heuristic)
     current = {v: score(v) for v in adjacency}
@@ -129,17 +131,20 @@ def _greedy(
     while adjacency:
         value, v = heapq.heappop(heap)
         if current.get(v) != value:
-            continue  # an outdated entry
+            continue  # the entry is outdated
         log_cells = score.log_cells(v)
         cost += math.exp(min(log_cells, 700.0))
-        if cost > cutoff or (heuristic != "weight" and score.work > FILL_BUDGET):
+        if cost > cutoff or (heuristic != "weight" and score.work > 300_000):
             return None, math.inf, 0
         around = adjacency.pop(v)
         del current[v]
         order.append(v)
-        if around.bit_count() == len(adjacency):  # what remains is one clique: any order of it is as good
+        if around.bit_count() == len(
+            adjacency
+        ):  # the remaining variables are one clique: all orders cost the same
             order += sorted(adjacency, key=lambda u: -cardinalities[u])
             break
+        # connect the neighbors of v with each other
         touched, added = around, 0
         for u in members(around):
             before = adjacency[u] & ~(1 << v)
@@ -150,7 +155,8 @@ def _greedy(
                 touched |= adjacency[u]
         fill += added // 2
         if heuristic == "weight":
-            touched = around  # only their neighbourhoods changed
+            touched = around  # only the neighborhoods of these variables changed
+        # update the scores that may have changed
         for u in members(touched):
             fresh = score(u)
             if fresh != current[u]:
@@ -166,13 +172,13 @@ class Bucket:
     Attributes
     ----------
     variable : int
-        The variable summed out.
+        The variable that is eliminated.
     factors : tuple of int
-        Factors that meet their first eliminated variable here.
+        Factors whose first eliminated variable is this one.
     children : tuple of int
-        Buckets whose messages arrive here.
+        Buckets that send their messages to this one.
     separator : tuple of int
-        Variables of the message that leaves, latest eliminated first.
+        Variables of the message that this bucket sends; the one eliminated last comes first.
     """
 
     variable: int
@@ -182,7 +188,7 @@ class Bucket:
 
     @property
     def scope(self) -> tuple[int, ...]:
-        """All variables of the bucket, its own last."""
+        """All variables of the bucket, with its own variable last."""
         return (*self.separator, self.variable)
 
 
@@ -195,11 +201,11 @@ class BucketTree:
     layout : Layout
         Variables and factors.
     reduced : tuple of tuple of int
-        The factors' scopes without one-state variables; the flat order of cells is the same.
+        Scopes of the factors without one-state variables; the order of cells is the same.
     buckets : tuple of Bucket
-        One a variable that has several states and a factor.
+        One bucket for each variable with several states that is in a factor.
     free : tuple of int
-        Variables with several states in no factor: uniform.
+        Variables with several states that are in no factor; their distribution is uniform.
     constants : tuple of int
         Factors with a single cell.
     """
@@ -212,7 +218,7 @@ class BucketTree:
 
     @classmethod
     def build(cls, layout: Layout, order: Sequence[int] | None = None) -> BucketTree:
-        """Return the buckets of an order, by default of `elimination_order`."""
+        """Return the buckets of an order, by default that of `elimination_order`."""
         cards = layout.cardinalities
         if order is None:
             order = elimination_order(cards, layout.scopes)
@@ -253,5 +259,5 @@ class BucketTree:
 
     @property
     def free_log_count(self) -> float:
-        """Log of the number of joint states of the variables in no factor."""
+        """Logarithm of the number of joint states of the variables in no factor."""
         return math.fsum(math.log(self.layout.cardinalities[v]) for v in self.free)

@@ -1,9 +1,14 @@
-"""How each bucket is summed: cell by cell, or as one product of matrices.
+"""Choice of the cheapest way to sum each bucket: cell by cell, or as one matrix product.
 
-A bucket's items (potentials and messages) all contain its variable v. Either the table of their product is
-made, cell by cell, and summed over v; or the items are split in two groups with products
-L(shared, left, v) and R(shared, v, right), and the message is the matrix product
-m(shared, left, right) = Σ_v L R, which never forms the table. Which is cheaper is told by a cost model.
+All items of a bucket (potentials and messages) contain its variable v. There are two ways to sum v out.
+
+- Cell by cell: compute the table of the items' product, and sum it over v.
+- As a matrix product: split the items into two groups with products L(shared, left, v) and R(shared, v, right). The
+  message is m(shared, left, right) = Σ_v L R, and the table of all items is never stored.
+
+A cost model chooses between them. Its numbers are rough nanoseconds from timings of both kinds of step. On the
+models of ``benchmarks/models.py`` the choice is within 15 % of the better of all-cells and all-products, and better
+than both where the kinds mix.
 """
 
 from __future__ import annotations
@@ -14,26 +19,23 @@ from dataclasses import dataclass
 
 from bayesprivmrf.marginals.ordering import BucketTree
 
-# Rough nanoseconds, from timings of both kinds of step. On the models of benchmarks/models.py the choice is within
-# 15 % of the better of all-cells and all-products, and beats both where kinds mix.
-STEP = 60.0  # a step, whatever its size
-CELL_ITEM = 1.1  # a cell, once an item, both sweeps
-CELL = 2.5  # a cell, once
-ROW_ITEM = 4.0  # a row of cells with common separator state, once an item
-GROUP_CELL = 1.5  # making a group's table and spreading its marginal, a cell an item
-GROUP_ROW = 3.0  # the same for a row, an item
-MULTIPLY_VECTOR = 1.2  # three passes of multiply and add, when a group is a vector
-MULTIPLY_SMALL = 2.0  # the same in plain loops
-MULTIPLY_LARGE = 0.15  # the same through BLAS
-BLAS_CALL = 400.0  # three calls
-BLAS_FROM = 256  # multiplications from which a product goes through BLAS, here and in `products`
-ENUMERATED = 6  # items whose splits are all tried
-WORTH_SPLITTING = 48  # cells below which no split is tried
+# multiplications from which a product is computed by BLAS, here and in `products`; by the timings of the cost model
+BLAS_FROM = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A potential (``is_message`` false, source a factor) or a message (source a step)."""
+    """A potential or a message.
+
+    Attributes
+    ----------
+    source : int
+        Number of the factor, or of the step that sends the message.
+    is_message : bool
+        True for a message.
+    scope : tuple of int
+        Axes of its table, in storage order.
+    """
 
     source: int
     is_message: bool
@@ -47,13 +49,13 @@ class Group:
     Attributes
     ----------
     items : tuple of Item
-        What is multiplied.
+        The items.
     scope : tuple of int
         Axes of the table, in storage order.
     is_alias : bool
-        The table is the single item as it lies.
+        True if the table is a single item, read in place.
     is_transposed : bool
-        The last two blocks of axes are stored in exchanged order.
+        True if the last two blocks of axes are stored in exchanged order.
     """
 
     items: tuple[Item, ...]
@@ -69,11 +71,11 @@ class Step:
     Attributes
     ----------
     variable : int
-        The variable summed out.
+        The variable that is summed out.
     separator : tuple of int
         Axes of the message, in storage order.
     groups : tuple of Group
-        One group: cell by cell, axes (separator, variable). Two: a product.
+        One group for a step that goes cell by cell, with axes (separator, variable); two for a product.
     shape : tuple of int
         Sizes (shared, left, right) of the product.
     """
@@ -92,7 +94,7 @@ def plan_steps(tree: BucketTree, *, force: str | None = None) -> list[Step]:
     tree : BucketTree
         Buckets in the order of elimination.
     force : {"cells", "products"}, optional
-        Take one kind wherever it is possible, whatever it costs; for tests.
+        Take one kind wherever possible, whatever its cost; for tests.
     """
     cards = tree.layout.cardinalities
     separators: list[tuple[int, ...]] = []
@@ -109,13 +111,16 @@ def plan_steps(tree: BucketTree, *, force: str | None = None) -> list[Step]:
 def _plan_step(
     variable: int, separator: tuple[int, ...], items: list[Item], cards: Sequence[int], force: str | None
 ) -> Step:
+    """Return the cheapest step that eliminates one variable."""
     rows = math.prod(cards[v] for v in separator)
     cells = rows * cards[variable]
     best: tuple[list[Item], list[Item]] | None = None
-    cost = STEP + len(items) * (10.0 + CELL_ITEM * cells + ROW_ITEM * rows) + CELL * cells
+    # cell by cell: nanoseconds of a step, of an item, of a cell and of a row for each item, and of a cell
+    cost = 60.0 + len(items) * (10.0 + 1.1 * cells + 4.0 * rows) + 2.5 * cells
     if force == "products":
         cost = math.inf
-    if force != "cells" and len(items) > 1 and (cells >= WORTH_SPLITTING or force):
+    # below 48 cells no product is cheaper
+    if force != "cells" and len(items) > 1 and (cells >= 48 or force):
         for split in _splits(items):
             rival = _product_cost(split, variable, cards)
             if rival < cost:
@@ -128,9 +133,13 @@ def _plan_step(
 
 
 def _splits(items: list[Item]) -> Iterator[tuple[list[Item], list[Item]]]:
-    """Yield the ways to split the items in two; where there are many, the most alike are joined first."""
+    """Yield the splits of the items into two groups.
+
+    All splits of up to six items are tried. More items are first joined to six blocks: again and again the two blocks
+    whose union has the fewest variables.
+    """
     blocks = [([item], frozenset(item.scope)) for item in items]
-    while len(blocks) > ENUMERATED:
+    while len(blocks) > 6:
         pairs = ((a, b) for b in range(len(blocks)) for a in range(b))
         a, b = min(pairs, key=lambda p: (len(blocks[p[0]][1] | blocks[p[1]][1]), p))
         joined = (blocks[a][0] + blocks[b][0], blocks[a][1] | blocks[b][1])
@@ -144,31 +153,35 @@ def _splits(items: list[Item]) -> Iterator[tuple[list[Item], list[Item]]]:
 def _sides(
     split: tuple[list[Item], list[Item]], variable: int
 ) -> tuple[frozenset[int], frozenset[int], frozenset[int]]:
-    """Return the variables in both groups, in the first only, in the second only; without the one summed out."""
+    """Return the variables in both groups, in the first only and in the second only, all without `variable`."""
     first = frozenset(v for item in split[0] for v in item.scope) - {variable}
     second = frozenset(v for item in split[1] for v in item.scope) - {variable}
     return first & second, first - second, second - first
 
 
 def _product_cost(split: tuple[list[Item], list[Item]], variable: int, cards: Sequence[int]) -> float:
+    """Return the nanoseconds that a product of two groups takes."""
     k = cards[variable]
     shared, left, right = (math.prod(cards[v] for v in side) for side in _sides(split, variable))
-    cost = 2 * STEP
+    cost = 2 * 60.0
+    # making each group's table and spreading its marginal: nanoseconds of an item, a cell and a row
     for group, other in zip(split, (left, right), strict=True):
         table = shared * other * k
         handled = len(group) + 1 if len(group) > 1 else 0.5
-        cost += 10.0 * len(group) + handled * (GROUP_CELL * table + GROUP_ROW * table / k)
+        cost += 10.0 * len(group) + handled * (1.5 * table + 3.0 * table / k)
+    # the product and its two adjoints: a group that is a vector, plain loops, or three calls of BLAS
     if left == 1 or right == 1:
-        return cost + MULTIPLY_VECTOR * shared * left * right * k
+        return cost + 1.2 * shared * left * right * k
     each = left * right * k
     if each < BLAS_FROM:
-        return cost + shared * MULTIPLY_SMALL * each
-    return cost + shared * (MULTIPLY_LARGE * each + BLAS_CALL)
+        return cost + shared * 2.0 * each
+    return cost + shared * (0.15 * each + 400.0)
 
 
 def _product(
     split: tuple[list[Item], list[Item]], variable: int, separator: tuple[int, ...], cards: Sequence[int]
 ) -> Step:
+    """Return the step that multiplies two groups, with axes ordered so that large items are read in place."""
     shared, left, right = _sides(split, variable)
     first, second = split
     if math.prod(cards[v] for v in right) == 1 < math.prod(cards[v] for v in left):
@@ -190,7 +203,7 @@ def _cells(item: Item, cards: Sequence[int]) -> int:
 
 
 def _ordered(variables: Iterable[int], leader: Item, separator: tuple[int, ...]) -> tuple[int, ...]:
-    """Return variables in the order of the largest item, so that it is read in place; others outermost."""
+    """Return variables in their order in the scope of `leader`; variables that it lacks come first."""
     place = {v: i for i, v in enumerate(leader.scope)}
     inside = set(variables)
     others = [v for v in separator if v in inside and v not in place]
@@ -200,7 +213,7 @@ def _ordered(variables: Iterable[int], leader: Item, separator: tuple[int, ...])
 def _group(
     items: list[Item], natural: tuple[int, ...], transposed: tuple[int, ...], cards: Sequence[int]
 ) -> Group:
-    """Return the group of some items; a single one is used where it lies if its axes allow it."""
+    """Return the group of some items; a single item is read in place if its axes allow it."""
     if len(items) == 1 and items[0].scope in (natural, transposed):
         return Group(tuple(items), items[0].scope, True, items[0].scope != natural)
     scope = min((natural, transposed), key=lambda axes: _unevenness(items, axes, cards))
@@ -208,7 +221,7 @@ def _group(
 
 
 def _unevenness(items: list[Item], axes: tuple[int, ...], cards: Sequence[int]) -> float:
-    """Return how many items are not contiguous along a row of the table, with a bonus for long rows."""
+    """Return the number of items not contiguous along a row of the table, plus one over the length of a row."""
     last = axes[-1]
     total = 1.0 / cards[last]
     for item in items:

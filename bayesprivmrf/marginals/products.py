@@ -1,7 +1,11 @@
-"""Compiled products of two tables, their adjoints and tangents, in the linear domain.
+"""Compiled products of two tables, with their adjoints and tangents, in the linear domain.
 
-A step's message is m(b, i, j) = Σ_v L(b, i, v) R(b, v, j). A table stored transposed has its last two
-blocks of axes exchanged. Tables are given as an array and an offset into it.
+A step's message is m(b, i, j) = Σ_v L(b, i, v) R(b, v, j). There are `shared` states b, `m` states i, `k` states v
+and `n` states j. A table is given as an array and an offset into it. A table stored transposed (`lt` or `rt` true)
+has its last two blocks of axes exchanged.
+
+The record of an item in `code` has four integers: offset of its cells, place of its row map in `maps`, stride along a
+row of the group's table, and number of cells. Stride 0 means that the item is constant along a row.
 """
 
 from __future__ import annotations
@@ -18,11 +22,9 @@ OPTIONS = {"nogil": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_mod
 
 @njit(**OPTIONS)
 def _sum(values):
-    """The sum, several terms at a time.
-
-    A loop of its own: where a loop stores as well, whether terms are taken together, and so the last bit,
-    depends on how close the arrays happen to lie in memory.
-    """
+    """Return the sum of the values."""
+    # A loop of its own. In a loop that also stores, whether the compiler adds several terms at a time, and so the
+    # last bit of the sum, would depend on how close the arrays happen to lie in memory.
     total = 0.0
     for c in range(values.size):
         total += values[c]
@@ -31,10 +33,14 @@ def _sum(values):
 
 @njit(**OPTIONS)
 def build(work, code, first, count, maps, table, size, length):
-    """A group's table, the product of its items: those constant along a row come first, then even ones."""
+    """Write the table of a group: the product of its items.
+
+    Leading items of stride 0 and the items of stride 1 that follow them are multiplied by faster loops. The last loop
+    takes items of any stride.
+    """
     for row in range(size // length):
         out = work[table + row * length : table + (row + 1) * length]
-        # items that are constant along the row come first: one number each
+        # leading items that are constant along the row: one number each
         x = 1.0
         i = 0
         while i < count and code[first + 4 * i + 2] == 0:
@@ -43,7 +49,7 @@ def build(work, code, first, count, maps, table, size, length):
         if i == count:
             out[:] = x
             continue
-        # items that lie evenly, the first two in one pass
+        # then items of stride 1, the first two in one pass
         started = False
         while i < count and code[first + 4 * i + 2] == 1:
             at = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row]
@@ -66,7 +72,7 @@ def build(work, code, first, count, maps, table, size, length):
                     out[c] = x * source[c]
         if not started:
             out[:] = x
-        # items with another stride
+        # the other items, of any stride
         while i < count:
             at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
             for c in range(length):
@@ -76,10 +82,10 @@ def build(work, code, first, count, maps, table, size, length):
 
 @njit(**OPTIONS)
 def build_sum(work, code, first, count, maps, table, size, length):
-    """The same for logarithms and derivatives of logarithms: the sum of the items."""
+    """Write the sum of the items of a group, for logarithms and derivatives of logarithms."""
     for row in range(size // length):
         out = work[table + row * length : table + (row + 1) * length]
-        # row after row, the sum of all items
+        # add each item to the row
         out[:] = 0.0
         for i in range(count):
             at, stride = code[first + 4 * i] + maps[code[first + 4 * i + 1] + row], code[first + 4 * i + 2]
@@ -96,13 +102,13 @@ def build_sum(work, code, first, count, maps, table, size, length):
 def spread(source, table, code, first, count, maps, size, length, values):
     """Sum a group's table onto the cells of its items."""
     for i in range(count):
-        # clear the cells that are summed onto
+        # set the cells that receive sums to zero
         offset = code[first + 4 * i]
         values[offset : offset + code[first + 4 * i + 3]] = 0.0
     for row in range(size // length):
         part = source[table + row * length : table + (row + 1) * length]
         i = 0
-        # items that are constant along the row receive its total
+        # leading items that are constant along the row receive its total
         if code[first + 2] == 0:
             total = _sum(part)
             while i < count and code[first + 4 * i + 2] == 0:
@@ -123,7 +129,7 @@ def spread(source, table, code, first, count, maps, size, length, values):
 
 @njit(**OPTIONS)
 def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
-    """One product of matrices, out (m, n) = a (m, k) b (k, n); `_t` means stored as the transpose."""
+    """Write the matrix product out (m, n) = a (m, k) b (k, n); `_t` means that a matrix is stored transposed."""
     # large: BLAS, with transposes as views
     if m * k * n >= BLAS_FROM:
         o = out[at : at + m * n].reshape(m, n)
@@ -160,14 +166,14 @@ def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
 
 @njit(**OPTIONS)
 def matrix_product(a, left, lt, b, right, rt, out, at, shared, m, k, n):
-    """M = L R for each shared state."""
+    """Write M = L R for each shared state."""
     for s in range(shared):
         _multiply(a, left + s * m * k, lt, b, right + s * k * n, rt, out, at + s * m * n, m, k, n)
 
 
 @njit(**OPTIONS)
 def adjoint_left(d, d_at, b, right, rt, out, at, lt, shared, m, k, n):
-    """D Rᵀ, stored like L; where L is turned, R Dᵀ."""
+    """Write D Rᵀ for each shared state, stored as L is: R Dᵀ if L is transposed."""
     first, second = (b, d) if lt else (d, b)
     for s in range(shared):
         x, y, o = d_at + s * m * n, right + s * k * n, at + s * m * k
@@ -177,7 +183,7 @@ def adjoint_left(d, d_at, b, right, rt, out, at, lt, shared, m, k, n):
 
 @njit(**OPTIONS)
 def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
-    """Lᵀ D, stored like R; where R is turned, Dᵀ L."""
+    """Write Lᵀ D for each shared state, stored as R is: Dᵀ L if R is transposed."""
     first, second = (d, a) if rt else (a, d)
     for s in range(shared):
         x, y, o = left + s * m * k, d_at + s * m * n, at + s * k * n
@@ -187,11 +193,11 @@ def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
 
 @njit(**OPTIONS)
 def vector_product(work, left, right, rt, message, shared, k, n):
-    """The message where L is a vector."""
+    """Write the message if L is a vector for each shared state."""
     # formula: m(j) = Σ_v L(v) R(v, j)
     for s in range(shared):
         vector, out = work[left + s * k : left + (s + 1) * k], work[message + s * n : message + (s + 1) * n]
-        # R turned: a scalar product for each j
+        # R is transposed: a scalar product for each j
         if rt:
             for j in range(n):
                 at = right + (s * n + j) * k
@@ -200,7 +206,7 @@ def vector_product(work, left, right, rt, message, shared, k, n):
                 for v in range(k):
                     total += vector[v] * line[v]
                 out[j] = total
-        # R as it is: a multiple of a row for each v
+        # R is not transposed: a multiple of a row for each v
         else:
             out[:] = 0.0
             for v in range(k):
@@ -213,7 +219,7 @@ def vector_product(work, left, right, rt, message, shared, k, n):
 
 @njit(**OPTIONS)
 def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right_at, shared, k, n):
-    """L ∘ (D Rᵀ) and R ∘ (Lᵀ D) in one pass, where L is a vector."""
+    """Write the marginals L ∘ (D Rᵀ) and R ∘ (Lᵀ D) in one pass, if L is a vector for each shared state."""
     # formula: P_R(v, j) = D(j) L(v) R(v, j) and P_L(v) = Σ_j P_R(v, j)
     for s in range(shared):
         vector, adjoint = work[left + s * k : left + (s + 1) * k], work[d + s * n : d + (s + 1) * n]
@@ -240,7 +246,7 @@ def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right
 
 @njit(**OPTIONS)
 def vector_tangent_product(work, left, right, rt, gain, message, shared, k, n):
-    """Derivative of the raw message, where L is a vector."""
+    """Write the derivative of the raw message, if L is a vector for each shared state."""
     # formula: m'(j) = Σ_v L(v) R(v, j) (g_L(v) + g_R(v, j)), with gains g the derivatives of logarithms
     for s in range(shared):
         vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
@@ -267,7 +273,7 @@ def vector_tangent_product(work, left, right, rt, gain, message, shared, k, n):
 def vector_tangent_adjoint(
     work, left, right, rt, scratch, d, e, gain, left_out, left_at, right_out, right_at, shared, k, n
 ):
-    """Derivative of the two groups' marginals, where L is a vector: L R (D (gain) + D')."""
+    """Write the derivatives of the two groups' marginals, if L is a vector for each shared state."""
     # formula: P_R' = L R (D (g_L + g_R) + D') and P_L' = Σ_j P_R'
     for s in range(shared):
         vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]

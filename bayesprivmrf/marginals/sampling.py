@@ -1,7 +1,7 @@
-"""Exact draws from a model: independent records, balanced ones whose tables are nearly the model's, or only tables.
+"""Exact draws from a model: independent records, balanced records, or tables of independent records.
 
-All of them go through the elimination order backward: the last variable eliminated is drawn first, and each earlier
-one from p(v | s), given its separator s.
+Each sampler follows the elimination order backward. The variable eliminated last is drawn first, and each other
+variable v is drawn from p(v | s), given the states s of its separator.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ from bayesprivmrf.marginals.arrays import ArrayEngine, array_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.model.tables import FloatArray, IntArray, project
 
-#: Random numbers and cumulative probabilities held at once, 8 MiB each; the draws do not depend on it.
-CHUNK = 1 << 20
-
 
 def draw(
     engine: ArrayEngine,
@@ -24,7 +21,9 @@ def draw(
     *,
     is_balanced: bool = False,
 ) -> IntArray:
-    """Draw records from the model. A state of probability zero is never drawn.
+    """Draw records from the model, independent or balanced; see `marginals.sample`.
+
+    A state of probability zero is never drawn.
 
     Returns
     -------
@@ -57,10 +56,10 @@ def draw_tables(
     total: int,
     rng: np.random.Generator,
 ) -> IntArray:
-    """Draw the clique tables of N independent records without drawing the records.
+    """Draw the clique tables of N independent records, without drawing the records.
 
-    The rows of each bucket are multinomial given the counts of its separator. The time does not depend on N, but on
-    the sizes of the elimination's tables.
+    The rows of each bucket are multinomial given the counts of its separator. The time depends on the sizes of the
+    tables along the elimination order, not on N.
 
     Parameters
     ----------
@@ -69,14 +68,14 @@ def draw_tables(
     potentials
         Shape (cells,), nats.
     total
-        N ≥ 0.
+        Number of records N, at least 0.
     rng
         Source of randomness.
 
     Returns
     -------
     ndarray
-        Counts, shape (cells,), one table after the other in C order.
+        Counts, shape (cells,): one table after the other, each in C order.
     """
     engine = array_engine(Layout.build(cardinalities, scopes))
     conditionals = engine.collect(potentials).conditionals
@@ -92,13 +91,13 @@ def draw_tables(
 
 
 def _margin(drawn: list[tuple[tuple[int, ...], IntArray]], scope: tuple[int, ...]) -> IntArray:
-    """Return the counts over a scope, from the first table that holds it; axes in the scope's order."""
+    """Return the counts over a scope, from the first table that contains it; axes in the scope's order."""
     own, table = next((own, table) for own, table in drawn if set(own) >= set(scope))
     return project(table, own, scope)
 
 
 def _cumulative(conditional: FloatArray) -> FloatArray:
-    """Return the cumulative probabilities of each row; the last is exactly one, so that no draw is out of range."""
+    """Return the cumulative probabilities of each row, scaled so that the last is exactly one."""
     cumulative = np.cumsum(conditional, axis=1)
     np.divide(cumulative, cumulative[:, -1:], out=cumulative, where=cumulative[:, -1:] > 0)
     return cumulative
@@ -108,7 +107,7 @@ def _independent(conditional: FloatArray, row: IntArray, rng: np.random.Generato
     """Draw the state of each record from its row of conditional probabilities, by inversion."""
     cumulative = _cumulative(conditional)
     states = np.empty(row.size, dtype=np.int64)
-    step = max(CHUNK // conditional.shape[1], 1)
+    step = max(2**20 // conditional.shape[1], 1)  # at most 8 MiB of cumulative probabilities at once
     for start in range(0, row.size, step):
         here = slice(start, start + step)
         uniform = rng.random(row[here].size)
@@ -119,10 +118,10 @@ def _independent(conditional: FloatArray, row: IntArray, rng: np.random.Generato
 def _balanced(conditional: FloatArray, row: IntArray, rng: np.random.Generator) -> IntArray:
     r"""Draw the state of each record so that each row has each state as often as expected, up to rounding.
 
-    The n records of a row get :math:`\lfloor n F_v + u \rfloor - \lfloor n F_{v-1} + u \rfloor` times the state v,
-    with F the cumulative probabilities and one uniform u a row (systematic rounding): whole numbers that sum to n,
-    each less than one from :math:`n p_v`, whose expectation it is. Which records get them is a random permutation,
-    so that a state is independent of everything but the row.
+    Systematic rounding: with F the cumulative probabilities and one uniform number u per row,
+    :math:`\lfloor n F_v + u \rfloor - \lfloor n F_{v-1} + u \rfloor` of the n records of a row get state v. These
+    whole numbers sum to n. Each differs from :math:`n p_v` by less than one and has it as expectation. A random
+    permutation decides which records get which state, so the state of a record depends on its row alone.
     """
     records = np.bincount(row, minlength=len(conditional))[:, None]
     ends = np.floor(records * _cumulative(conditional) + rng.random(records.shape))

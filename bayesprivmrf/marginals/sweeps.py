@@ -1,14 +1,13 @@
-"""Compiled sweeps of loopy belief propagation, in the log domain.
+"""Compiled entry points of the marginal engines, which numba keeps between processes.
 
-Messages are kept with maximum zero. A message's zeros (minus infinity) are counted apart from its finite
-entries, so that what a variable tells a factor is never a difference of infinities.
+**Loopy belief propagation**, in the log domain. Messages have maximum zero. Entries of minus infinity are counted
+apart from the finite ones, so that no message is computed as a difference of infinities.
 
-The four compiled entry points, kept by numba between processes.
-
-A compiled function that calls another is optimised together with all of its code, half a minute for the sweeps. So
-these lie behind C functions that others find by name: a call of a named symbol costs no such time, and code that
-holds it can be kept as well. The name must be known before such code is loaded, which `build` sees to. Each C
-function takes one address, of its arguments in order: a number, or the address and the size of an array.
+**Exact inference**: the sweeps of `kernels` and `tangents`. numba optimizes a compiled function together with all
+code that it calls, which takes half a minute for these sweeps. They are therefore C functions, which other compiled
+code calls by name: such a call is compiled at once, and the calling code can be kept on disk as well. The name must
+be registered before the calling code is loaded; `build` does this. Each C function takes one address, that of its
+arguments in order: a number, or the address and the size of an array.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from numba.extending import overload
 from bayesprivmrf.compiled import carray, checksum, kept, kept_c_function, pointer
 from bayesprivmrf.marginals import kernels, tangents
 
-# error_model: a division by zero gives infinity, as in NumPy, and is not tested for
+# options of numba; error_model: a division by zero gives infinity, as in NumPy, and is not tested for
 OPTIONS = {"nogil": True, "error_model": "numpy"}
 
 
 @njit(**OPTIONS)
 def _totals(edges, cards, var_at, messages, finite, zeros):
-    """Sums of the messages into each variable: the finite entries, and the number of zeros."""
+    """Sum the messages into each variable: finite entries into `finite`, numbers of impossible ones into `zeros`."""
     finite[:] = 0.0
     zeros[:] = 0
     for e in range(edges.shape[0]):
@@ -46,8 +45,8 @@ def _totals(edges, cards, var_at, messages, finite, zeros):
 
 @njit(**OPTIONS)
 def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming):
-    """What a factor's variables tell it: everything they hear, less what it told them itself."""
-    # formula: what v tells the factor is Σ over the other factors of v, its own message taken out
+    """Write the messages from a factor's variables to the factor."""
+    # formula: m_vf(x) = Σ_{g ≠ f} m_gv(x), as the sum over all factors g less the message of f itself
     start = 0
     for e in range(first, last):
         v, at = edges[e, 0], edges[e, 2]
@@ -60,7 +59,7 @@ def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incomi
                 value = finite[var_at[v] + x] - (0.0 if own == -np.inf else own)
             incoming[start + x] = value
             top = max(top, value)
-        # maximum zero
+        # shift to maximum zero
         if top > -np.inf:
             for x in range(cards[v]):
                 incoming[start + x] -= top
@@ -69,7 +68,7 @@ def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incomi
 
 @njit(**OPTIONS)
 def _term(edges, first, last, cards, incoming, cell, skip):
-    """Σ of the incoming messages at a cell, all but one edge's."""
+    """Return the sum of the incoming messages at a cell, without that of the edge `skip`."""
     total, start = 0.0, 0
     for e in range(first, last):
         k = cards[edges[e, 0]]
@@ -80,25 +79,26 @@ def _term(edges, first, last, cards, incoming, cell, skip):
 
 
 @kept(error_model="numpy")
-def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, damping, forward):
-    """Update every message once, in place; return the largest change of a message, infinite where all is zero.
+def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, scratch, damping, forward):
+    """Update every message once, in place, and return the largest change of a message.
 
-    `room` holds the incoming messages and two vectors of states.
+    The change is infinite if a message has no possible entry. `scratch` holds the incoming messages and two vectors
+    of states.
     """
-    # sums of all messages into each variable, kept up to date below
+    # sums of all messages into each variable, updated below with each message
     _totals(edges, cards, var_at, messages, finite, zeros)
-    incoming, tops, sums = room[0], room[1], room[2]
+    incoming, tops, sums = scratch[0], scratch[1], scratch[2]
     residual = 0.0
     factors = starts.size - 1
     for i in range(factors):
         f = i if forward else factors - 1 - i
-        # what the variables of the factor tell it
+        # messages from the variables to the factor
         first, last = starts[f], starts[f + 1]
         _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
         for e in range(first, last):
             v, stride, at = edges[e, 0], edges[e, 1], edges[e, 2]
             k = cards[v]
-            # formula: m_fv(x) = log Σ_{x_f with x_v = x} exp(θ_f + Σ_{w ≠ v} incoming_w), by running maxima
+            # formula: m_fv(x) = log Σ_{x_f with x_v = x} exp(θ_f(x_f) + Σ_{w ≠ v} m_wf(x_w)), with running maxima
             tops[:k] = -np.inf
             sums[:k] = 0.0
             for c in range(offsets[f], offsets[f + 1]):
@@ -126,7 +126,7 @@ def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros,
                     new = (1.0 - damping) * new + damping * old
                 tops[x] = new
                 mixed = max(mixed, new)
-            # store the message with maximum zero, and note how far it moved
+            # store the message with maximum zero, and update the largest change
             for x in range(k):
                 new, old = tops[x] - mixed, messages[at + x]
                 residual = max(residual, abs(math.exp(new) - math.exp(old)))
@@ -144,6 +144,7 @@ def sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros,
 
 @njit(**OPTIONS)
 def _log_sum(values):
+    """Return log Σ exp(values), computed relative to the largest value."""
     top = values.max()
     if top == -np.inf:
         return top
@@ -154,13 +155,13 @@ def _log_sum(values):
 
 
 @kept(error_model="numpy")
-def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, room, mu):
-    """Factors' beliefs into `mu`; return Bethe's A, Σ log Z_f + Σ log Z_v - Σ log Z_fv.
+def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, scratch, mu):
+    """Write the beliefs of the factors to `mu`; return Bethe's A = Σ log Z_f + Σ log Z_v - Σ log Z_fv.
 
-    The shifts of the messages cancel between the three sums.
+    The shifts of the messages to maximum zero cancel between the three sums.
     """
     _totals(edges, cards, var_at, messages, finite, zeros)
-    incoming, pair = room[0], room[1]
+    incoming, pair = scratch[0], scratch[1]
     total = 0.0
     for f in range(starts.size - 1):
         # log Z_f and the belief of each factor
@@ -197,8 +198,8 @@ def finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros
 
 _prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
 _tangent = tangents.tangent
-_SIGNATURE = types.void(types.intp)  # of a C function: one address
-# kinds of numbers in the arrays that C functions are given
+_SIGNATURE = types.void(types.intp)  # of every C function here: one address
+# types of the arrays' entries
 _WHOLE, _SHORT, _REAL, _BYTE = types.int64, types.int32, types.float64, types.uint8
 
 # part of the symbols' names, so that code of another version is never linked
@@ -206,7 +207,7 @@ _CHECKSUM = checksum(_prepare, _collect, _distribute, _tangent)
 
 
 def _array(given, k, kind):
-    """Return the array whose address and size are the numbers k and k + 1 of those given."""
+    """Return the array whose address and size are the numbers k and k + 1 of `given`."""
     return carray(pointer(given[k]), given[k + 1], kind)
 
 
@@ -221,11 +222,15 @@ def _at(array):
 
 @njit(nogil=True)
 def _keep(array, other):
-    """Hold two arrays until here: compiled code frees what it no longer names, and an address names nothing."""
+    """Keep two arrays alive until this call.
+
+    Compiled code frees an array after the last use of its name, and does not know that an address refers to it.
+    """
     return array.size + other.size
 
 
 def _c_collect(where):
+    """Run `kernels.collect` on the arguments at an address."""
     given = carray(pointer(where), 15, _WHOLE)
     rest, is_trusted = _collect(
         _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
@@ -236,6 +241,7 @@ def _c_collect(where):
 
 
 def _c_distribute(where):
+    """Run `kernels.distribute` on the arguments at an address."""
     given = carray(pointer(where), 13, _WHOLE)
     _distribute(
         _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
@@ -244,6 +250,7 @@ def _c_distribute(where):
 
 
 def _c_tangent(where):
+    """Run `tangents.tangent` on the arguments at an address."""
     given = carray(pointer(where), 24, _WHOLE)
     _tangent(
         _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
@@ -258,12 +265,13 @@ _C_FUNCTIONS = {"collect": _c_collect, "distribute": _c_distribute, "tangent": _
 
 
 def _symbol(name: str) -> Any:
+    """Return the C function of a name as compiled code calls it."""
     return types.ExternalFunction(f"bayesprivmrf_{name}_{_CHECKSUM}", _SIGNATURE)
 
 
 @cache
 def _linked(name: str) -> Any:
-    """Compile or load a C function, and make it known by its name; the cache keeps its code alive."""
+    """Compile or load a C function and register its name; the cache keeps its code alive."""
     function = kept_c_function(_SIGNATURE)(_C_FUNCTIONS[name])
     llvm.add_symbol(_symbol(name).symbol, function.address)
     return function
@@ -274,13 +282,13 @@ _collect_symbol, _distribute_symbol, _tangent_symbol = map(_symbol, ("collect", 
 
 @kept()
 def prepare(theta, offsets, work, exponentiate):
-    """Write the potentials to the workspace: see `kernels.prepare`."""
+    """Write the potentials to the workspace; see `kernels.prepare`."""
     return _prepare(theta, offsets, work, exponentiate)
 
 
 @kept()
 def collect(code, steps, maps, work, scales, support, cells, mode):
-    """Pass messages to the root and return the log-partition function: see `kernels.collect`."""
+    """Pass messages to the roots and return the log-partition function; see `kernels.collect`."""
     out = np.empty(2)
     # addresses and sizes, in the order in which `_c_collect` reads them
     given = np.array(
@@ -297,7 +305,7 @@ def collect(code, steps, maps, work, scales, support, cells, mode):
 
 @kept()
 def distribute(code, steps, maps, work, scales, scratch, mode, mu):
-    """Pass messages back from the root, and write the marginals to `mu`: see `kernels.distribute`."""
+    """Pass messages back from the roots and write the marginals to `mu`; see `kernels.distribute`."""
     # addresses and sizes, in the order in which `_c_distribute` reads them
     given = np.array(
         [
@@ -310,13 +318,13 @@ def distribute(code, steps, maps, work, scales, scratch, mode, mu):
 
 
 @kept()
-def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, vector, gain, change):
-    """Write the derivative of the marginals along a vector to `change`: see `tangents.tangent`."""
+def tangent(code, steps, maps, work, scales, scratch, largest, mode, mu, offsets, vector, gain, change):
+    """Write the derivative of the marginals along a vector to `change`; see `tangents.tangent`."""
     # addresses and sizes, in the order in which `_c_tangent` reads them
     given = np.array(
         [
             _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
-            _at(scales), scales.size, _at(scratch), scratch.size, _at(rooms), rooms.size,
+            _at(scales), scales.size, _at(scratch), scratch.size, _at(largest), largest.size,
             mode, _at(mu), mu.size, _at(offsets), offsets.size, _at(vector), vector.size,
             _at(gain), gain.size, _at(change), change.size,
         ]
@@ -327,21 +335,21 @@ def tangent(code, steps, maps, work, scales, scratch, rooms, mode, mu, offsets, 
 
 @cache
 def build(*names: str) -> None:
-    """Compile entry points, or load those that were kept, by a call on a model without variables.
+    """Compile entry points, or load them from disk, by calling each on a model without variables.
 
-    An entry point, and compiled code that calls it, can be used only after this: an engine calls it before its first
-    inference, never at import. Loading takes about 0.3 s once a process.
+    Call this before the first use of an entry point or of compiled code that calls one. Engines do so before their
+    first inference, not at import, because loading takes a fraction of a second in each process.
     """
     # the arguments of a model without variables, whose types are those of every model
     code, maps = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
     support, floats, linear = np.zeros(0, dtype=np.uint8), np.zeros(1), kernels.LINEAR
-    bounds, rooms = np.array([0, 1], dtype=np.int64), np.zeros(2, dtype=np.int64)
+    bounds, largest = np.array([0, 1], dtype=np.int64), np.zeros(2, dtype=np.int64)
     plan = (code, 0, maps, floats, floats)
     calls: dict[str, tuple[Any, ...]] = {
         "prepare": (floats, bounds, floats, True),
         "collect": (*plan, support, 0, linear),
         "distribute": (*plan, 0, linear, floats),
-        "tangent": (*plan, floats, rooms, linear, floats, bounds, floats, np.zeros(1), np.zeros(1)),
+        "tangent": (*plan, floats, largest, linear, floats, bounds, floats, np.zeros(1), np.zeros(1)),
     }
     for name in names:
         if name != "prepare":

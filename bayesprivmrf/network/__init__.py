@@ -1,7 +1,8 @@
-"""One network, one draw of its outcomes: the Ising model on a public graph.
+"""Peer effects on a network: the Ising model on a public graph, with one outcome per node.
 
-Nothing here protects anybody: what is computed from outcomes carries no guarantee. A `NetworkEstimate` is the
-exception: `bayesprivmrf.mechanisms.ObjectivePerturbation` makes it, and what follows from it keeps its guarantee.
+Nothing in this package adds noise, so results computed from outcomes have no privacy guarantee. The exception is a
+`NetworkEstimate`. `bayesprivmrf.mechanisms.ObjectivePerturbation` makes it, and everything computed from it keeps its
+guarantee.
 """
 
 import lazy_loader

@@ -1,6 +1,6 @@
-"""From a graph, in any of its usual forms, to the coupling matrix J of an Ising model.
+"""Readers of graphs in their usual forms, and the coupling matrix J of an Ising model on a graph.
 
-Edges out of networkx graphs, data frames and plain pairs: node names and positions.
+Graphs are networkx graphs, pgmpy networks, data frames of edges, adjacency matrices, or iterables of edges.
 """
 
 from __future__ import annotations
@@ -17,27 +17,30 @@ from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.domain import refuse_enums
 from bayesprivmrf.model.labeled import aligned
 
+type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
+
+# node names, positions of both ends of each edge, and weights of the edges
 type Edges = tuple[list[Hashable], np.ndarray, np.ndarray, np.ndarray]
 
 
 def is_networkx(graph: Any) -> bool:
-    """Return True for a networkx graph; pgmpy's networks are among them."""
+    """Return True for a networkx graph, such as a pgmpy network."""
     return any(kind.__module__.split(".")[0] == "networkx" for kind in type(graph).__mro__)
 
 
 def is_frame(graph: Any) -> bool:
-    """Return True for a data frame that narwhals knows."""
+    """Return True for a data frame of any library that narwhals supports."""
     import narwhals.stable.v2 as nw
 
     return isinstance(nw.from_native(graph, pass_through=True), nw.DataFrame | nw.LazyFrame)
 
 
 def read_networkx(graph: Any, weight: str | None) -> Edges:
-    """Return node names in graph order and the edges; a pgmpy network gives its structure only."""
+    """Return the edges of a networkx graph, with nodes in graph order; weights of pgmpy networks are ignored."""
     if graph.is_directed():
         raise ModelError(
-            "`graph` must be undirected: influence runs both ways along an edge; pass `graph.to_undirected()` "
-            "where that is meant."
+            "`graph` must be undirected, because influence runs both ways along an edge; pass "
+            "`graph.to_undirected()` if that is what you mean."
         )
     if not isinstance(weight, str | None):
         raise ModelError(f"`weight` must be the name of an edge attribute or None, got {weight!r}.")
@@ -52,7 +55,7 @@ def read_networkx(graph: Any, weight: str | None) -> Edges:
             and not any(key in data for *_, data in graph.edges(data=True))
         ):
             raise ModelError(
-                f"`weight` must be an attribute of edges, got {key!r}, which no edge has; "
+                f"`weight` must be an attribute of the edges, got {key!r}, which no edge has; "
                 "correct the name, or pass None."
             )
         edges = graph.edges(data=key, default=1.0)
@@ -60,7 +63,7 @@ def read_networkx(graph: Any, weight: str | None) -> Edges:
 
 
 def read_frame(edge_table: Any) -> Edges:
-    """Return the edges of a frame with two columns of nodes and, if there is a third, of weights."""
+    """Return the edges of a data frame with two columns of nodes and perhaps a third column of weights."""
     import narwhals.stable.v2 as nw
 
     table: Any = nw.from_native(edge_table)
@@ -86,7 +89,10 @@ def read_frame(edge_table: Any) -> Edges:
 
 
 def _numbered(ends: np.ndarray) -> tuple[list[Hashable], np.ndarray, np.ndarray]:
-    """Return integer names in order of first appearance, all first ends before all second ones, and positions."""
+    """Return integer names in order of first appearance, and the positions of both ends of each edge.
+
+    All first ends come before all second ends in this order.
+    """
     distinct, first, inverse = np.unique(ends, return_index=True, return_inverse=True)
     order = np.argsort(first)
     place = np.empty(order.size, dtype=np.int64)
@@ -96,6 +102,7 @@ def _numbered(ends: np.ndarray) -> tuple[list[Hashable], np.ndarray, np.ndarray]
 
 
 def _as_weights(values: Any) -> np.ndarray:
+    """Return edge weights as floats."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -108,7 +115,7 @@ def read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
     Raises
     ------
     ModelError
-        Something is neither a pair nor a triple, a node is missing or not hashable, a weight is no number.
+        An edge is neither a pair nor a triple, a node is missing or not hashable, or a weight is not a number.
     """
     place: dict[Hashable, int] = {node: k for k, node in enumerate(nodes)}
     u: list[int] = []
@@ -116,29 +123,27 @@ def read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
     weights: list[Any] = []
     try:
         for a, b, *rest in edges:
-            if isinstance(rest, list) and len(rest) > 1:
+            if len(rest) > 1:
                 raise ModelError(
-                    "an edge must be a pair of nodes, or a pair and a weight; got more than that."
+                    "an edge must be a pair of nodes, or a pair and a weight, got a longer one; drop the other "
+                    "entries."
                 )
             u.append(place.setdefault(a, len(place)))
             v.append(place.setdefault(b, len(place)))
             weights.append(rest[0] if rest else 1.0)
+    except ModelError:
+        raise
     except (TypeError, ValueError) as error:
-        if isinstance(error, ModelError):
-            raise
         raise ModelError(
             "`graph` must be a networkx graph, a pgmpy network, a SciPy or NumPy adjacency matrix, an edge table, or "
             f"pairs of hashable nodes, got {type(edges).__name__}."
         ) from error
     if not all(node is not None and node == node for node in place):
-        raise ModelError("an edge must name both of its ends, but some are missing (None or NaN).")
+        raise ModelError(
+            "an edge must name both of its ends, but some are missing (None or NaN); drop those edges."
+        )
     as_ints = np.array(u, dtype=np.int64), np.array(v, dtype=np.int64)
     return list(place), *as_ints, _as_weights(weights)
-
-
-type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
-
-_ASYMMETRY = 1e-12  # of the largest entry: what rounding leaves of a product such as D^-1/2 A D^-1/2
 
 
 def read_adjacency(
@@ -149,8 +154,8 @@ def read_adjacency(
     Raises
     ------
     ModelError
-        The graph is directed or has no edge, a weight is not a finite number, an edge is given twice with
-        different weights, or `nodes` leaves one of the graph's out.
+        The graph is directed or has no edge, a weight is not a finite number, an edge is listed with different
+        weights, or `nodes` leaves out a node of the graph.
     """
     is_array = isinstance(graph, np.ndarray) and graph.dtype.names is None
     if is_array or sparse.issparse(graph) or _is_labeled_matrix(graph):
@@ -170,7 +175,7 @@ def read_adjacency(
 
 
 def _is_labeled_matrix(graph: Any) -> bool:
-    """Return True for a labeled matrix (a DataArray, or a DataFrame with equal row and column labels), not edges."""
+    """Return True for a labeled matrix: a DataArray, or a DataFrame with equal row and column labels."""
     sides = sides_of(graph)
     if sides is None or len(sides) != 2 or not hasattr(graph, "columns"):
         return sides is not None
@@ -181,21 +186,21 @@ def _is_labeled_matrix(graph: Any) -> bool:
 def read_matrix(
     matrix: Any, nodes: Iterable[Hashable] | None, name: str
 ) -> tuple[tuple[Hashable, ...], sparse.csr_array]:
-    """Return node names and a coupling or adjacency matrix in their order; checked.
+    """Return node names and a checked coupling or adjacency matrix in their order.
 
-    Rows and columns of a DataFrame or DataArray with labels are aligned with `nodes`, or, where these are not given,
-    with the labels of its rows.
+    Rows and columns of a DataFrame or DataArray with labels are aligned with `nodes`, or with the row labels if
+    `nodes` is None.
 
     Raises
     ------
     ModelError
-        The matrix is not square, real, finite and symmetric; labels of its rows or columns are not the nodes, each
-        once; or names repeat, are missing, or are not one a row.
+        The matrix is not square, real, finite and symmetric; the labels of its rows or columns are not the nodes,
+        each once; or names repeat, are missing, or differ in number from the rows.
     """
     refuse_masked(name, matrix)
     given = None if nodes is None else checked_nodes(nodes, None)
     if getattr(matrix, "ndim", 0) == 2 and sides_of(matrix) is not None:
-        if hasattr(matrix, "set_axis"):  # names that are tuples are levels of pandas
+        if hasattr(matrix, "set_axis"):  # pandas turns names that are tuples into levels of an index
             matrix = matrix.set_axis(matrix.index.to_flat_index(), axis=0)
             matrix = matrix.set_axis(matrix.columns.to_flat_index(), axis=1)
         labels = [labels for side in sides_of(matrix) or () for _, labels in side if isinstance(labels, list)]
@@ -206,23 +211,24 @@ def read_matrix(
 
 
 def _ordered(found: Sequence[Hashable], nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
+    """Return the given nodes, after a check that they include all nodes of the graph."""
     order = checked_nodes(nodes, None)
     left_out = set(found).difference(order)
     if left_out:
         raise ModelError(
-            f"`nodes` must hold every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
-            "add them, or pass the graph of the chosen nodes alone."
+            f"`nodes` must include every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
+            "add them, or pass the graph of only the chosen nodes."
         )
     return order
 
 
 def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[Hashable, ...]:
-    """Return the node names as a tuple, 0 to size - 1 where none are given.
+    """Return the node names as a tuple; without names, the numbers from 0 to size - 1.
 
     Raises
     ------
     ModelError
-        Names repeat, are missing (``None``, NaN), not hashable or no collection, or are not `size` in number.
+        Names repeat, are missing (``None`` or NaN) or not hashable; or `nodes` is not a collection of `size` names.
     """
     if nodes is None and size is not None:
         return tuple(range(size))
@@ -246,12 +252,12 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
 
 
 def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> sparse.csr_array:
-    """Return the symmetric adjacency matrix of a simple graph; a repeated pair is one edge."""
+    """Return the symmetric adjacency matrix of a simple graph, in which a repeated pair is one edge."""
     if not np.isfinite(weights).all():
         raise ModelError(
             "edge weights must be finite numbers, but some are NaN or infinite; drop those edges."
         )
-    # loops change no probability
+    # drop self-loops, which change no probability
     keep = u != v
     _warn_of_loops(int(np.count_nonzero(~keep)))
     low, high, weights = np.minimum(u, v)[keep], np.maximum(u, v)[keep], weights[keep]
@@ -261,7 +267,7 @@ def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> 
     repeats = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
     if (weights[1:] != weights[:-1])[repeats].any():
         raise ModelError(
-            "an edge given more than once must have one weight, but some pairs come with several; "
+            "an edge that is listed more than once must have one weight, but some pairs have several; "
             "sum or average the weights of each pair first."
         )
     first = np.concatenate([[True], ~repeats]) if low.size else np.zeros(0, dtype=bool)
@@ -274,8 +280,8 @@ def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> 
 def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
     """Return a coupling or adjacency matrix as read-only canonical CSR in double precision.
 
-    The diagonal is dropped with a warning: s_i^2 = 1, so a self-coupling changes no probability. What
-    rounding left of asymmetry (1e-12 of the largest entry) is averaged out.
+    The diagonal is dropped with a warning: s_i^2 = 1, so a self-coupling changes no probability. An asymmetry within
+    rounding, up to 1e-12 of the largest entry, is averaged out.
 
     Raises
     ------
@@ -302,20 +308,22 @@ def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
     difference = abs(J - J.T)
     largest = np.abs(J.data).max(initial=0.0)
     asymmetry = difference.data.max(initial=0.0)
-    if not asymmetry <= _ASYMMETRY * largest:
+    # rounding leaves an asymmetry of this size in a product such as D^-1/2 A D^-1/2
+    if not asymmetry <= 1e-12 * largest:
         raise ModelError(
-            f"`{name}` must be symmetric: influence runs both ways along an edge; for a directed graph pass "
-            "A + A.T, or its larger entry, where that is meant."
+            f"`{name}` must be symmetric, because influence runs both ways along an edge; for a directed graph pass "
+            "A + A.T, or the larger of both entries, if that is what you mean."
         )
     return _frozen(J if asymmetry == 0.0 else sparse.csr_array((J + J.T) * 0.5))
 
 
 def _frozen(J: sparse.csr_array) -> sparse.csr_array:
+    """Return a matrix without stored zeros and with sorted indices, made read-only in place."""
     J.eliminate_zeros()
     J.sort_indices()
     if J.nnz == 0:
         raise ModelError(
-            "the graph must have an edge; without one the outcomes tell nothing of peer influence."
+            "the graph must have an edge between two nodes, got none; without one outcomes have no peer influence."
         )
     for array in (J.data, J.indices, J.indptr):
         array.flags.writeable = False
@@ -323,24 +331,26 @@ def _frozen(J: sparse.csr_array) -> sparse.csr_array:
 
 
 def _warn_of_loops(count: int) -> None:
+    """Give a DeclarationWarning if self-loops were dropped."""
     if count:
         warnings.warn(
-            f"{count} self-loop(s) dropped: an outcome's square is one, so they change no probability.",
+            f"{count} self-loop(s) dropped, which change no probability because the square of an outcome is one; "
+            "remove them from the graph to silence this warning.",
             DeclarationWarning,
             stacklevel=5,
         )
 
 
 def scaled(adjacency: sparse.csr_array, coupling: str, mean_degree: float | None) -> sparse.csr_array:
-    """Return J: the adjacency matrix itself, over its mean degree, or D^-1/2 A D^-1/2.
+    """Return J: the adjacency matrix A itself, A divided by the mean degree, or D^-1/2 A D^-1/2.
 
-    Degrees are sums of absolute weights, so that the spectral norm of D^-1/2 A D^-1/2 is at most one for
-    negative weights as well. A node without a neighbour has an empty row.
+    Degrees are sums of absolute weights, so the spectral norm of D^-1/2 A D^-1/2 is at most one for negative
+    weights as well. A node without neighbors has an empty row.
 
     Raises
     ------
     ArgumentError, ModelError
-        The coupling is not known; `mean_degree` is given for another than ``"mean-degree"``.
+        The coupling is not known, or `mean_degree` is given with a coupling other than ``"mean-degree"``.
     """
     one_of("coupling", coupling, get_args(Coupling.__value__))
     if mean_degree is not None and coupling != "mean-degree":

@@ -1,4 +1,4 @@
-"""Two published networks, read from files that the user has, for neither ships; and a made-up one of their kind."""
+"""Network data: readers of two published networks, whose files the user must have, and a simulated network."""
 
 from __future__ import annotations
 
@@ -18,26 +18,22 @@ if TYPE_CHECKING:
     import networkx as nx
     import pandas as pd
 
-# Values of Newman's GML file
+# states of the outcomes by the value in Newman's GML file
 _LEANINGS = {0: "liberal", 1: "conservative"}
-# Nodes of each of the two blocs, links, and the share of links between the blocs: about as the political
-# blogs have.
-_BLOC, _LINKS, _ACROSS = 500, 2400, 0.07
-_POPULARITY = (1.2, 8.0)  # standard deviation of its logarithm, and the largest: hubs of some thirty links
-# Columns of DS0002 that are read
+# columns of DS0002 that are read
 _HIV_COLUMNS = ("STUDYNUM", "TIETYPE", "DYADTYPE", "ID1", "ID2", "HIV1", "HIV2")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class NetworkData:
-    """A network with one outcome a node; no guarantee protects it.
+    """A network with one unprotected outcome per node.
 
     Parameters
     ----------
     graph
         Undirected simple networkx graph.
     outcomes
-        Series of states, indexed by node in graph order.
+        Series of states, indexed by node in graph order. They have no privacy guarantee.
     """
 
     graph: nx.Graph
@@ -51,28 +47,32 @@ class NetworkData:
 def political_blogs(
     path: str | Path, *, largest_degree: int | None = 50, keep_isolated: bool = False
 ) -> NetworkData:
-    """Read the political blogs of Adamic and Glance (2005) from Newman's GML file, as the paper cleans them.
+    """Read the political blogs of Adamic and Glance (2005) from Newman's GML file.
 
-    The directed multigraph (65 arcs are repeated, 3 are loops) becomes an undirected simple graph, of which the
-    largest component is kept (1,222 nodes); nodes of degree above `largest_degree` there are dropped, once;
-    nodes then without a neighbour are dropped (Chakraborty, Chatterjee and Dalal 2024, section 4.2.2). Left are
+    The network is cleaned as in Chakraborty, Chatterjee and Dalal (2024), section 4.2.2. The directed multigraph
+    (65 arcs are repeated, 3 are loops) becomes an undirected simple graph. Its largest component is kept (1,222
+    nodes). Nodes with a degree above `largest_degree` are dropped, and then nodes without neighbors. The result has
     815 nodes, 382 ``"liberal"`` and 433 ``"conservative"``, and 2,345 edges in 11 components.
 
     Parameters
     ----------
     path
-        ``polblogs.gml``.
+        Path of ``polblogs.gml``.
     largest_degree
-        The highest degree kept; ``None`` for all.
+        Largest degree of a node that is kept, in the largest component; ``None`` keeps all nodes.
     keep_isolated
-        Keep the 196 nodes that the dropped ones leave without a neighbour, 1,011 nodes in all.
+        True to keep the 196 nodes that lose all their neighbors, so that the network has 1,011 nodes.
 
     Raises
     ------
     DataError
-        The file cannot be read as that GML, or a node lacks its `value` 0 or 1.
+        The file cannot be read as that GML file, or the `value` of a node is not 0 or 1.
     ArgumentError
-        An argument is of another type.
+        An argument has the wrong type.
+
+    Examples
+    --------
+    >>> blogs = political_blogs("polblogs.gml")  # doctest: +SKIP
     """
     import networkx as nx
     import pandas as pd
@@ -83,7 +83,7 @@ def political_blogs(
     keep_isolated = truth("keep_isolated", keep_isolated)
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError) as error:  # a ValueError is a name that no file can have
+    except (OSError, ValueError) as error:  # a ValueError: no file can have this name
         reason = getattr(error, "strerror", None) or "no file can have this name"
         raise DataError(
             f"`path` must be the blogs' GML file, but {str(path)!r} cannot be read: {reason}."
@@ -93,7 +93,10 @@ def political_blogs(
     graph.add_nodes_from(leaning)
     graph.add_edges_from((a, b) for a, b in arcs if a != b)
     if graph.number_of_edges() == 0 or any(leaning.get(node) not in _LEANINGS for node in graph):
-        raise DataError("`path` must be the blogs' GML file: arcs, and a `value` of 0 or 1 for each node.")
+        raise DataError(
+            "`path` must be the blogs' GML file with arcs, and a `value` of 0 or 1 for each node, but some are "
+            "missing; pass polblogs.gml as Newman distributes it."
+        )
     largest = max(nx.connected_components(graph), key=len)
     graph = graph.subgraph([node for node in graph if node in largest]).copy()
     if largest_degree is not None:
@@ -105,9 +108,9 @@ def political_blogs(
 
 
 def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    """Return the values of the nodes by label, and the arcs, repeats included.
+    """Return the values of the nodes by label, and the arcs with repetitions.
 
-    networkx's reader refuses repeated arcs unless the file says `multigraph`, and takes five seconds.
+    networkx's reader is slow, and refuses repeated arcs unless the file says `multigraph`.
     """
     labels: dict[str, str] = {}
     leaning: dict[str, int] = {}
@@ -131,17 +134,17 @@ def _read_gml(text: str) -> tuple[dict[str, int], list[tuple[str, str]]]:
 
 
 def _plain(text: re.Match[str]) -> str:
-    """Return quoted text without brackets, which delimit blocks."""
+    """Return quoted text with parentheses in place of brackets, which delimit blocks."""
     return text[0].replace("[", "(").replace("]", ")")
 
 
 def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float = 1.5) -> NetworkData:
-    """Make up a network like the political blogs', with outcomes drawn at a known beta.
+    """Simulate a network like the political blogs, with outcomes drawn at a known beta.
 
-    Two blocs of 500 nodes; 2,400 links, 7 % of them from one bloc to the other, whose ends are drawn in proportion
-    to a lognormal popularity. Repeated links, loops and nodes without a link are dropped: some 830 nodes and 2,330
-    edges are left. Outcomes have the law of ``IsingNetwork.from_graph(graph, "degree-normalised")`` at `beta`; the
-    blocs play no part in it.
+    The network has two blocs of 500 nodes and 2,400 links, 7 % of them between the blocs. The ends of links are
+    drawn in proportion to a lognormal popularity. Repeated links, loops and nodes without a link are dropped, which
+    leaves about 830 nodes and 2,330 edges. Outcomes are drawn from ``IsingNetwork.from_graph(graph,
+    "degree-normalised")`` at `beta`. They depend on the blocs only through the links.
 
     Parameters
     ----------
@@ -153,27 +156,33 @@ def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float
     Warns
     -----
     SamplingWarning
-        The blocs hold each other so that the outcomes' simulation has not mixed, from a beta of about 2.
+        The simulation of the outcomes has not mixed, which happens for a beta of about 2 or more.
 
     Raises
     ------
     ArgumentError
         `beta` is not finite.
+
+    Examples
+    --------
+    >>> simulated_blogs(1)
+    NetworkData(846 nodes, 2352 edges; outcomes unprotected)
     """
     import networkx as nx
     import pandas as pd
 
     beta, random = finite("beta", beta), generator(rng)
-    spread, largest = _POPULARITY
-    popularity = np.minimum(np.exp(random.normal(0.0, spread, (2, _BLOC))), largest)
+    # nodes of each bloc, links, and the share of links between the blocs: about those of the political blogs
+    size, count, across = 500, 2400, 0.07
+    # popularity of the nodes; its bound of 8 gives hubs of about thirty links
+    popularity = np.minimum(np.exp(random.normal(0.0, 1.2, (2, size))), 8.0)
     popularity /= popularity.sum(axis=1, keepdims=True)
-    first = random.integers(0, 2, _LINKS)
-    second = np.where(random.random(_LINKS) < _ACROSS, 1 - first, first)
-    drawn = [
-        np.stack([random.choice(_BLOC, _LINKS, p=popularity[bloc]) for bloc in (0, 1)]) for _ in range(2)
-    ]
-    links = np.arange(_LINKS)
-    ends = [bloc * _BLOC + nodes[bloc, links] for bloc, nodes in zip((first, second), drawn, strict=True)]
+    # the bloc of each end of a link, then the node within the bloc
+    first = random.integers(0, 2, count)
+    second = np.where(random.random(count) < across, 1 - first, first)
+    drawn = [np.stack([random.choice(size, count, p=popularity[bloc]) for bloc in (0, 1)]) for _ in range(2)]
+    links = np.arange(count)
+    ends = [bloc * size + nodes[bloc, links] for bloc, nodes in zip((first, second), drawn, strict=True)]
     graph = nx.Graph()
     graph.add_edges_from((a, b) for a, b in zip(*(end.tolist() for end in ends), strict=True) if a != b)
     network = IsingNetwork.from_graph(graph, "degree-normalised")
@@ -185,30 +194,35 @@ def simulated_blogs(rng: int | np.random.Generator | None = None, *, beta: float
 
 
 def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
-    """Read the HIV network of Colorado Springs from table DS0002 of ICPSR 22140, which users get under its terms.
+    """Read the HIV network of Colorado Springs from table DS0002 of ICPSR 22140.
 
-    Each row of the table is a tie between two people, with the HIV status of both. Kept are ties of the study
-    (``STUDYNUM`` 1) that are social (``TIETYPE`` 1), between respondents (``DYADTYPE`` 0), and whose two statuses
-    are known (``HIV1`` and ``HIV2`` 0 or 1). A tie given several times is one edge; a tie of somebody with
-    herself is none. A person is positive if any row that is kept says so.
+    Users obtain the table from ICPSR under its terms. Each row is a tie between two people, with the HIV status of
+    both. A tie is kept if it belongs to the study (``STUDYNUM`` 1), is social (``TIETYPE`` 1), is between
+    respondents (``DYADTYPE`` 0), and has two known statuses (``HIV1`` and ``HIV2`` 0 or 1). A tie that is listed
+    several times is one edge, and ties of a person with herself are dropped. A person is positive if any kept row
+    says so.
 
     Parameters
     ----------
     path
-        The table as text, separated by tabs or commas, with columns STUDYNUM, TIETYPE, DYADTYPE, ID1, ID2, HIV1
-        and HIV2; others are left unread.
+        Path of the table as text, separated by tabs or commas, with columns STUDYNUM, TIETYPE, DYADTYPE, ID1, ID2,
+        HIV1 and HIV2. Other columns are ignored.
     study
-        The value of STUDYNUM.
+        Value of STUDYNUM.
 
     Returns
     -------
     NetworkData
-        Outcomes are 0 and 1; nodes are the table's identifiers, by first appearance.
+        Outcomes are 0 and 1; nodes are the table's identifiers, in order of first appearance.
 
     Raises
     ------
     DataError
         A column is missing, or no tie is left.
+
+    Examples
+    --------
+    >>> ties = icpsr_22140("22140-0002-Data.tsv")  # doctest: +SKIP
     """
     import networkx as nx
     import pandas as pd
@@ -234,16 +248,19 @@ def icpsr_22140(path: str | Path, *, study: int = 1) -> NetworkData:
     graph = nx.Graph()
     graph.add_edges_from((a, b) for a, b in ties.itertuples(index=False) if a != b)
     if graph.number_of_edges() == 0:
-        raise DataError("the table must hold ties of the study with both statuses known, but none is left.")
+        raise DataError(
+            "the table must have ties of the study with two known statuses, but none is left; check `study`."
+        )
     return NetworkData(graph=graph, outcomes=pd.Series({node: status[node] for node in graph}, name="HIV"))
 
 
 def _table(path: Path) -> pd.DataFrame:
+    """Return the table DS0002 with upper-case column names."""
     import pandas as pd
 
     try:
         table = pd.read_csv(path, sep=None, engine="python").rename(columns=str.upper)
-    except (OSError, ValueError, csv.Error) as error:  # a ValueError is a file that is no text
+    except (OSError, ValueError, csv.Error) as error:  # a ValueError: the file is not text
         raise DataError(
             f"`path` must be a table as text, but {str(path)!r} cannot be read as one."
         ) from error

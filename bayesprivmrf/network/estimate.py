@@ -1,4 +1,4 @@
-"""The released estimate of peer influence on one network, with all that is public about how it was made."""
+"""Released estimate of peer influence on one network, with the public facts about how it was made."""
 
 from __future__ import annotations
 
@@ -27,36 +27,30 @@ if TYPE_CHECKING:
     import pandas as pd
     import xarray as xr
 
-# Assumption of an estimate without an external field
-_NO_FIELD = (
-    "no external field: outcomes are equally likely positive and negative without neighbors' influence; "
-    "where they are not, even the sign may be wrong: see ExternalField.from_share"
-)
-_PASSING = ("cache", "progress", "workers")  # settings of a simulation that do not change its law
-
 
 class EstimateStatus(enum.StrEnum):
     """Position of a released estimate within its bounds."""
 
     INSIDE = "inside the bounds"
-    """The estimate is the root of the perturbed score, to the nearest point of the grid."""
+    """The root of the perturbed score lies inside the bounds; the estimate is the nearest point of the grid."""
     LOWER = "at the lower bound"
-    """The root is the lower bound or lies below it."""
+    """The root lies at or below the lower bound."""
     UPPER = "at the upper bound"
-    """The root is the upper bound or lies above it."""
+    """The root lies at or above the upper bound."""
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NetworkEstimate(Released):
-    r"""One released number, the inverse temperature, beside public knowledge.
+    r"""Private estimate of the inverse temperature beta of one network, with the public facts about its release.
 
-    Nothing in it but `inverse_temperature` depends on the outcomes. It is the root, on a public grid and held to the
-    bounds, of
+    `inverse_temperature` is the only field that depends on the outcomes. It is the root, rounded to a public grid and
+    clipped to the bounds, of
 
-    .. math:: \sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N,
+    .. math:: \sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N.
 
-    with :math:`\Delta` and the law of N in `constants`, so its law at any beta can be simulated: see `estimator`.
-    `ObjectivePerturbation` says how an external field of the network changes this equation.
+    `constants` has :math:`\Delta` and the distribution of the noise N, so the distribution of the estimate at any
+    beta can be simulated: see `law`. `interval` and `posterior` use this distribution. `ObjectivePerturbation`
+    describes how an external field changes the equation.
 
     Parameters
     ----------
@@ -65,18 +59,26 @@ class NetworkEstimate(Released):
     network
         The public network.
     bounds
-        Public bounds of beta; ``None`` where the only bound is 0 from below.
+        Public bounds of beta, or ``None`` for the range from 0 to infinity.
     constants
-        Split of the budget, Delta, law of the noise, grid.
+        Split of the budget, Delta, distribution of the noise, and spacing of the grid.
     guarantee
-        The promise of the release.
+        Privacy guarantee of the release.
     provenance
         How the release was made.
 
     Raises
     ------
     PrivacyError
-        The guarantee promises less loss than the constants have.
+        The guarantee promises less privacy loss than the constants imply.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.mechanisms import ObjectivePerturbation
+    >>> pairs = IsingNetwork.from_graph([(2 * k, 2 * k + 1) for k in range(50)])
+    >>> estimate = ObjectivePerturbation(epsilon=5.0).release(pairs, [1, 1] * 30 + [1, -1] * 20, rng=1)
+    >>> estimate.status
+    <EstimateStatus.INSIDE: 'inside the bounds'>
     """
 
     inverse_temperature: float
@@ -96,17 +98,21 @@ class NetworkEstimate(Released):
         unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
         if epsilon is None or not spent <= epsilon * (1 + 1e-12) or unbounded:
             raise PrivacyError(
-                "`guarantee` must cover the budget of `constants`, but promises less; state that of the mechanism."
+                "`guarantee` must cover the budget of `constants`, but promises less; state the mechanism's "
+                "guarantee."
             )
 
     @property
     def estimate(self) -> float:
-        """The inverse temperature, by another name."""
+        """The estimate of beta: the same number as `inverse_temperature`."""
         return self.inverse_temperature
 
     @property
     def status(self) -> EstimateStatus:
-        """True if the estimate is the first or last point of the grid, so that the root may lie beyond."""
+        """Position of the estimate within the bounds.
+
+        The estimate is at a bound if it is the first or last point of the grid. The root may then lie beyond it.
+        """
         low, high = (0.0, np.inf) if self.bounds is None else self.bounds
         if self.inverse_temperature - self.constants.grid < low:
             return EstimateStatus.LOWER
@@ -115,7 +121,7 @@ class NetworkEstimate(Released):
 
     @property
     def at_bound(self) -> bool:
-        """True if the `status` is that of a bound."""
+        """True if the estimate is at one of the bounds."""
         return self.status is not EstimateStatus.INSIDE
 
     @property
@@ -124,18 +130,22 @@ class NetworkEstimate(Released):
         if not self.at_bound:
             return []
         return [
-            f"the estimate {self.inverse_temperature:.4g} is {self.status} of {self._range}: the root lies there or "
-            "beyond, and this release cannot tell where. If beta may lie beyond, choose wider `bounds`, of both "
-            "signs, before another release, which costs its own budget; wide bounds add no noise."
+            f"the estimate {self.inverse_temperature:.4g} is {self.status} of {self._range}, so the root lies "
+            "there or beyond. If beta may lie beyond, choose wider `bounds` with both signs for another release, "
+            "which spends its own budget; wide bounds add no noise."
         ]
 
     @property
     def assumptions(self) -> list[str]:
         """Assumptions of the estimate, one sentence each."""
         field = self.network.field
+        without = (
+            "no external field: outcomes are equally likely positive and negative without neighbors' influence; "
+            "where they are not, even the sign may be wrong: see ExternalField.from_share"
+        )
         return [
             "each outcome depends only on those of its neighbors, in proportion to the public couplings",
-            _NO_FIELD if field is None else field.sentence(),
+            without if field is None else field.sentence(),
         ]
 
     @property
@@ -143,39 +153,41 @@ class NetworkEstimate(Released):
         return "[0, inf)" if self.bounds is None else f"[{self.bounds[0]:g}, {self.bounds[1]:g}]"
 
     def estimator(self) -> PerturbedEstimator:
-        """Return the estimator itself, to be applied to simulated outcomes and noise."""
+        """Return the estimator, which can be applied to simulated outcomes and noise."""
         return PerturbedEstimator.of(self.network.coupling, self.constants, self.bounds, self.network.field)
 
     def law(self, rng: int | np.random.Generator | None = None, **settings: Any) -> EstimateLaw:
-        """Return the simulated law of such an estimate at each beta of a grid, and keep it for the next call.
+        """Return the simulated sampling distribution of the estimate at each beta of a grid.
 
-        Most of the work is drawing outcomes. With the default settings it takes about 6 seconds of one core on a
-        network of 200 nodes with three neighbors each, and a minute on 700 nodes. A terminal or notebook shows a
-        progress bar, and ``workers=-1`` shares the work among all cores. The distribution does not depend on the
-        value of the estimate, so that one `EstimateLaw.of` serves many estimates of one network. Without settings,
-        a distribution that was simulated before is returned, whatever its settings.
+        Most of the time goes into drawing outcomes: about a minute of one core for a network of 700 nodes with
+        three neighbors each, with the default settings. A terminal or notebook shows a progress bar, and
+        ``workers=-1`` uses all cores. The distribution does not depend on the value of the estimate, so one
+        `EstimateLaw` serves many estimates of one network. It is kept for the next call; a call without settings
+        returns it, whatever settings it was simulated with.
 
         Parameters
         ----------
         rng
-            A seed, a generator, or None for whatever law is kept, or fresh randomness if none is. A law made from a
-            generator is kept for None alone.
+            A seed or a generator. With None, the kept distribution is returned; if there is none, it is simulated
+            with fresh randomness. A distribution simulated with a generator is returned again only for None.
         settings
-            Those of `EstimateLaw.simulate`, such as ``span``, ``configurations``, ``cache``.
+            Settings of `EstimateLaw.simulate`, such as ``span``, ``configurations`` or ``cache``.
         """
-        lasting = {name: value for name, value in settings.items() if name not in _PASSING}
+        # these settings do not change the distribution
+        passing = ("cache", "progress", "workers")
+        deciding = {name: value for name, value in settings.items() if name not in passing}
         seed = int(rng) if isinstance(rng, Integral) else None
         for known_seed, known, kept in self._laws:
-            if (rng is None or (seed is not None and seed == known_seed)) and (
-                not lasting or _same(lasting, known)
-            ):
+            has_seed = rng is None or (seed is not None and seed == known_seed)
+            if has_seed and (not deciding or _same(deciding, known)):
                 return kept
         law = EstimateLaw.of(self, rng=rng, **settings)
-        self._laws[:] = [(seed, lasting, law)]
+        self._laws[:] = [(seed, deciding, law)]
         return law
 
     @cached_property
     def _laws(self) -> list[tuple[int | None, dict[str, Any], EstimateLaw]]:
+        """The kept distribution, if any, with its seed and its settings."""
         return []
 
     def interval(
@@ -187,34 +199,36 @@ class NetworkEstimate(Released):
         method: Literal["inversion"] = "inversion",
         **settings: Any,
     ) -> pd.DataFrame:
-        """Return an interval for beta that knows the outcomes' randomness and the noise; it spends no budget.
+        """Return an interval for beta that accounts for the randomness of the outcomes and for the noise.
 
-        The first call without a law simulates one, which takes as long as `law` says.
+        It spends no budget. The first call without `law` simulates the distribution of the estimate; see the method
+        `law` for the time that this takes.
 
         Parameters
         ----------
         prob
             Coverage, in (0, 1).
         law
-            Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
+            Simulated distribution of the estimate, from `EstimateLaw.of`. By default that of ``law(rng,
+            **settings)``.
         rng, settings
-            Generator and settings of the simulation, used where `law` is None.
+            Generator and settings of the simulation, used if `law` is None.
         method
             ``"inversion"`` of tests: see `bayesprivmrf.network.intervals`.
 
         Returns
         -------
         pandas.DataFrame
-            One row, ``beta``, with the columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``. Its status
-            is ``"model"`` at best: the distribution is simulated from the Ising model, with the field of the network.
-            It is ``"doubtful"`` where the estimate is a bound, or where a limit is the end of the simulated span, so
-            that the interval may extend beyond. It is ``"not trusted"``, without limits, where no beta of the span
+            One row, ``beta``, with the columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``. The status
+            is ``"model"`` at best, because the distribution is simulated from the Ising model with the network's
+            field. It is ``"doubtful"`` if the estimate is at a bound, or if a limit is an end of the simulated span
+            and the interval may extend beyond it. It is ``"not trusted"``, without limits, if no beta of the span
             makes this estimate likely.
 
         Raises
         ------
         ArgumentError
-            An argument is out of range; there are no bounds and neither a law nor a ``span`` is given.
+            An argument is out of range; or there are no bounds, and neither `law` nor ``span`` is given.
         """
         import pandas as pd
 
@@ -222,15 +236,15 @@ class NetworkEstimate(Released):
 
         if not (isinstance(method, str) and method == "inversion"):
             raise ArgumentError(
-                f"`method` must be 'inversion', got {method!r}; the parametric bootstrap, which misses beta too "
-                "often, is in benchmarks/network_intervals.py alone."
+                f"`method` must be 'inversion', got {method!r}; leave it out. The parametric bootstrap, which covers "
+                "beta too rarely, is only in benchmarks/network_intervals.py."
             )
         probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
         law = self._own(law, rng, settings)
         found = interval(law, self.inverse_temperature, prob)
-        # short notes: a table of one row shows its numbers on a screen of 80 columns
-        told = "no" if self.network.field is None else "this"
-        marks = [Mark(RowStatus.MODEL, f"Ising model, {told} field")]
+        # notes are short, so that the table fits a screen of 80 columns
+        which = "no" if self.network.field is None else "this"
+        marks = [Mark(RowStatus.MODEL, f"Ising model, {which} field")]
         if self.at_bound:
             marks.append(Mark(RowStatus.DOUBTFUL, f"estimate {self.status}"))
         if found.is_empty:
@@ -257,27 +271,36 @@ class NetworkEstimate(Released):
         draws: int = 1000,
         **settings: Any,
     ) -> xr.DataTree:
-        """Return the posterior of beta given the estimate, as an ArviZ tree; it spends no budget.
+        """Return the posterior of beta given the estimate, as an ArviZ tree.
 
-        The first call without a law simulates one, which takes as long as `law` says.
+        It spends no budget. The first call without `law` simulates the distribution of the estimate; see the method
+        `law` for the time that this takes.
 
         Parameters
         ----------
         prior
-            None for a uniform one, a frozen SciPy distribution, or a log density.
+            None for a uniform prior on the simulated span; a frozen continuous SciPy distribution; or a function from
+            an array of betas to their log density.
         law
-            Made by `EstimateLaw.of`; by default `law(rng, **settings)`.
+            Simulated distribution of the estimate, from `EstimateLaw.of`. By default that of ``law(rng,
+            **settings)``.
         rng
-            Generator of the draws, and of the simulation where `law` is None and no law is kept.
+            Generator of the draws, and of the simulation if `law` is None and no distribution is kept.
         chains, draws
             Shape of the independent draws.
         settings
-            Settings of the simulation, used where `law` is None.
+            Settings of the simulation, used if `law` is None.
+
+        Returns
+        -------
+        xarray.DataTree
+            Groups `posterior` and `prior` with ``beta``, and `sample_stats`, `observed_data` and `constant_data`.
 
         Raises
         ------
         ArgumentError
-            `interval` would raise the same; or the prior is not usable.
+            An argument is out of range; there are no bounds, and neither `law` nor ``span`` is given; or the prior is
+            not usable.
         """
         from bayesprivmrf.network.beta_posterior import posterior
 
@@ -289,13 +312,13 @@ class NetworkEstimate(Released):
         return tree
 
     def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
-        """Return the given law, after a check that it is this release's, or else the simulated one."""
+        """Return the given distribution after a check that it is this estimate's, or else the simulated one."""
         if law is None:
             return self.law(rng, **settings)
         if settings:
             raise ArgumentError(
-                f"settings of a simulation ({', '.join(settings)}) must come without `law`, which is simulated "
-                "already; leave out the one or the other."
+                f"settings of a simulation ({', '.join(settings)}) must not be given together with `law`, which is "
+                "simulated already; leave out one of them."
             )
         checked_law(law).value_of(self)
         return law
@@ -305,9 +328,9 @@ class NetworkEstimate(Released):
 
     def _facts(self) -> list[tuple[str, str]]:
         constants, n = self.constants, len(self.network)
-        edge = f", {self.status}: the root may lie beyond" if self.at_bound else ""
+        bound = f", {self.status}: the root may lie beyond" if self.at_bound else ""
         return [
-            ("inverse temperature", f"{self.inverse_temperature:.6g}{edge}"),
+            ("inverse temperature", f"{self.inverse_temperature:.6g}{bound}"),
             ("bounds", f"{self._range} on a grid of {constants.grid:.3g}"),
             ("network", f"{n:,} nodes, {self.network.coupling.nnz // 2:,} edges (public)"),
             ("rests on", "; ".join(self.assumptions)),
@@ -327,8 +350,8 @@ class NetworkEstimate(Released):
 
     def _content(self) -> dict[str, Any]:
         field = self.network.field
-        told = {} if field is None else {"field": {"strength": field.strength, "center": field.center}}
-        return told | {
+        entry = {} if field is None else {"field": {"strength": field.strength, "center": field.center}}
+        return entry | {
             "inverse_temperature": self.inverse_temperature,
             "bounds": None if self.bounds is None else list(self.bounds),
             "constants": self.constants.as_dict(),
@@ -346,8 +369,8 @@ class NetworkEstimate(Released):
         *places, values = numbers(array, (3, -1))
         rows, columns = upper_places(places, len(nodes))
         upper = sparse.coo_array((values, (rows, columns)), shape=(len(nodes), len(nodes)))
-        told = Fields(content["field"]) if "field" in content else None
-        field = None if told is None else ExternalField(told.number("strength"), told.number("center"))
+        stored = Fields(content["field"]) if "field" in content else None
+        field = None if stored is None else ExternalField(stored.number("strength"), stored.number("center"))
         return cls(
             inverse_temperature=content.number("inverse_temperature"),
             network=IsingNetwork.from_matrix(upper + upper.T, nodes, field),
@@ -364,8 +387,8 @@ class NetworkEstimate(Released):
 
 
 def _same(settings: dict[str, Any], known: dict[str, Any]) -> bool:
-    """Return True if both simulations have the same settings; arrays are compared entry by entry."""
+    """Return True if two simulations have the same settings; arrays are compared entry by entry."""
     try:
         return settings.keys() == known.keys() and all(np.array_equal(settings[k], known[k]) for k in known)
-    except (TypeError, ValueError):  # what cannot be compared is no setting that was simulated
+    except (TypeError, ValueError):  # settings that cannot be compared differ
         return False

@@ -1,13 +1,13 @@
-r"""The law of a released estimate at each beta of a grid, simulated once through the mechanism itself.
+r"""Sampling distribution of a released estimate at each beta of a grid, simulated through the mechanism itself.
 
-At each beta of a public grid outcomes are simulated, and noise is drawn from its public law; what the mechanism makes
-of both is one released estimate. Nothing here depends on anybody's outcomes: the table serves every estimate made
-with the same network, constants and bounds, and costs no budget.
+At each beta of a public grid, outcomes are simulated and noise is drawn from its public distribution. The mechanism's
+estimator turns both into one released estimate. Nothing here depends on anybody's real outcomes, so the simulation
+spends no privacy budget. One table serves all estimates with the same network, constants and bounds.
 
-Several noises are drawn for one configuration, for a configuration costs more than a noise. Estimates of one
-configuration are correlated: with C configurations, R noises each and an intraclass correlation :math:`\rho`, a mean
-over the C R estimates is as accurate as one over :math:`C R / (1 + (R - 1) \rho)` independent ones. That number is
-`EstimateLaw.effective_size`, with :math:`\rho` that of ranks.
+A configuration of outcomes takes longer to draw than noise, so several noises are drawn for each configuration.
+Estimates of one configuration are correlated. With C configurations, R noises for each, and an intraclass correlation
+:math:`\rho`, a mean over the C R estimates is as accurate as one over :math:`C R / (1 + (R - 1) \rho)` independent
+estimates. `EstimateLaw.effective_size` is that number, with the intraclass correlation of ranks for :math:`\rho`.
 """
 
 from __future__ import annotations
@@ -31,36 +31,48 @@ from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.ising import IsingNetwork
-from bayesprivmrf.network.law_simulation import LawSimulation, estimator_of, fingerprint_of, public_grid
+from bayesprivmrf.network.simulation import EstimateSimulation, estimator_of, fingerprint_of, public_grid
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class EstimateLaw:
-    """Simulated released estimates at each beta of a grid.
+    """Simulated sampling distribution of a released estimate, at each beta of a grid.
+
+    Make one with `EstimateLaw.of` or `NetworkEstimate.law`.
 
     Parameters
     ----------
     betas
-        Increasing, shape (B,).
+        Grid of betas, increasing, shape (B,).
     estimates
-        Shape (B, C, R): C configurations with R noises each.
+        Simulated estimates, shape (B, C, R): C configurations of outcomes with R noise draws each.
     rhat
-        Larger one of the simulation's two R-hats at each beta, shape (B,).
+        Larger of the simulation's two R-hats at each beta, shape (B,).
     ends
-        First and last value that can be released; the last is infinite where there is no upper bound. A released
-        value at an end has a positive probability.
+        Smallest and largest value that can be released. The largest is infinite if there is no upper bound. Each
+        finite end is released with positive probability.
     spacing
         Spacing of the values that can be released.
     fingerprint
-        Fingerprint of network, constants and bounds: it says which estimates the law belongs to.
+        Digest of network, constants and bounds, which identifies the estimates with this distribution.
     moves
-        Moves of the chains that drew the outcomes.
+        Moves of the Markov chains that drew the outcomes.
 
     Raises
     ------
     ArgumentError
-        Fewer than two betas, or they do not increase, or shapes differ.
+        There are fewer than two betas, the betas do not increase, or shapes do not match.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> law = EstimateLaw(
+    ...     betas=np.array([0.0, 1.0]), estimates=np.array([[[0.1], [-0.1]], [[1.2], [0.9]]]), rhat=np.ones(2),
+    ...     ends=(-5.0, 5.0), spacing=0.1, fingerprint="",
+    ... )
+    >>> law
+    EstimateLaw(2 betas from 0 to 1, 2 configurations with 1 noises each)
     """
 
     betas: FloatArray
@@ -77,12 +89,12 @@ class EstimateLaw:
         if self.estimates.ndim != 3 or len(self.estimates) != count or self.rhat.shape != (count,):
             raise ArgumentError(
                 f"`estimates` and `rhat` must have one row for each of {count} betas, got shapes "
-                f"{self.estimates.shape} and {self.rhat.shape}; simulate the law anew."
+                f"{self.estimates.shape} and {self.rhat.shape}; simulate the distribution again."
             )
 
     @classmethod
     def of(cls, estimate: Any, **settings: Any) -> Self:
-        """Return the law that a `NetworkEstimate` has at each beta; settings are those of `simulate`."""
+        """Simulate the sampling distribution of a `NetworkEstimate`; settings are those of `simulate`."""
         return cls.simulate(*_public_part(estimate), **settings)
 
     @classmethod
@@ -99,29 +111,31 @@ class EstimateLaw:
         cache: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> Self:
-        """Simulate the law.
+        """Simulate the sampling distribution of a released estimate.
 
         Parameters
         ----------
         network, constants, bounds
-            The network, constants and bounds of the release: all public.
+            The public network, constants and bounds of the release.
         betas
-            The grid; by default half of `points` betas are even over `span`, half near where order sets in.
+            Grid of betas. By default half of `points` betas are evenly spaced over `span`, and half are near the
+            betas at which outcomes become ordered.
         span
             First and last beta; by default the bounds.
         points
-            Number of betas where `betas` is not given.
+            Number of betas, at least 4, if `betas` is not given.
         rng
-            A seed or a generator; one seed gives one table, whatever ``workers`` is.
+            A seed or a generator. One seed gives one table, whatever ``workers`` is.
         cache
-            A file: read if it holds this law with the same betas, numbers of draws and moves, else written. A law
-            from a cache keeps the seed, ``burn_in`` and ``sweeps`` that it was made with.
+            A file. It is read if it has this distribution with the same betas, numbers of draws and moves;
+            otherwise it is written. A distribution read from a cache may have another seed, ``burn_in`` and
+            ``sweeps``.
         settings
-            Those of `LawSimulation`. ``configurations`` (1000) outcomes are drawn at each beta, and ``noises`` (4)
-            for each of these; four outcomes come from one chain, ``sweeps`` (30) apart, after ``burn_in`` (300).
-            ``moves`` are ``"heat-bath"`` or ``"swendsen-wang"``, as in `IsingNetwork.simulate`: the latter where
-            the heat bath has not mixed. ``workers`` (1) is the number of threads, -1 for one a core;
-            ``progress`` (True) shows a bar, on a terminal or in a notebook.
+            Settings of the simulation. ``configurations`` (default 1000) outcomes are drawn at each beta, with
+            ``noises`` (4) noise draws for each. Four configurations come from one chain, ``sweeps`` (30) sweeps
+            apart, after ``burn_in`` (300) sweeps. ``moves`` is ``"heat-bath"`` (the default) or
+            ``"swendsen-wang"``, as in `IsingNetwork.simulate`. ``workers`` (1) is the number of threads, -1 for one
+            per core. ``progress`` (True) shows a progress bar on a terminal or in a notebook.
 
         Warns
         -----
@@ -131,9 +145,10 @@ class EstimateLaw:
         Raises
         ------
         ArgumentError
-            `bounds` is None and neither `betas` nor `span` is given; a number is out of range; `moves` is not known.
+            `bounds` is None and neither `betas` nor `span` is given, a number is out of range, or `moves` is not
+            known.
         """
-        simulation, generator = LawSimulation(**settings), checks.generator(rng)
+        simulation, generator = EstimateSimulation(**settings), checks.generator(rng)
         estimator = estimator_of(network, constants, bounds)
         if betas is None:
             betas = public_grid(network.coupling, bounds if span is None else span, points)
@@ -165,18 +180,18 @@ class EstimateLaw:
 
     @cached_property
     def sorted_rows(self) -> FloatArray:
-        """The estimates of each beta in increasing order, shape (B, C R)."""
+        """Estimates of each beta in increasing order, shape (B, C R)."""
         return np.sort(self.estimates.reshape(self.betas.size, -1), axis=1)
 
     @cached_property
     def effective_size(self) -> FloatArray:
-        """Number of independent estimates that those of each beta are worth, shape (B,)."""
+        """Effective number of independent estimates at each beta, shape (B,)."""
         from scipy.stats import rankdata
 
         count, configurations, noises = self.estimates.shape
         if noises == 1 or configurations == 1:
             return np.full(count, float(configurations))
-        # ranks, for estimates pile up at the ends
+        # correlation of ranks, because many estimates may be equal to an end of the range
         ranks = rankdata(self.estimates.reshape(count, -1), axis=1).reshape(self.estimates.shape)
         # intraclass correlation of estimates that share a configuration
         within = ranks.var(axis=2, ddof=1).mean(axis=1)
@@ -186,44 +201,50 @@ class EstimateLaw:
         return configurations * noises / (1 + (noises - 1) * np.clip(correlation, 0, 1))
 
     def at_end(self, value: float) -> tuple[bool, bool]:
-        """Return whether a released value is the first, and whether it is the last that can be released."""
+        """Return two flags: a value is the smallest that can be released, and it is the largest."""
         value, half = checks.finite("value", value), self.spacing / 2
         return bool(value < self.ends[0] + half), bool(value > self.ends[1] - half)
 
     def value_of(self, estimate: Any) -> float:
-        """Return the number of a `NetworkEstimate`, after a check that the law is that of its release.
+        """Return the number that a `NetworkEstimate` released, after a check that this is its distribution.
 
         Raises
         ------
         ArgumentError
-            Network, constants or bounds differ from those that were simulated.
+            The estimate's network, constants or bounds differ from those that were simulated.
         """
         if fingerprint_of(*_public_part(estimate)) != self.fingerprint:
             raise ArgumentError(
-                "`law` must be that of the estimate's network, constants and bounds, but another one was simulated; "
-                "make it by EstimateLaw.of(estimate)."
+                "`law` must be simulated for the network, constants and bounds of the estimate, but is for others; "
+                "make it with EstimateLaw.of(estimate)."
             )
         return estimate.inverse_temperature
 
     def estimates_at(self, beta: float) -> FloatArray:
-        """Return the sorted estimates at any beta of the span, quantile by quantile between its neighbours'.
+        """Return sorted estimates at any beta of the span, by linear interpolation of the quantiles.
 
         Raises
         ------
         ArgumentError
-            `beta` lies outside the span.
+            `beta` lies outside the span of the grid.
         """
         if not self.betas[0] <= checks.finite("beta", beta) <= self.betas[-1]:
             raise ArgumentError(
-                f"`beta` must lie within {self.betas[0]:g} to {self.betas[-1]:g}, the law's span, got {beta!r}; "
-                "simulate a wider one."
+                f"`beta` must lie within {self.betas[0]:g} to {self.betas[-1]:g}, the simulated span, got {beta!r}; "
+                "simulate a wider span."
             )
         after = int(np.clip(np.searchsorted(self.betas, beta), 1, self.betas.size - 1))
         share = (beta - self.betas[after - 1]) / (self.betas[after] - self.betas[after - 1])
         return (1 - share) * self.sorted_rows[after - 1] + share * self.sorted_rows[after]
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table to a NumPy file; no code is in it."""
+        """Write the table to a NumPy file, which contains no code.
+
+        Raises
+        ------
+        ArgumentError
+            The file cannot be written.
+        """
         path = checks.file_path("path", path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -240,7 +261,7 @@ class EstimateLaw:
         Raises
         ------
         ArgumentError
-            The file is no such table.
+            The file cannot be read, or holds something else.
         """
         path = checks.file_path("path", path)
         try:
@@ -257,19 +278,20 @@ class EstimateLaw:
                 )
         except (KeyError, ValueError, TypeError, IndexError, EOFError, BadZipFile) as error:
             raise ArgumentError(
-                f"`cache` must be a file that a law was saved to, or a new name, got {str(path)!r}, which holds "
+                f"`cache` must be a new name or a file that `EstimateLaw.save` wrote, got {str(path)!r}, which holds "
                 "something else; choose another name."
             ) from error
         except OSError as error:
             raise ArgumentError(f"`path` must be readable, got {str(path)!r} ({error.strerror}).") from error
 
     def _warn(self) -> None:
+        """Give a SamplingWarning if the chains have not mixed at some betas."""
         stuck = self.betas[~(self.rhat <= LARGEST_RHAT)]
         if stuck.size:
             warnings.warn(
                 f"the simulation has not mixed at {stuck.size} of {self.betas.size} betas, from {stuck[0]:.3g} to "
-                f"{stuck[-1]:.3g} (R-hat above {LARGEST_RHAT}); {remedy(self.moves)}, and distrust what lies "
-                "there if that does not help.",
+                f"{stuck[-1]:.3g} (R-hat above {LARGEST_RHAT}); {remedy(self.moves)}, and do not trust results there "
+                "if that does not help.",
                 SamplingWarning,
                 stacklevel=3,
             )
@@ -282,19 +304,28 @@ class EstimateLaw:
         )
 
 
+def end_shares(law: EstimateLaw) -> tuple[FloatArray, FloatArray]:
+    """Return the fractions of estimates at the first and at the last end of the range, shape (B,) each."""
+    half = law.spacing / 2
+    first = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
+    last = (law.sorted_rows > law.ends[1] - half).mean(axis=1)
+    return first, last
+
+
 def checked_law(law: Any) -> EstimateLaw:
-    """Return what is an `EstimateLaw`.
+    """Return `law` if it is an `EstimateLaw`.
 
     Raises
     ------
     ArgumentError
         It is something else.
     """
-    instance_of("law", law, EstimateLaw, "be an EstimateLaw", "make it by EstimateLaw.of(estimate)")
+    instance_of("law", law, EstimateLaw, "be an EstimateLaw", "make it with EstimateLaw.of(estimate)")
     return law
 
 
 def _checked_betas(betas: ArrayLike) -> FloatArray:
+    """Return betas as an increasing array, after a check."""
     try:
         grid = np.asarray(betas, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
@@ -302,7 +333,7 @@ def _checked_betas(betas: ArrayLike) -> FloatArray:
     if grid.ndim != 1 or grid.size < 2 or not (np.isfinite(grid).all() and (np.diff(grid) > 0).all()):
         raise ArgumentError(
             f"`betas` must be at least two finite numbers in increasing order, got shape {grid.shape}; "
-            "np.linspace makes such."
+            "np.linspace makes such an array."
         )
     return grid
 
@@ -310,6 +341,7 @@ def _checked_betas(betas: ArrayLike) -> FloatArray:
 def _public_part(
     estimate: Any,
 ) -> tuple[IsingNetwork, PerturbationConstants, tuple[float, float] | None]:
+    """Return the public network, constants and bounds of an estimate."""
     try:
         return estimate.network, estimate.constants, estimate.bounds
     except AttributeError:

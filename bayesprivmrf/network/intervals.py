@@ -1,15 +1,19 @@
-r"""Intervals for beta from a released estimate: post-processing, so no budget is spent.
+r"""Intervals for beta from a released estimate, by inversion of tests.
 
-Test inversion. At each beta of the law's grid the released values t with :math:`q_-(\beta) \le t \le q_+(\beta)` are
-accepted, with quantiles of the simulated law, so that a fraction of at least `prob` is. The interval for t holds the
-betas that accept it. Tails are equal, each (1 - prob)/2. Where a value at an end of the released range (0, say) has
-more probability than a tail, no value is cut off on that side, and the other tail is all of 1 - prob: without that,
-intervals would hold weak interactions too often.
+They are post-processing of the release and spend no privacy budget. At each simulated beta, a test accepts the
+released values t with :math:`q_-(\beta) \le t \le q_+(\beta)`. These are quantiles of the simulated distribution,
+chosen so that at least a fraction `prob` of estimates is accepted. The interval for t contains the betas that
+accept t.
 
-The betas that accept a value need not be an interval: below the transition estimates scatter so widely that the upper
-quantile falls once order sets in. The ends are the least and the largest beta that accept, found from the least
-increasing curve above :math:`q_+` and the largest one below :math:`q_-`: both err on the side of holding beta. An
-isotonic regression would average over such a fall, and hold too few betas on its low side.
+Tails are equal, each (1 - prob)/2. If an end of the released range (0, for instance) has more probability than a
+tail, no value is cut off on that side, and the other tail gets all of 1 - prob. Otherwise intervals would contain
+weak interactions too often.
+
+The betas that accept a value need not form an interval. Estimates vary so widely below the transition that the
+upper quantile falls where outcomes become ordered. The limits are therefore the smallest and the largest beta that
+accept t. They are found from the least increasing curve above :math:`q_+` and the largest increasing curve below
+:math:`q_-`, both of which can only raise the coverage. An isotonic regression would average over such a fall and
+undercover on its low side.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
+from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law, end_shares
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +35,9 @@ class BetaInterval:
     Parameters
     ----------
     lower, upper
-        Ends; NaN where no beta of the span accepts the estimate.
+        Limits; NaN if no beta of the simulated span accepts the estimate.
     open_below, open_above
-        True if the end is that of the span, so that the interval may extend beyond it.
+        True if the limit is an end of the simulated span, so that the interval may extend beyond it.
     """
 
     lower: float
@@ -43,7 +47,7 @@ class BetaInterval:
 
     @property
     def is_empty(self) -> bool:
-        """True if no beta of the span makes such an estimate likely: the model fits badly, or the span is short."""
+        """True if no beta of the span makes the estimate likely: the model fits badly, or the span is too short."""
         return math.isnan(self.lower)
 
     def __contains__(self, beta: float) -> bool:
@@ -51,14 +55,21 @@ class BetaInterval:
 
 
 def quantile_curves(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArray]:
-    """Return the least and largest accepted value at each beta of the law, both made increasing; shape (B,) each.
+    """Return the smallest and largest accepted value at each simulated beta, both made increasing.
+
+    A plot of the two curves against beta shows the interval of every released value.
 
     Parameters
     ----------
     law
-        Simulated estimates.
+        Simulated distribution of the estimate.
     prob
         Fraction of estimates that is accepted at each beta, in (0, 1).
+
+    Returns
+    -------
+    lower, upper : FloatArray
+        Shape (B,) each.
 
     Raises
     ------
@@ -66,11 +77,12 @@ def quantile_curves(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
         `prob` is not in (0, 1).
     """
     lower, upper = accepted_values(law, prob)
+    # the largest increasing curve below, and the least increasing curve above
     return np.minimum.accumulate(lower[::-1])[::-1], np.maximum.accumulate(upper)
 
 
 def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArray]:
-    """Return the least and largest accepted value at each beta, as simulated: `quantile_curves` before the last step.
+    """Return the smallest and largest accepted value at each simulated beta, before they are made increasing.
 
     Raises
     ------
@@ -78,9 +90,8 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
         `prob` is not in (0, 1).
     """
     tail = (1 - probability("prob", prob, zero=False, remedy="0.9 is for 90 %")) / 2
-    rows, half = checked_law(law).sorted_rows, law.spacing / 2
-    first = (rows < law.ends[0] + half).mean(axis=1) > tail
-    last = (rows > law.ends[1] - half).mean(axis=1) > tail
+    rows = checked_law(law).sorted_rows
+    first, last = (share > tail for share in end_shares(law))
     below, above = np.where(last & ~first, 2 * tail, tail), np.where(first & ~last, 2 * tail, tail)
     index, count = np.arange(len(rows)), rows.shape[1]
     lower = rows[index, _cut(below, count)]
@@ -89,14 +100,14 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
 
 
 def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
-    r"""Return an interval that holds beta in a fraction `prob` of releases, whatever beta is, up to simulation error.
+    r"""Return an interval that contains beta in a fraction `prob` of releases, whatever beta is.
 
-    It holds beta more often where an end of the range has much probability.
+    This holds up to the error of the simulation. The coverage is higher if an end of the range has much probability.
 
     Parameters
     ----------
     law
-        Law of the released estimate.
+        Simulated distribution of the estimate.
     value
         The released number.
     prob
@@ -109,12 +120,11 @@ def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
     """
     least, largest = quantile_curves(law, prob)
     half, tail = law.spacing / 2, (1 - prob) / 2
-    first = (law.sorted_rows < law.ends[0] + half).mean(axis=1)
-    last = (law.sorted_rows > law.ends[1] - half).mean(axis=1)
-    # the same rule for both ends: with all signs and orders turned round, the largest beta becomes the least
+    first, last = end_shares(law)
+    # one rule for both limits: with all signs and orders reversed, the largest beta becomes the smallest
     lower = _first_reaching(*_with_corner(law.betas, largest + half, law.ends[1], last, tail), value)
-    turned = -law.betas[::-1], half - least[::-1], -law.ends[0], first[::-1], tail
-    upper = -_first_reaching(*_with_corner(*turned), -value)
+    reversed_ = -law.betas[::-1], half - least[::-1], -law.ends[0], first[::-1], tail
+    upper = -_first_reaching(*_with_corner(*reversed_), -value)
     if not lower <= upper:
         lower = upper = math.nan
     return BetaInterval(
@@ -128,9 +138,10 @@ def interval(law: EstimateLaw, value: float, prob: float = 0.9) -> BetaInterval:
 def _with_corner(
     betas: FloatArray, curve: FloatArray, end: float, share: FloatArray, tail: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Add the corner at which an increasing curve reaches the end of the range: where its share is a tail.
+    """Add to an increasing curve the beta at which it reaches the end of the range.
 
-    A straight line to the next grid point would cut off betas between the corner and that point.
+    That is where the share of estimates at the end equals the tail. Without this corner, the straight line to the
+    next grid point would cut off betas between the corner and that point.
     """
     after = int(np.searchsorted(curve, end))
     if not 0 < after < curve.size:
@@ -142,7 +153,7 @@ def _with_corner(
 
 
 def _first_reaching(betas: FloatArray, curve: FloatArray, value: float) -> float:
-    """Least beta at which an increasing curve, straight between grid points, is at least `value`; NaN if nowhere."""
+    """Return the smallest beta at which an increasing piecewise linear curve is at least `value`; NaN if none is."""
     after = int(np.searchsorted(curve, value))
     if after == curve.size:
         return math.nan
@@ -153,5 +164,5 @@ def _first_reaching(betas: FloatArray, curve: FloatArray, value: float) -> float
 
 
 def _cut(tail: FloatArray, count: int) -> np.ndarray:
-    """How many of `count` sorted estimates may be cut off: never more than the tail's share."""
+    """Return how many of `count` sorted estimates a tail may cut off: at most the tail's share of them."""
     return np.floor(tail * count * (1 + 1e-12)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""An Ising model on a network that everybody may know: P(s) proportional to exp(beta/2 s'Js)."""
+"""Ising model on a public network: P(s) is proportional to exp(beta/2 s'Js)."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from bayesprivmrf.privacy.external_field import ExternalField
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IsingNetwork:
-    """One network whose nodes each have one outcome of two kinds, -1 or +1.
+    """Ising model on one public network, in which each node has one outcome, -1 or +1.
 
-    The outcomes s have a distribution P(s) proportional to exp(beta/2 s'Js) for a coupling matrix J that is public
-    and an inverse temperature beta, the strength of peer influence (Chakraborty, Chatterjee and Dalal 2024,
-    equation 1). A node whose neighbors pull with the local field m_i = sum_j J_ij s_j is +1 with probability
-    1 / (1 + exp(-2 beta m_i)). Negative couplings push neighbors apart.
+    The outcomes s have the distribution P(s) proportional to exp(beta/2 s'Js). The coupling matrix J is public, and
+    the inverse temperature beta is the strength of peer influence (Chakraborty, Chatterjee and Dalal 2024, equation
+    1). A node with the local field m_i = sum_j J_ij s_j is +1 with probability 1 / (1 + exp(-2 beta m_i)). Negative
+    couplings make neighbors differ.
 
-    Without an external field, +1 and -1 are equally likely where neighbors have no influence. Where one of them is
-    much rarer, beta then measures the imbalance as well as the influence, and its sign can depend on how the
-    couplings are scaled. A public share of positive outcomes gives a field: see `ExternalField`.
+    Without an external field, +1 and -1 are equally likely if neighbors have no influence. If one outcome is much
+    rarer than the other, beta then measures this imbalance as well as the influence, and its sign can depend on the
+    scale of the couplings. A public share of positive outcomes gives a field: see `ExternalField`.
 
     Parameters
     ----------
     nodes
         n distinct names, any hashable, in the order of the rows of `coupling`.
     coupling
-        J, shape (n, n): symmetric and finite, kept as read-only CSR with sorted indices and without zeros. A
-        diagonal is dropped with a warning, for it changes no probability.
+        J, shape (n, n): symmetric and finite. It is stored as read-only CSR with sorted indices and without zeros.
+        The diagonal is dropped with a warning, because it changes no probability.
     field
         Public external field: an `ExternalField`, its strength in nats, or None.
 
     Raises
     ------
     ArgumentError
-        The field has another type, or is out of range.
+        The field has the wrong type, or is out of range.
     ModelError
-        The matrix is not square, real, finite and symmetric, or couples no two nodes; names repeat, are missing,
-        or are not one a row.
+        The matrix is not square, real, finite and symmetric, or couples no nodes; or names repeat, are missing, or
+        differ in number from the rows.
 
     Examples
     --------
@@ -81,35 +81,40 @@ class IsingNetwork:
         mean_degree: float | None = None,
         field: ExternalField | float | None = None,
     ) -> Self:
-        """Return the model on an undirected graph.
+        """Return the Ising model on an undirected graph.
 
         Parameters
         ----------
         graph
-            A networkx graph; a pgmpy Markov network, of which only the structure is used; an adjacency matrix of
-            NumPy or SciPy, or a DataFrame or DataArray whose rows and columns are labeled by nodes; a data frame
-            with two columns of nodes and, if there is a third, of weights; or pairs (node, node) or triples
-            (node, node, weight). An edge given several times is one edge.
+            A networkx graph; a pgmpy Markov network, of which only the structure is used; a NumPy or SciPy
+            adjacency matrix; a DataFrame or DataArray with nodes as row and column labels; a data frame with two
+            columns of nodes and perhaps a third column of weights; or an iterable of pairs (node, node) or triples
+            (node, node, weight). An edge that is listed several times is one edge.
         coupling
-            ``"raw"``: J is the adjacency matrix A, with its weights. ``"mean-degree"``: A over the mean degree, as
-            A/(np) for Erdős-Rényi graphs. ``"degree-normalised"``: D^-1/2 A D^-1/2. Degrees are sums of absolute
-            weights; negative weights stay negative.
+            ``"raw"``: J is the adjacency matrix A, with its weights. ``"mean-degree"``: J is A divided by the mean
+            degree, like A/(np) for Erdős-Rényi graphs. ``"degree-normalised"``: J is D^-1/2 A D^-1/2. Degrees are
+            sums of absolute weights; negative weights stay negative.
         nodes
-            The order of the nodes; names that the graph lacks are nodes without a neighbour. By default the
-            order in which the graph names them, or 0 to n - 1 for a matrix.
+            Order of the nodes. Names that the graph lacks become nodes without neighbors. By default the order in
+            which the graph lists them, or 0 to n - 1 for a matrix.
         weight
-            The edge attribute of a networkx graph that holds weights, 1 where an edge has none; ``None`` to
-            use no weights.
+            Edge attribute of a networkx graph that has the weights; edges without it have weight 1. ``None`` ignores
+            weights.
         mean_degree
-            A known divisor for ``"mean-degree"``, such as n p, in place of the graph's own.
+            Divisor for ``"mean-degree"`` instead of the graph's own mean degree; n p, for instance.
         field
-            Public external field, or None: ``ExternalField.from_share(0.38)`` where 38 % of outcomes are known to
-            be positive, or a number of nats. Never computed from the outcomes themselves.
+            Public external field, or None: ``ExternalField.from_share(0.38)`` if 38 % of outcomes are publicly
+            known to be positive, or a number of nats. It must never be computed from the outcomes themselves.
 
         Raises
         ------
         ModelError
-            The graph is directed or has no edge, a weight is not finite, a pair comes with several weights.
+            The graph is directed or has no edge, a weight is not finite, or an edge is listed with several weights.
+
+        Examples
+        --------
+        >>> IsingNetwork.from_graph([("ann", "bob"), ("bob", "cas")], "degree-normalised")
+        IsingNetwork(3 nodes, 2 edges, no external field)
         """
         names, adjacency = read_adjacency(graph, nodes, weight)
         J = scaled(adjacency, coupling, mean_degree)
@@ -122,7 +127,7 @@ class IsingNetwork:
         nodes: Iterable[Hashable] | None = None,
         field: ExternalField | float | None = None,
     ) -> Self:
-        """Return the model with a given coupling matrix; errors are the class's.
+        """Return the Ising model with a given coupling matrix.
 
         Parameters
         ----------
@@ -130,9 +135,14 @@ class IsingNetwork:
             A NumPy array or a SciPy sparse matrix, whose rows and columns are the nodes in order; or a pandas
             DataFrame or an xarray DataArray whose labels are the nodes, with rows and columns in any order.
         nodes
-            The order of the nodes. By default that of the rows' labels, or 0 to n - 1 where there are none.
+            Order of the nodes. By default that of the row labels, or 0 to n - 1 if there are none.
         field
-            The public external field, as in `from_graph`; none by default.
+            Public external field, as in `from_graph`; none by default.
+
+        Raises
+        ------
+        ArgumentError, ModelError
+            The class raises the same errors.
 
         Examples
         --------
@@ -145,27 +155,27 @@ class IsingNetwork:
         return cls(nodes=names, coupling=coupling, field=ExternalField.checked(field))
 
     def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
-        r"""Return the model on some of the nodes alone: for outcomes that others do not have.
+        r"""Return the Ising model on some of the nodes, for data in which the other nodes have no outcome.
 
-        The fact that a node has an outcome can be as sensitive as the outcome, so no mechanism infers it from the
-        data. Name nodes here only if their names are public (who was present, who was asked), or by a rule that uses
-        no outcome. Then the guarantee is that of a release on the public network :math:`J_{AA}`, with its own
-        constants. Where missing answers are sensitive, give these nodes one of the two states instead, by a rule
-        that is fixed beforehand.
+        Whether a node has an outcome can be as sensitive as the outcome itself, so no mechanism infers it from the
+        data. Choose nodes only if the choice is public (who was present, who was asked), or by a rule that uses no
+        outcome. A release then has the guarantee of a release on the public network :math:`J_{AA}`, with its own
+        constants. If it is sensitive who did not answer, give these nodes one of the two states instead, by a rule
+        fixed beforehand.
 
-        The model is an approximation: if the whole network's outcomes follow the Ising model, those of some nodes
-        follow it with the other nodes summed out, which couples the neighbors of each node left out.
+        The model is an approximation. If the outcomes of the whole network follow the Ising model, the distribution
+        of some nodes' outcomes sums over the others, and this couples the neighbors of each node left out.
 
         Parameters
         ----------
         nodes
-            Names of at least two nodes, two of them coupled; they keep their order, their couplings and the
-            field. Degrees are not counted again: for that, make the network from the graph of these nodes.
+            Names of at least two nodes, two of them coupled. They keep their order, their couplings and the field.
+            Degrees are not computed again; for that, make the network from the graph of these nodes.
 
         Raises
         ------
         ModelError
-            A name is no node, or repeats, or no two of the nodes are coupled.
+            A name is not a node or repeats, or no two of the nodes are coupled.
 
         Examples
         --------
@@ -175,7 +185,9 @@ class IsingNetwork:
         """
         chosen = set(checked_nodes(nodes, None))
         if not chosen <= set(self.nodes):
-            raise ModelError("`nodes` must be nodes of the network, but some names are none.")
+            raise ModelError(
+                "`nodes` must be nodes of the network, but some names are not; correct or drop them."
+            )
         kept = [place for place, node in enumerate(self.nodes) if node in chosen]
         return type(self)(
             nodes=tuple(self.nodes[place] for place in kept),
@@ -192,12 +204,12 @@ class IsingNetwork:
 
     @cached_property
     def row_norms(self) -> np.ndarray:
-        """Sums of absolute couplings, sum_j abs(J_ij), shape (n,): how far the others can pull node i."""
+        """Sums of absolute couplings, sum_j abs(J_ij), shape (n,): the largest possible local field of each node."""
         return np.asarray(abs(self.coupling).sum(axis=1)).ravel()
 
     @cached_property
     def unit_coupling(self) -> tuple[float, sparse.csr_array] | None:
-        """J as a number times a matrix of integers -1, 0, 1, where it is one."""
+        """J as a number times a matrix of integers -1, 0 and 1, or None if couplings differ in size."""
         return unit_coupling(self.coupling)
 
     @cached_property
@@ -214,27 +226,28 @@ class IsingNetwork:
             A mapping from node to state, a pandas Series or DataArray indexed by node, or an array, list or other
             series in the order of the nodes.
         positive, negative
-            The two states, +1 and -1; by default the numbers 1 and -1. The states are declared, not read off the
-            data; ``True`` is not ``1``.
+            States that mean +1 and -1; by default the numbers 1 and -1. States are declared and never inferred from
+            the data; ``True`` is not ``1``.
 
         Raises
         ------
         ArgumentError
-            One state alone is declared, or both are the same.
+            Only one state is declared, or both are the same.
         DataError
-            A node has no outcome, or a name is no node.
+            A node has no outcome, or a name is not a node.
         UndeclaredStateError
-            An outcome is missing or in neither state.
+            An outcome is missing, or is not one of the two states.
         """
         return read_spins(outcomes, self.nodes, positive, negative)
 
     def local_fields(self, spins: np.ndarray) -> np.ndarray:
-        """Return m = J s, shape (n,), or (k, n) for k configurations; J (s - c) with a field of center c.
+        """Return the local fields m = J s, or J (s - c) with an external field of center c.
 
-        Entries are zero where the sum of the couplings' doubles is, and have the right sign everywhere: whether a
-        pseudo-likelihood has a maximum hangs on the signs. With one size of coupling the sum is in integers;
-        elsewhere a sum that cancels to about its rounding error is done again without any.
+        The shape is (n,), or (k, n) for k configurations. Each entry has the sign of the sum without rounding
+        errors, and is zero if that sum is zero. These signs decide whether the pseudo-likelihood has a maximum.
         """
+        # with one size of couplings sums are computed in integers; otherwise a sum that is close to its rounding
+        # error is computed again without rounding
         s = checked_spins(spins, len(self))
         if self.unit_coupling is not None:
             size, signs = self.unit_coupling
@@ -248,7 +261,7 @@ class IsingNetwork:
         return self._centered(fields)
 
     def _centered(self, fields: np.ndarray) -> np.ndarray:
-        """Subtract the field's offsets; a sum that cancels up to rounding is set to zero."""
+        """Return local fields less the offsets of the external field; differences within rounding become zero."""
         if self.field is None or not self.field.center:
             return fields
         centered = fields - self.field.offsets(self.coupling)
@@ -256,9 +269,10 @@ class IsingNetwork:
         return np.where(np.abs(centered) <= hidden, 0.0, centered)
 
     def energy(self, spins: np.ndarray) -> Any:
-        """Return H(s) = s'Js = sum_i m_i s_i, so that P(s) is proportional to exp(beta H(s) / 2).
+        """Return the energy H(s) = s'Js = sum_i m_i s_i, so that P(s) is proportional to exp(beta H(s) / 2).
 
-        With a field it is (s - c)'J(s - c), and P has the factor exp(h sum_i s_i). Shape (k,) for k configurations.
+        With an external field the energy is (s - c)'J(s - c), and P has the additional factor exp(h sum_i s_i). The
+        result has shape (k,) for k configurations.
         """
         center = 0.0 if self.field is None else self.field.center
         H = np.sum(self.local_fields(spins) * (spins - center), axis=-1)
@@ -270,7 +284,7 @@ class IsingNetwork:
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins, strength)
 
     def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
-        """Return sum_i log expit(2 (beta m_i + h) s_i), in nats, for one configuration and a finite beta."""
+        """Return the log pseudo-likelihood sum_i log expit(2 (beta m_i + h) s_i) of one configuration, in nats."""
         return self.pseudo_likelihood(spins)(beta)
 
     def maximum_pseudo_likelihood(
@@ -278,17 +292,16 @@ class IsingNetwork:
     ) -> float:
         """Return the beta that maximizes the pseudo-likelihood of one configuration.
 
-        The root of sum_i m_i (s_i - tanh(beta m_i + h)) = 0, negative where outcomes go against their neighbors' pull
-        more than with it. There is no finite root where no outcome goes against its neighbors' pull (the answer is
-        infinity), where none goes with it (minus infinity), or where no neighbor pulls at all (NaN).
-        Computed from the outcomes without any noise: it carries no guarantee.
+        It is the root of sum_i m_i (s_i - tanh(beta m_i + h)) = 0. The result is infinity if no outcome opposes its
+        local field, minus infinity if none agrees with it, and NaN if all local fields are zero. It is computed
+        from the outcomes without noise and has no privacy guarantee.
 
         Parameters
         ----------
         spins
             Shape (n,), as made by `spins`.
         bounds
-            Lowest and highest beta; a root outside is moved to the nearer one. ``None`` for the whole line.
+            Smallest and largest beta; a root outside is moved to the nearer one. ``None`` for all real numbers.
 
         Raises
         ------
@@ -304,9 +317,10 @@ class IsingNetwork:
         negative: Any = None,
         bounds: tuple[float, float] | None = None,
     ) -> float:
-        """Return the `maximum_pseudo_likelihood` of outcomes in any form that `spins` takes: no guarantee.
+        """Return the `maximum_pseudo_likelihood` of outcomes in any form that `spins` accepts.
 
-        Errors are those of `spins` and `maximum_pseudo_likelihood`.
+        It is computed without noise and has no privacy guarantee. `spins` and `maximum_pseudo_likelihood` describe
+        the arguments and the errors.
         """
         return self.maximum_pseudo_likelihood(self.spins(outcomes, positive, negative), bounds)
 
@@ -321,7 +335,7 @@ class IsingNetwork:
         burn_in: int = 300,
         moves: Moves = "heat-bath",
     ) -> Simulation:
-        """Draw configurations by Markov chains, with a diagnostic of how well these mixed.
+        """Draw configurations by Markov chains, with a diagnostic of the chains' mixing.
 
         Parameters
         ----------
@@ -333,29 +347,39 @@ class IsingNetwork:
             A seed or a generator; ``None`` for fresh randomness. One seed gives one result for given `chains`,
             `sweeps`, `burn_in` and `moves`.
         chains
-            Independent chains, among which the draws are shared; by default one for each draw, at least 4
-            and at most 32. With one for each draw, draws are independent. Time grows less than in proportion.
+            Number of independent chains that share the draws; by default one per draw, but at least 4 and at most 32.
+            With one chain per draw, draws are independent. The time grows more slowly than the number of chains.
         sweeps
-            Sweeps over all nodes from one draw of a chain to its next.
+            Number of sweeps over all nodes between two draws of a chain.
         burn_in
-            Sweeps before the first of those.
+            Number of sweeps before that.
         moves
             ``"heat-bath"``: a sweep draws each node's outcome given the others. ``"swendsen-wang"``: before each
-            sweep clusters of nodes that agree change sign as a whole, which mixes networks of blocs with few edges
-            between them, where the heat bath alone does not. Exact for all signs of `beta` and J. A sweep takes
-            about three times as long on a sparse network, ten times on a dense one.
+            sweep, whole clusters of nodes that agree change sign. These moves mix networks of dense groups with few
+            edges between them, on which the heat bath alone is slow. They are exact for all signs of `beta` and J.
+            A sweep takes about three times as long on a sparse network, and ten times on a dense one.
 
-        Returns a `Simulation`: `spins` of shape (size, n) and `mixing`.
+        Returns
+        -------
+        Simulation
+            The draws, `spins` of shape (size, n), and their diagnostic `mixing`.
 
         Warns
         -----
         SamplingWarning
-            Chains that started ordered and disordered differ still (R-hat above 1.2), or were too short to tell.
+            Chains with ordered and disordered starts still differ (R-hat above 1.2), or are too short to tell.
 
         Raises
         ------
         ArgumentError
-            `beta` is not finite, a count is not a whole number in its range, or `moves` is not known.
+            `beta` is not finite, a number of draws, chains or sweeps is out of range, or `moves` is not known.
+
+        Examples
+        --------
+        >>> pairs = IsingNetwork.from_graph([(2 * k, 2 * k + 1) for k in range(10)])
+        >>> run = pairs.simulate(0.5, size=8, rng=1)
+        >>> run.spins.shape, run.mixing.trusted
+        ((8, 20), True)
         """
         result = self.run_chains(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
         result.mixing.warn(moves)
@@ -364,11 +388,11 @@ class IsingNetwork:
     def run_chains(
         self, beta: float, size: int, rng: int | np.random.Generator | None, **settings: Any
     ) -> Simulation:
-        """Return the result of `simulate`, with the same settings, without its warning.
+        """Return the result of `simulate`, with the same settings, but give no warning.
 
-        A field is represented by one more node, always +1, coupled to node i by h - beta o_i, where o are the
-        offsets. That node may change its sign as well: the joint distribution is unchanged when all n + 1 nodes
-        change sign. So each outcome times that of the added node has the distribution given that the latter is +1.
+        An external field is represented by an added node, coupled to node i by h - beta o_i, where o are the
+        offsets. The distribution of all n + 1 nodes does not change if all of them change sign. Each outcome
+        multiplied by that of the added node therefore has the distribution given that the added node is +1.
         """
         if self.field is None:
             return simulate(self.coupling, beta, size, rng, **settings)
@@ -389,6 +413,6 @@ class IsingNetwork:
         burn_in: int = 300,
         moves: Moves = "heat-bath",
     ) -> np.ndarray:
-        """Return the draws of `simulate` alone: int8 of -1 and +1, shape (size, n), columns in node order."""
+        """Return only the draws of `simulate`: int8 of -1 and +1, shape (size, n), columns in node order."""
         run = self.simulate(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
         return run.spins

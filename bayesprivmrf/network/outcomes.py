@@ -1,4 +1,4 @@
-"""From the outcomes of a network's nodes to spins, without ever reading the states off the data."""
+"""Conversion of a network's outcomes to spins -1 and +1, for declared states."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bayesprivmrf.checks import require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import label_key
 
-# Remedy for nodes without an outcome
+# remedy for nodes without an outcome, in two messages
 _WITHOUT_OUTCOME = (
-    "who lacks an outcome is part of the data and never read off it. If it is public, name the nodes that have one "
-    "by `network.subnetwork(nodes)`, and give their outcomes alone; if not, give the others an outcome by a rule "
-    "fixed before, such as one of the two states."
+    "the library never infers from the data which nodes lack an outcome. If that is public, pass the outcomes of "
+    "`network.subnetwork(nodes)`, with the nodes that have one; if not, give the others one of the two states by "
+    "a rule that is fixed beforehand."
 )
 
 
@@ -25,11 +25,11 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
     Raises
     ------
     ArgumentError
-        One state alone is declared, or both are the same.
+        Only one state is declared, or both are the same.
     DataError
-        The outcomes are not one per node: some node has none, some name is no node of the network.
+        A node has no outcome, or a name is not a node of the network.
     UndeclaredStateError
-        An outcome is missing or in neither of the two states.
+        An outcome is missing, or is not one of the two states.
     """
     spin_of = _states(positive, negative)
     values = _in_node_order(outcomes, nodes)
@@ -38,20 +38,21 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
         kinds = sorted({type(label).__name__ for _, label in spin_of})
         states = " and ".join(repr(label) for _, label in spin_of)
         raise UndeclaredStateError(
-            f"`outcomes` must be in the two declared states, {states} (of type {' and '.join(kinds)}), but some are "
-            "missing or in neither; recode them, or declare the states by `positive` and `negative`. As for missing "
-            f"ones, {_WITHOUT_OUTCOME}"
+            f"`outcomes` must be in the two declared states, {states} (of type {' and '.join(kinds)}), but some "
+            "are missing or in neither; recode them, or declare the states by `positive` and `negative`. If some "
+            f"are missing, {_WITHOUT_OUTCOME}"
         )
     return spins
 
 
 def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
+    """Return the spin of each declared state."""
     if positive is None and negative is None:
         return {label_key(1): 1, label_key(-1): -1}
     if positive is None or negative is None:
         raise ArgumentError(
-            "`positive` and `negative` must be declared together, got one alone; name both states, for the other one "
-            "is never read off the data."
+            "`positive` and `negative` must be declared together, got only one; name both states, because the "
+            "other is never inferred from the data."
         )
     try:
         spin_of = {label_key(positive): 1, label_key(negative): -1}
@@ -59,7 +60,7 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
     except (TypeError, ValueError):
         raise ArgumentError(
             f"`positive` and `negative` must be states, text or numbers, got {type(positive).__name__} and "
-            f"{type(negative).__name__}; declare what an outcome can be."
+            f"{type(negative).__name__}; declare the two values of an outcome."
         ) from None
     require(not is_missing, "`positive` and `negative`", "be states", "a missing value", "name the state")
     require(len(spin_of) >= 2, "`positive` and `negative`", "be two different states", "one state twice")
@@ -67,15 +68,19 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
 
 
 def _spin(spin_of: Mapping[tuple[bool, Any], int], value: Any) -> int:
+    """Return the spin of a value, or 0 if it is not a declared state."""
     try:
         return spin_of.get(label_key(value), 0)
-    except TypeError:  # not hashable, hence no declared state
+    except TypeError:  # not hashable, so not a declared state
         return 0
 
 
 def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
+    """Return the outcomes in the order of the nodes."""
     if isinstance(outcomes, str | bytes):
-        raise DataError("`outcomes` must be a mapping, a series or an array with one entry a node, got text.")
+        raise DataError(
+            "`outcomes` must be a mapping, a series or an array with one entry per node, got text."
+        )
     sides = sides_of(outcomes)
     if sides is not None:
         if len(sides) != 1:
@@ -90,7 +95,7 @@ def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
             )
             if len(outcomes) != len(values):
                 raise DataError(
-                    "`outcomes` must have one entry per node, but its index repeats; keep one row per node."
+                    "`outcomes` must have one entry per node, but some nodes repeat; keep one row per node."
                 )
     if isinstance(outcomes, Mapping):
         return _matched(outcomes, nodes)
@@ -101,24 +106,25 @@ def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
         values = to_list() if to_list else list(outcomes)
     except TypeError as error:
         raise DataError(
-            "`outcomes` must be a mapping, a series or an array with one entry a node, got "
+            "`outcomes` must be a mapping, a series or an array with one entry per node, got "
             f"{type(outcomes).__name__}."
         ) from error
     if len(values) != len(nodes):
         raise DataError(
             f"`outcomes` must have one entry for each of the {len(nodes)} nodes, in their order, got another number "
-            "of entries; pass a mapping from node to outcome if the order is not that of the network."
+            "of entries; pass a mapping from node to outcome if the order differs from the network's."
         )
     return values
 
 
 def _matched(outcomes: Mapping[Any, Any], nodes: Sequence[Hashable]) -> list[Any]:
+    """Return the outcomes of a mapping in the order of the nodes."""
     keyed = {label_key(name): outcome for name, outcome in outcomes.items()}
     wanted = [label_key(node) for node in nodes]
     if not keyed.keys() <= set(wanted):
         raise DataError(
-            "`outcomes` must be for nodes of the network, but some names are none (text and numbers are different "
-            "names); drop them, or add them to the network through `nodes=`."
+            "`outcomes` must be for nodes of the network, but some names are not nodes (text and numbers are "
+            "different names); drop them, or add them to the network by `nodes=`."
         )
     if len(keyed) != len(nodes):
         raise DataError(
@@ -137,12 +143,12 @@ def checked_spins(spins: Any, size: int) -> np.ndarray:
     """
     try:
         array: Any = np.empty((), object) if sides_of(spins) is not None else np.asarray(spins)
-    except ValueError:  # rows of several lengths
+    except ValueError:  # rows differ in length
         array = np.empty((), object)
     if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
         raise DataError(
             f"`spins` must be -1 and +1 in a plain array of shape (n,) or (k, n), n = {size}, got a "
-            f"{type(spins).__name__}{f' of shape {array.shape}' * bool(array.shape)}; make it by `spins(outcomes)`."
+            f"{type(spins).__name__}{f' of shape {array.shape}' * bool(array.shape)}; make it with `spins(outcomes)`."
         )
     if not ((array == 1) | (array == -1)).all():
         raise DataError("`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`.")

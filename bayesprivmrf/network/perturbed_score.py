@@ -1,7 +1,9 @@
-"""Objective perturbation of one network's outcomes once its noise is given: pure arithmetic.
+"""Arithmetic of objective perturbation on one network, for given noise.
 
-The mechanism calls it with secure noise, an interval by simulation with simulated outcomes and noise. It protects
-nobody by itself.
+The mechanism calls this module with noise from the secure source. Simulations of the estimate's distribution call it
+with simulated outcomes and noise. The arithmetic alone has no privacy guarantee.
+
+Terms are rounded to whole steps of a lattice, and their sums are exact integers, as the privacy proof assumes.
 """
 
 from __future__ import annotations
@@ -24,30 +26,25 @@ from bayesprivmrf.privacy.score_lattice import (
     lattice_offsets,
 )
 
-_CHUNK = 2**12  # terms below 2^48 steps: their sums stay below 2^60, in 64 bits
-_BLOCK = {True: 2**19, False: 2**15}  # entries of a table of terms: grouped, and node by node within a cache
-# Sums below this fit into 64 bits with room for the pull of one more step
-_LARGEST = 2**61
-_FARTHEST = 2**52  # up to here the midpoints of the grid are exact in double precision
-
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class PerturbedEstimator:
-    """The estimator on one network: the coupling in whole steps, and the grid positions inside the bounds.
+    """Estimator of objective perturbation on one network, for given outcomes and noise.
+
+    Make one with `NetworkEstimate.estimator` or `PerturbedEstimator.of`.
 
     Parameters
     ----------
     coupling
         J in whole steps, a SciPy matrix of int64.
     constants
-        The steps, the grid and the pull.
+        Step of the scores, grid of the estimates, and `pull`: Delta times half a spacing of the grid, in steps.
     low, high
-        First and last position on the grid, a multiple of the spacing; ``high`` is None where there is no upper
-        bound.
+        Smallest and largest grid position, as multiples of the spacing. ``high`` is None without an upper bound.
     offsets
         Numbers that the external field subtracts from the local fields, in whole steps, shape (n,).
     strength
-        Strength of the external field, nats.
+        Strength of the external field, in nats.
     """
 
     coupling: Any
@@ -70,7 +67,7 @@ class PerturbedEstimator:
         Raises
         ------
         ArgumentError
-            Fewer than two points of the grid lie within the bounds, or so many that doubles cannot tell them apart.
+            The bounds contain fewer than two points of the grid, or points too large to be exact in double precision.
         """
         low, high = 0, None
         if bounds is not None:
@@ -78,10 +75,11 @@ class PerturbedEstimator:
             require(
                 low < high, "bounds", f"be wider than the public grid, of spacing {constants.grid:g}", bounds
             )
-            if max(-low, high) > _FARTHEST:
+            farthest = 2**52  # up to here the midpoints of the grid are exact in double precision
+            if max(-low, high) > farthest:
                 raise ArgumentError(
-                    f"`bounds` must lie within {_FARTHEST * constants.grid:.3g} of 0, got {bounds!r}; the grid of "
-                    f"spacing {constants.grid:g} is not exact beyond. Choose what beta can be, or None for [0, inf)."
+                    f"`bounds` must lie within {farthest * constants.grid:.3g} of 0, got {bounds!r}; the grid of "
+                    f"spacing {constants.grid:g} is not exact beyond. Choose a realistic range, or None for [0, inf)."
                 )
         lattice = lattice_coupling(coupling, constants.step)
         return cls(
@@ -94,28 +92,33 @@ class PerturbedEstimator:
         )
 
     def score(self, spins: np.ndarray) -> PerturbedScore:
-        """Return the score of outcomes, an array of -1 and +1 of shape (n,)."""
+        """Return the perturbed score of one configuration, an array of -1 and +1 of shape (n,)."""
         signs = np.asarray(spins, dtype=np.int64)
         fields = np.asarray(self.coupling @ signs, dtype=np.int64) - self.offsets
         return PerturbedScore(estimator=self, fields=fields, agreement=_exact_sum(fields * signs))
 
     def estimates(self, spins: np.ndarray, noise: ArrayLike, near: float = 0.0) -> FloatArray:
-        """Return the estimates of many configurations at once, exactly those of `score(...).estimates(...)`.
+        """Return the estimates of many configurations at once.
+
+        They are exactly those of ``score(...).estimates(...)``, which is slower.
 
         Parameters
         ----------
         spins
             Outcomes of -1 and +1, shape (C, n).
         noise
-            Steps, whole numbers, shape (C, R): R noises for each configuration.
+            Noise in whole steps, shape (C, R): R draws for each configuration.
         near
-            Start of the search; a beta near most estimates makes it shorter, and changes no result.
+            Start of the search. A beta near most estimates makes the search shorter, and does not change the result.
         """
         spins, noise = np.asarray(spins, dtype=np.int64), np.asarray(noise, dtype=np.int64)
-        # few distinct fields are tabulated by size, many are summed node by node
+        # if there are few distinct local fields, nodes are counted by their field; otherwise they are summed one by
+        # one
         probe = np.unique((self.coupling @ spins[:4].T).T - self.offsets)
-        is_grouped = 4 * probe.size <= spins.shape[1]  # as where all couplings have one size
-        width = max(_BLOCK[is_grouped] // (spins.shape[1] * noise.shape[1]), 1)
+        is_grouped = 4 * probe.size <= spins.shape[1]  # as with couplings of one size
+        # entries of a table of terms; one by one, they stay within a processor's cache
+        entries = 2**19 if is_grouped else 2**15
+        width = max(entries // (spins.shape[1] * noise.shape[1]), 1)
         blocks = [slice(first, first + width) for first in range(0, len(spins), width)]
         found = [
             self._positions(spins[block], noise[block], is_grouped, near / self.constants.grid)
@@ -124,15 +127,15 @@ class PerturbedEstimator:
         return np.asarray(np.concatenate(found) * self.constants.grid, dtype=np.float64)
 
     def _positions(self, spins: IntArray, noise: IntArray, is_grouped: bool, start: float) -> IntArray:
-        """Return the grid position where each configuration's score meets each noise, by a bracketed Newton search.
+        """Return the grid position at which each configuration's score equals each noise.
 
-        The score falls from one position to the next, so the answer does not depend on the positions that are tried:
-        it is the last one, within the bounds, at which the score is at least the noise.
+        The search is Newton's method within a bracket. The answer is the last position, within the bounds, at which
+        the score is at least the noise. The score falls from one position to the next, so the answer does not
+        depend on the positions that the search visits.
         """
-        most = 4 * int(abs(self.coupling).sum() + np.abs(self.offsets).sum()) + int(
-            np.abs(noise).max()
-        )  # no score without pull is as large
-        if most >= _LARGEST:  # 64 bits might not hold the sums
+        # no score without the pull is as large as this
+        most = 4 * int(abs(self.coupling).sum() + np.abs(self.offsets).sum()) + int(np.abs(noise).max())
+        if most >= 2**61:  # the sums might overflow 64 bits: use Python's integers
             rows = zip(spins, noise, strict=True)
             return np.array([self.score(each).positions(steps) for each, steps in rows])
         pull, last = self.constants.pull, most // self.constants.pull + 1
@@ -143,7 +146,7 @@ class PerturbedEstimator:
         sizes, counts = _grouped(fields) if is_grouped else (fields, None)
         steps, guess, round_number = noise.ravel(), np.full(noise.size, start), 0
         while (left := np.flatnonzero(low < high)).size:
-            # every third time the middle, in case Newton's method does not close in
+            # every third step bisects, in case Newton's method converges slowly
             middle = (low[left] + high[left] + 1) // 2 if round_number % 3 == 2 else np.floor(guess[left])
             position = np.clip(middle, low[left] + 1, high[left]).astype(np.int64)
             # the exact score at the midpoint below the position, in whole steps
@@ -160,7 +163,7 @@ class PerturbedEstimator:
                 np.where(gap >= 0, position, low[left]),
                 np.where(gap >= 0, high[left], position - 1),
             )
-            # Newton's step with the slope of the unrounded score
+            # Newton's step, with the slope of the score before rounding
             guess[left] = position + gap / (falls.sum(axis=1) + 2 * pull)
             round_number += 1
         return low.reshape(noise.shape)
@@ -168,16 +171,16 @@ class PerturbedEstimator:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class PerturbedScore:
-    r"""The perturbed score of one configuration, in whole steps, at the midpoints of the grid.
+    r"""Perturbed score of one configuration, in whole steps, at the midpoints of the grid.
 
     Parameters
     ----------
     estimator
-        The network's estimator.
+        Estimator of the network.
     fields
-        :math:`m_i` in steps, less the offsets, exact, shape (n,).
+        Local fields :math:`m_i` less the offsets, in whole steps, shape (n,).
     agreement
-        :math:`\sum_i m_i s_i` in steps, with those fields, exact.
+        Sum :math:`\sum_i m_i s_i` of these fields times the outcomes, in whole steps.
     """
 
     estimator: PerturbedEstimator
@@ -186,10 +189,10 @@ class PerturbedScore:
     _known: dict[int, int] = field(default_factory=dict, repr=False)
 
     def at(self, position: int) -> int:
-        r"""Return S(a) - Delta a in steps at a = (position - 1/2) h.
+        r"""Return S(a) - Delta a in whole steps at a = (position - 1/2) h, with h the spacing of the grid.
 
-        It falls from one position to the next: its terms lose at most one step each by rounding, and `pull` is
-        larger than that.
+        This score falls from one position to the next. Rounding changes each of its terms by at most one step, and
+        `pull` is larger than the sum of these changes.
         """
         if position not in self._known:
             constants = self.estimator.constants
@@ -201,20 +204,21 @@ class PerturbedScore:
         return self._known[position]
 
     def positions(self, noise: ArrayLike) -> IntArray:
-        """Return where on the grid the score meets each noise: the root to the nearest, held to the bounds.
+        """Return the grid position nearest to the root for each noise, clipped to the bounds.
 
-        No root in [0, inf) means position 0 where there are no bounds.
+        Without bounds, the position is 0 if there is no root in [0, inf).
 
         Parameters
         ----------
         noise
-            Steps, whole numbers, any shape.
+            Noise in whole steps, of any shape.
         """
         noise = np.asarray(noise, dtype=np.int64)
         different, index = np.unique(noise, return_inverse=True)
         values, found = different.tolist(), np.empty(different.size, dtype=np.int64)
         parts = [(self.estimator.low, self._last(values[0]), 0, len(values))] if values else []
-        while parts:  # the noises of a part have positions from low to high, the larger noise the smaller one
+        # bisect for all noises at once: those of a part have positions from low to high, in reverse order
+        while parts:
             low, high, start, stop = parts.pop()
             if low >= high:
                 found[start:stop] = low
@@ -228,7 +232,7 @@ class PerturbedScore:
         return found[index].reshape(noise.shape)
 
     def _last(self, noise: int) -> int:
-        """Return a position beyond that of the least noise: the upper bound, where there is one."""
+        """Return a position at or beyond that of the smallest noise: the upper bound if there is one."""
         low, high = self.estimator.low, self.estimator.high
         if high is not None:
             return high
@@ -238,19 +242,21 @@ class PerturbedScore:
         return low + reach
 
     def estimates(self, noise: ArrayLike) -> FloatArray:
-        """Return the inverse temperatures at which the score meets each noise, on the grid."""
+        """Return the inverse temperature on the grid at which the score equals each noise."""
         return np.asarray(self.positions(noise) * self.estimator.constants.grid, dtype=np.float64)
 
 
 def _grouped(fields: IntArray) -> tuple[IntArray, IntArray]:
-    """Return the distinct fields, shape (K,), and how many nodes of each configuration have each, shape (C, K)."""
+    """Return the distinct fields, shape (K,), and the number of nodes with each, by configuration, shape (C, K)."""
     sizes = np.unique(fields)
     places = np.searchsorted(sizes, fields) + sizes.size * np.arange(len(fields))[:, None]
     return sizes, np.bincount(places.ravel(), minlength=sizes.size * len(fields)).reshape(len(fields), -1)
 
 
 def _exact_sum(terms: IntArray) -> int:
-    """Sum of whole numbers, in Python's where 64 bits might not hold it."""
-    if terms.size <= _CHUNK:
+    """Return the sum of whole numbers without overflow."""
+    # a term is below 2^48, so 2^12 terms have a sum below 2^60; more terms are summed by Python's integers
+    chunk = 2**12
+    if terms.size <= chunk:
         return int(terms.sum())
-    return sum(np.add.reduceat(terms, np.arange(0, terms.size, _CHUNK)).tolist())
+    return sum(np.add.reduceat(terms, np.arange(0, terms.size, chunk)).tolist())

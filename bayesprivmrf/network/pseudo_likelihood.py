@@ -1,23 +1,27 @@
-"""The pseudo-likelihood of one configuration as a function of beta, and where it is largest.
+"""Pseudo-likelihood of one configuration as a function of beta, and its maximizer.
 
-Given the others, outcome i is s_i with probability expit(2 beta m_i s_i), so that the log-pseudo-likelihood is
+Given the other outcomes, outcome i is s_i with probability expit(2 beta m_i s_i). The log pseudo-likelihood and its
+derivative, the score, are
 
-    l(beta) = sum_i log expit(2 beta m_i s_i),      l'(beta) = sum_i m_i (s_i - tanh(beta m_i)),
+    l(beta) = sum_i log expit(2 beta m_i s_i),      l'(beta) = sum_i m_i (s_i - tanh(beta m_i)).
 
-concave in beta. It depends on the fields' sizes a = |m_i| alone and on how many nodes of each size go with their
-field (m_i s_i > 0) or against it, so fields are first aggregated by size. With A the sum of a over the nodes that go
-with their field and B over those that go against it, and tanh x = 1 - 2 expit(-2x),
+l is concave. It depends only on the sizes a = |m_i| of the local fields, and on how many nodes of each size have an
+outcome along their field (m_i s_i > 0) or against it. Nodes are therefore counted by size first. Let A be the sum
+of a over the nodes along their field, and B the sum over the nodes against it. With tanh x = 1 - 2 expit(-2x), the
+score is
 
-    l'(beta) = 2 (sum_along a expit(-2 beta a) - sum_against a expit(2 beta a)),
+    l'(beta) = 2 (sum_along a expit(-2 beta a) - sum_against a expit(2 beta a)).
 
-a decreasing function of beta from 2A at -inf to -2B at +inf. It has a root exactly if A > 0 and B > 0, and one in
-[0, inf) exactly if B > 0 and sum_i m_i s_i = A - B >= 0 (for A = 0 = B every beta is one). A node of each kind with
-one size a together add -2 a tanh(beta a) / 2; with such pairs taken out nothing cancels within a sum where beta is
-large, and the root is found from the logarithms of the positive and the negative part.
+It decreases from 2A at -inf to -2B at +inf. There is a root if and only if A > 0 and B > 0. It lies in [0, inf) if
+and only if, in addition, sum_i m_i s_i = A - B >= 0. If A = B = 0, every beta is a root.
 
-With an external field h, outcome i is s_i with probability expit(2 (beta m_i + h) s_i). Fields are then aggregated
-by size and sign u, and beta a + h u takes the place of beta a. A root exists under the same condition, but its sign
-is no longer that of A - B.
+A node along its field and a node against it, both of size a, together contribute -2 a tanh(beta a). Such pairs are
+summed apart, so that nothing cancels within a sum for large beta. The root is then found from the logarithms of the
+positive and the negative part.
+
+With an external field h, outcome i is s_i with probability expit(2 (beta m_i + h) s_i). Nodes are then counted by
+size and sign u of their local field, and beta a + h u replaces beta a. A root exists under the same condition, but
+its sign is no longer that of A - B.
 """
 
 from __future__ import annotations
@@ -31,31 +35,37 @@ import numpy as np
 from bayesprivmrf.checks import finite, require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError
 
-_ITERATIONS = 100  # bisection of a bracket as narrow as a factor of two needs 53
-# Relative width at which a root is found: four units of rounding
+# relative width of the bracket at which a root counts as found: four times the rounding error
 _CLOSE = 4 * float(np.finfo(float).eps)
-# Smallest normal number, the least lower end of a bracket
-_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PseudoLikelihood:
-    """Log-pseudo-likelihood of beta for one configuration of an Ising network.
+    """Log pseudo-likelihood of beta for one configuration of an Ising network.
 
-    Computed from the outcomes themselves: a result carries no guarantee.
+    It is computed from the outcomes without noise, so results have no privacy guarantee.
+    `IsingNetwork.pseudo_likelihood` makes it from outcomes.
 
     Parameters
     ----------
     sizes
-        Distinct sizes of the local fields, above zero and increasing, shape (k,).
+        Distinct sizes of the local fields, above zero and increasing, shape (k,). With an external field, one entry
+        for each size and sign.
     along, against
-        Numbers of nodes with a field of each size whose outcome has the sign of the field, or the other one.
+        Number of nodes of each size whose outcome has the sign of their local field, or the opposite sign.
     silent
-        Number of nodes whose field is zero; they add the same whatever beta is.
+        Number of nodes whose local field is zero. Their contribution does not depend on beta.
     shifts
-        h u for each size, shape (k,): an external field of h nats, with the sign u of the local field.
+        h u for each size, shape (k,): the external field of h nats, times the sign u of the local field.
     constant
-        Contribution of nodes with a zero local field to the log-pseudo-likelihood.
+        Contribution of nodes with a zero local field to the log pseudo-likelihood.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> function = PseudoLikelihood.from_fields(np.array([1.0, 1.0, 2.0]), np.array([1, -1, 1]))
+    >>> round(function.maximiser(), 4)
+    0.3782
     """
 
     sizes: np.ndarray
@@ -67,40 +77,42 @@ class PseudoLikelihood:
 
     @classmethod
     def from_fields(cls, fields: np.ndarray, spins: np.ndarray, strength: float = 0.0) -> Self:
-        """Return the function for local fields m, outcomes s in {-1, +1}, both of shape (n,), and a field in nats.
+        """Return the pseudo-likelihood for local fields m and outcomes s, both of shape (n,).
+
+        `strength` is that of an external field, in nats.
 
         Raises
         ------
         DataError
-            The shapes differ, a field is not finite or an outcome is neither -1 nor +1.
+            The shapes differ, a local field is not finite, or an outcome is neither -1 nor +1.
         """
         if sides_of(fields) is not None or sides_of(spins) is not None:
             raise DataError(
-                "`fields` and `spins` must be plain arrays in the order of the nodes, got labels; compute them by "
+                "`fields` and `spins` must be plain arrays in the order of the nodes, got labels; compute them with "
                 "`local_fields(spins)` and `spins(outcomes)`."
             )
         try:
             m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise DataError(
-                "`fields` and `spins` must be arrays of numbers, got something else; compute them by "
+                "`fields` and `spins` must be arrays of numbers, got something else; compute them with "
                 "`local_fields(spins)` and `spins(outcomes)`."
             ) from None
         if m.ndim != 1 or m.shape != s.shape:
-            raise DataError(f"`fields` and `spins` must be of one shape (n,), got {m.shape} and {s.shape}.")
+            raise DataError(f"`fields` and `spins` must have one shape (n,), got {m.shape} and {s.shape}.")
         if not np.isfinite(m).all():
             raise DataError(
-                "`fields` must be finite, but some are not; compute them by `local_fields(spins)`."
+                "`fields` must be finite, but some are not; compute them with `local_fields(spins)`."
             )
         if not (np.abs(s) == 1).all():
             raise DataError(
                 "`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`."
             )
+        # count the nodes by the size of their local field, and with an external field by its sign as well
         strength, heard = finite("strength", strength), m != 0
         kinds = np.abs(m[heard])
-        if strength:  # complex numbers are sorted by size, then by sign
+        if strength:  # group by size and sign, as the real and imaginary part of one number
             kinds = kinds + 1j * np.sign(m[heard])
-        # nodes of one size and sign of field count together
         groups, group = np.unique(kinds, return_inverse=True)
         is_along, size = (m * s)[heard] > 0, groups.size
         return cls(
@@ -114,7 +126,7 @@ class PseudoLikelihood:
 
     @property
     def energy(self) -> float:
-        """H(s) = sum_i m_i s_i, rounded once."""
+        """Energy H(s) = sum_i m_i s_i, with a single rounding."""
         return math.fsum(self.sizes * (self.along - self.against))
 
     def __call__(self, beta: float) -> float:
@@ -124,30 +136,31 @@ class PseudoLikelihood:
         return self.constant - float(self.along @ along + self.against @ against)
 
     def _arguments(self, beta: float) -> np.ndarray:
-        """Return 2 (beta a + h u) of each group: the log odds of an outcome that goes along with its field."""
+        """Return 2 (beta a + h u) of each group: the log odds of an outcome with the sign of its local field."""
         return 2.0 * beta * self.sizes + 2.0 * self.shifts
 
     def score(self, beta: float) -> float:
-        """Return l'(beta) = sum_i m_i (s_i - tanh(beta m_i + h)), positive below the maximiser."""
+        """Return the score l'(beta) = sum_i m_i (s_i - tanh(beta m_i + h)), which is positive below the maximizer."""
         x = self._arguments(finite("beta", beta))
         return 2.0 * float(self.sizes @ (self.along * _expit(-x) - self.against * _expit(x)))
 
     def information(self, beta: float) -> float:
-        """Return -l''(beta) = sum_i m_i^2 / cosh^2(beta m_i + h), never negative."""
+        """Return the information -l''(beta) = sum_i m_i^2 / cosh^2(beta m_i + h), which is at least 0."""
         x = self._arguments(finite("beta", beta))
         return 4.0 * float(self.sizes**2 @ ((self.along + self.against) * _expit(x) * _expit(-x)))
 
     def maximiser(self, bounds: tuple[float, float] | None = None) -> float:
-        """Return the beta within bounds at which the pseudo-likelihood is largest: by default, the score's root.
+        """Return the beta within bounds that maximizes the pseudo-likelihood.
 
-        A root outside the bounds is moved to the nearer bound. Where no outcome opposes its local field the supremum
-        is not attained and lies at infinity; where none agrees with it, at minus infinity. Where all local fields are
-        zero the answer is NaN, because every beta is equally good.
+        Without bounds it is the root of the score. A root outside the bounds is moved to the nearer bound. If no
+        outcome opposes its local field, there is no maximum, and the result is infinity; if none agrees with its
+        local field, the result is minus infinity. If all local fields are zero, every beta is equally good, and the
+        result is NaN.
 
         Parameters
         ----------
         bounds
-            Lowest and highest beta; ``None`` for the whole line.
+            Smallest and largest beta; ``None`` for all real numbers.
 
         Raises
         ------
@@ -158,19 +171,20 @@ class PseudoLikelihood:
         return float(np.clip(self._unconstrained(), low, high))
 
     def _unconstrained(self) -> float:
+        """Return the maximizer without bounds."""
         if not self.sizes.size:
             return math.nan
         if self.shifts.any():
             return self._shifted_root()
         H = self.energy
-        if H == 0.0:  # the root of an odd function
+        if H == 0.0:  # the score is zero at beta = 0
             return 0.0
         if H > 0.0:
             return _root(self.sizes, self.along, self.against)
         return -_root(self.sizes, self.against, self.along)
 
     def _shifted_root(self) -> float:
-        """Return the root with an external field: where the logarithms of both parts of the score are equal."""
+        """Return the root with an external field, at which the logarithms of both parts of the score are equal."""
         from scipy.optimize import brentq
         from scipy.special import log_expit, logsumexp
 
@@ -194,22 +208,24 @@ class PseudoLikelihood:
 
 
 def _root(sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> float:
-    """Return the root x > 0 of the score where A > B, by Newton's method on log P - log Q within a bracket.
+    """Return the root x > 0 of the score if A > B, by Newton's method on log P - log Q within a bracket.
 
-    P(x) = sum_k e_k a_k expit(-2 x a_k), over the excess e_k of nodes that go along, decreases; Q(x), of the same
-    excess against and of pairs a_k tanh(x a_k), increases. Far out log P is close to a straight line, where
-    Newton's method on the score itself would crawl. With B = 0 the root is +inf.
+    Half of the score is P - Q. P(x) = sum_k e_k a_k expit(-2 x a_k), over the excess e_k of nodes along their
+    field, decreases. Q(x) increases: it has the same sum, with expit(2 x a_k), over the excess of nodes against
+    their field, and a_k tanh(x a_k) for each pair. For large x, log P is close to a straight line, so that Newton's
+    method converges fast; on the score itself it would be slow. If B = 0, the root is infinite.
     """
     if not against.any():
         return math.inf
     parts = _Parts(sizes, along, against)
-    # the score is convex for x > 0, so that Newton's first step from 0 ends below the root
-    low = max((parts.at_zero(along) - parts.at_zero(against)) / float((along + against) @ sizes**2), _TINY)
+    # the score is convex for x > 0, so Newton's first step from 0 ends below the root
+    newton = (parts.at_zero(along) - parts.at_zero(against)) / float((along + against) @ sizes**2)
+    low = max(newton, float(np.finfo(float).tiny))
     high = 2 * low
     while parts(high)[0] > 0:
         low, high = high, 2 * high
     x = low
-    for _ in range(_ITERATIONS):
+    for _ in range(100):  # bisection of such a bracket, a factor of two, would take 53 steps
         f, slope = parts(x)
         low, high = (x, high) if f > 0 else (low, x)
         new = x - f / slope if slope < 0 else high
@@ -222,7 +238,7 @@ def _root(sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> float:
 
 
 class _Parts:
-    """log P - log Q and its derivative."""
+    """Function log P - log Q of x, and its derivative; `_root` defines P and Q."""
 
     def __init__(self, sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> None:
         pairs, excess = np.minimum(along, against), along - against
@@ -232,15 +248,17 @@ class _Parts:
         self.c, self.pair = sizes[pairs > 0], (sizes * pairs)[pairs > 0]
 
     def at_zero(self, counts: np.ndarray) -> float:
+        """Return the sum of sizes over nodes with given counts, with a single rounding."""
         return math.fsum(counts * self.sizes)
 
     def __call__(self, x: float) -> tuple[float, float]:
         y, z, t = 2.0 * x * self.a, 2.0 * x * self.b, np.tanh(x * self.c)
-        terms = self.up * np.exp(y[0] - np.logaddexp(0.0, y))  # exp(y[0]) times too large, lest all underflow
+        # terms are scaled by exp(y[0]), so that not all of them underflow
+        terms = self.up * np.exp(y[0] - np.logaddexp(0.0, y))
         P = float(np.sum(terms))
         against = self.down * _expit(z)
         Q = float(np.sum(against) + self.pair @ t)
-        if Q == 0.0:  # it underflows, so that P is larger here
+        if Q == 0.0:  # Q underflows, so P is larger here
             return math.inf, 0.0
         falls = -2.0 * float(self.a @ (terms * _expit(y))) / P
         rises = float(2.0 * self.b @ (against * _expit(-z)) + (self.c * self.pair) @ ((1 - t) * (1 + t))) / Q

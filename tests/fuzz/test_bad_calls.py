@@ -107,7 +107,7 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
         "`potentials` must be an array": (ArgumentError, lambda: marginals.sample([2], [(0,)], "x", 1, 1)),
         "states of variable 0 must be from 0 to 1": (
             ModelError, lambda: marginals.clamped([2], [(0,)], np.zeros(2), {0: 5})),
-        "states must be given of variables that a factor holds": (
+        "states must be for variables in some factor": (
             ModelError, lambda: marginals.clamped([2, 2], [(0,)], np.zeros(2), {1: 0})),
         "`largest_degree` must be a whole number": (
             ArgumentError, lambda: political_blogs("polblogs.gml", largest_degree="50")),

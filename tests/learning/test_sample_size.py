@@ -406,11 +406,11 @@ def test_command_line_plans_learning(capsys, tmp_path):
     ("wrong", "says"),
     [
         ("", "required: --model"),
-        ("--variables 5", "goes with --learn"),
-        ("--learn parameters --variables 5", "needs --error"),
+        ("--variables 5", "must be given together with --learn"),
+        ("--learn parameters --variables 5", "must be given together with --error"),
         ("--learn parameters --error .1", "either --variables or --model"),
-        ("--learn parameters --error .1 --variables 5 --delta 1e-6", "goes with --epsilon"),
-        ("--learn parameters --error .1 --variables 5 --total 9", "takes no --mechanism"),
+        ("--learn parameters --error .1 --variables 5 --delta 1e-6", "must be given together with --epsilon"),
+        ("--learn parameters --error .1 --variables 5 --total 9", "must be given without --mechanism"),
     ],
 )
 def test_command_line_refuses_half_a_question(wrong, says, capsys):

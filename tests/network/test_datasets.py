@@ -69,7 +69,7 @@ def test_the_blogs_file_is_read_as_a_multigraph_with_loops(tmp_path):
         "c": "conservative",
         "d": "liberal",
     }
-    # b has degree 3; without it a(1) has no neighbour
+    # b has degree 3; without it a(1) has no neighbor
     assert list(political_blogs(path, largest_degree=2).graph.edges) == [("c", "d")]
     assert political_blogs(path, largest_degree=2, keep_isolated=True).graph.number_of_nodes() == 3
     assert "unprotected" in repr(data)

@@ -10,7 +10,7 @@ import pytest
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import EstimateLaw, ExternalField, IsingNetwork, PerturbedEstimator, law_simulation
+from bayesprivmrf.network import EstimateLaw, ExternalField, IsingNetwork, PerturbedEstimator, simulation
 from bayesprivmrf.privacy import perturbation_constants
 
 from .graphs import configurations, law, small_networks
@@ -115,20 +115,18 @@ def test_the_effective_size_counts_configurations_where_noise_does_nothing_and_a
 
 def test_the_grid_spans_what_was_asked_and_is_densest_where_order_sets_in():
     network = IsingNetwork.from_graph(nx.complete_graph(30), "mean-degree")  # norm 1
-    grid = law_simulation.public_grid(network.coupling, (0.0, 5.0), 40)
+    grid = simulation.public_grid(network.coupling, (0.0, 5.0), 40)
     assert (grid[0], grid[-1], grid.size) == (0.0, 5.0, 40)
     assert 0.6 < grid[np.diff(grid).argmin()] < 1.6
-    assert law_simulation.public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx(
-        [2, 2.25, 2.5, 2.75, 3]
-    )
-    both = law_simulation.public_grid(network.coupling, (-2.0, 2.0), 40)
+    assert simulation.public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
+    both = simulation.public_grid(network.coupling, (-2.0, 2.0), 40)
     assert both == pytest.approx(-both[::-1])
 
 
 def test_what_cannot_be_simulated_is_refused():
     network = small_networks()["tree"]
     constants = perturbation_constants(network.coupling, 3.0)
-    with pytest.raises(ArgumentError, match="`span` must be given where the estimate has no bounds"):
+    with pytest.raises(ArgumentError, match="`span` must be given for an estimate without bounds"):
         EstimateLaw.simulate(network, constants, None)
     for betas in ([1.0], [1.0, 1.0], [0.0, float("nan")], [[0.0, 1.0]]):
         with pytest.raises(ArgumentError, match="`betas` must be"):
@@ -181,9 +179,9 @@ def test_a_release_keeps_its_law_and_refuses_another_releases():
     assert estimate.law(rng=1, points=6, **QUICK) is kept
     assert estimate.law(rng=2, points=6, **QUICK) is not kept
     other = ObjectivePerturbation(epsilon=4.0).release(network, spins, rng=1)
-    with pytest.raises(ArgumentError, match="`law` must be that of the estimate's network"):
+    with pytest.raises(ArgumentError, match="`law` must be simulated for the network"):
         other.interval(law=kept)
-    with pytest.raises(ArgumentError, match="`law` must be that"):
+    with pytest.raises(ArgumentError, match="`law` must be simulated"):
         dataclasses.replace(estimate, bounds=(0.0, 4.0)).posterior(law=kept)
     frame = estimate.interval(law=kept)
     assert -5 <= frame.loc["beta", "lower"] <= frame.loc["beta", "upper"] <= 5

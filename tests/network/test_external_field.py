@@ -226,7 +226,7 @@ def test_a_saved_estimate_keeps_its_field_and_older_files_have_none(tmp_path):
         law = given.law(rng=1, betas=[-1.0, 1.0], configurations=20, burn_in=10, progress=False)
         assert law.value_of(back) == given.inverse_temperature
     without = dataclasses.replace(given, network=dataclasses.replace(given.network, field=None))
-    with pytest.raises(ArgumentError, match="`law` must be that of"):
+    with pytest.raises(ArgumentError, match="`law` must be simulated for"):
         law.value_of(without)
 
 
@@ -320,7 +320,7 @@ def test_neighbors_who_differ_have_a_negative_estimate_and_one_at_a_bound_is_tol
             assert estimate.inverse_temperature == pytest.approx(root, abs=0.6)
             assert estimate.status is EstimateStatus.INSIDE
             assert not estimate.problems
-    with pytest.warns(ConsistencyWarning, match=r"at the lower bound of \[0, 5\].*of both signs"):
+    with pytest.warns(ConsistencyWarning, match=r"at the lower bound of \[0, 5\].*with both signs"):
         held = ObjectivePerturbation(epsilon=5.0, bounds=(0, 5)).release(network, spins, rng=1)
     assert (held.inverse_temperature, held.status) == (0.0, EstimateStatus.LOWER)
     assert held.at_bound

@@ -155,7 +155,7 @@ def test_a_law_that_was_made_is_kept_whatever_its_settings(tmp_path):
     assert estimate.law(rng=1, workers=1, **small) is law
     assert estimate.law(rng=2, **small) is not law
     estimate.posterior(rng=5, chains=1, draws=10)  # draws by its own seed, from the law at hand
-    with pytest.raises(ArgumentError, match="without `law`"):
+    with pytest.raises(ArgumentError, match="together with `law`"):
         estimate.interval(law=law, configurations=3)
     with pytest.raises(ArgumentError, match="is for 90 %"):
         estimate.interval(90, law=law)

@@ -98,7 +98,7 @@ def test_degrees_of_a_signed_network_are_sums_of_absolute_weights():
     assert np.abs(np.linalg.eigvalsh(network.coupling.toarray())).max() <= 1 + 1e-15
 
 
-def test_a_node_without_a_neighbour_is_kept_with_an_empty_row():
+def test_a_node_without_a_neighbor_is_kept_with_an_empty_row():
     network = IsingNetwork.from_graph([(0, 1)], "degree-normalised", nodes=[2, 1, 0])
     np.testing.assert_array_equal(network.coupling.toarray(), [[0, 0, 0], [0, 0, 1], [0, 1, 0]])
 
@@ -206,7 +206,7 @@ def test_any_two_labels_may_be_declared_as_the_states():
         ({"a": 1, 0: 1}, DataError, "every node"),
         ({"a": 1, 0: 1, "b": 1, "c": 1}, DataError, "nodes of the network"),
         (pd.Series([1, 1, 1]), DataError, "nodes of the network"),
-        (pd.Series([1, 1, 1], index=["a", "a", "b"]), DataError, "repeats"),
+        (pd.Series([1, 1, 1], index=["a", "a", "b"]), DataError, "some nodes repeat"),
         (pd.DataFrame({"y": [1, 1, 1]}), DataError, "one column"),
         (np.ones((3, 1)), DataError, "one-dimensional"),
         ("yes", DataError, "got text"),

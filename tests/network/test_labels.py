@@ -82,5 +82,5 @@ def test_outcomes_are_aligned_by_node():
 def test_true_is_not_the_node_one():
     network = IsingNetwork.from_graph([(0, 1)])
     assert network.spins({1.0: 1, 0.0: -1}).tolist() == [-1, 1]
-    with pytest.raises(DataError, match="some names are none"):
+    with pytest.raises(DataError, match="some names are not nodes"):
         network.spins({True: 1, False: -1})

@@ -371,11 +371,11 @@ def test_a_network_without_some_nodes_is_released_with_its_own_constants_and_not
     assert estimate.network.nodes == among.nodes
 
 
-def test_neighbours_on_a_network_without_some_nodes_differ_by_no_more_than_its_sensitivity():
+def test_neighbors_on_a_network_without_some_nodes_differ_by_no_more_than_its_sensitivity():
     network = IsingNetwork.from_graph(
         [(0, 1, 0.7), (1, 2, 1.0), (2, 3, 0.4), (3, 0, 1.3), (2, 4, 2.0), (4, 5, 1.0)]
     )
-    among = network.subnetwork([0, 1, 2, 3, 5])  # 5 has no neighbour left
+    among = network.subnetwork([0, 1, 2, 3, 5])  # 5 has no neighbor left
     constants = perturbation_constants(among.coupling, 2.0)
     estimator = PerturbedEstimator.of(among.coupling, constants, (0.0, 3.0))
     positions = np.linspace(0, 3.0 / constants.grid, 40).astype(int).tolist()
@@ -442,8 +442,8 @@ def test_hubs_that_the_theory_does_not_cover_bring_a_warning_and_usual_graphs_no
                 ObjectivePerturbation(epsilon=1.0).release(network, np.ones(len(network), dtype=int), rng=0)
 
 
-def test_two_outcomes_that_are_neighbours_give_the_same_set_of_possible_estimates():
-    # the released number alone, to its last bit, must not tell neighbours apart
+def test_two_outcomes_that_are_neighbors_give_the_same_set_of_possible_estimates():
+    # the released number alone, to its last bit, must not tell neighbors apart
     network = IsingNetwork.from_graph(nx.path_graph(4))
     constants = ObjectivePerturbation(epsilon=50.0).release(network, [1, 1, 1, 1], rng=1).constants
     estimator = PerturbedEstimator.of(network.coupling, constants, (0, 1))
@@ -465,7 +465,7 @@ def gadget_network(pairs, k=8):
 
 
 def gadget_sides(constants, network, spins, hub):
-    """Score of the gadget and of its neighbour; together they tell of the noise at a near u*."""
+    """Score of the gadget and of its neighbor; together they tell of the noise at a near u*."""
     flipped = spins.copy()
     flipped[hub] *= -1
     estimator = PerturbedEstimator.of(network.coupling, constants, (0.0, 3.0), network.field)
@@ -473,7 +473,7 @@ def gadget_sides(constants, network, spins, hub):
 
 
 def audited(claim, constants, network, spins, hub, runs=100_000, seed=77, delta=0.0):
-    """Audit of the noise's share: can estimates of the gadget and its neighbour be told apart too well?
+    """Audit of the noise's share: can estimates of the gadget and its neighbor be told apart too well?
 
     The claim is an epsilon at `delta`, or a whole curve. A true one is refuted with a probability of 1e-4 at most.
     """

@@ -37,7 +37,7 @@ def connected(sizes):
 
 
 def random_coupling(seed, signed):
-    """Up to twelve nodes with couplings of very different sizes; some nodes may have no neighbour."""
+    """Up to twelve nodes with couplings of very different sizes; some nodes may have no neighbor."""
     rng = np.random.default_rng(seed)
     n = int(rng.integers(7, 13))
     upper = np.triu(rng.random((n, n)) < rng.uniform(0.15, 0.7), 1) * rng.lognormal(0, 1, (n, n))
@@ -48,7 +48,7 @@ def random_coupling(seed, signed):
 
 
 def gadget(k):
-    """Node 0 with k neighbours of weight 1/k, each with one further neighbour of weight 1 - 1/k; and s."""
+    """Node 0 with k neighbors of weight 1/k, each with one further neighbor of weight 1 - 1/k; and s."""
     graph = nx.Graph()
     for i in range(1, k + 1):
         graph.add_edge(0, i, weight=1 / k)
@@ -442,7 +442,7 @@ SMALL = {
 
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("calibration", ["tight", "paper"])
-def test_the_computed_mechanism_keeps_epsilon_between_all_neighbours(name, calibration, coarse):
+def test_the_computed_mechanism_keeps_epsilon_between_all_neighbors(name, calibration, coarse):
     J = SMALL[name]
     constants = perturbation_constants(J, 1.5, 0.0, calibration)
     laws = exact_laws(J, constants, (-4.0, 4.0))
@@ -472,7 +472,7 @@ def largest_fall_ratio(J, constants):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_computed_score_falls_alike_for_neighbours(name, coarse):
+def test_the_computed_score_falls_alike_for_neighbors(name, coarse):
     constants = perturbation_constants(SMALL[name], 1.5, 0.0)
     assert largest_fall_ratio(SMALL[name], constants) <= math.exp(constants.epsilon_slope)
 

@@ -128,7 +128,7 @@ def test_two_blocs_that_hold_each_other_mix():
 
 
 def test_moves_that_do_not_help_are_not_recommended_again():
-    with pytest.warns(SamplingWarning, match="raise `burn_in` and `sweeps`, and distrust"):
+    with pytest.warns(SamplingWarning, match="raise `burn_in` and `sweeps`, and do not trust"):
         NETWORKS["tree"].sample(0.5, 4, 1, sweeps=1, burn_in=0, moves="swendsen-wang")
 
 

@@ -1,4 +1,7 @@
-"""Released estimates simulated at each beta of a public grid: outcomes by Markov chains, noise from its law."""
+"""Simulation of released estimates at each beta of a public grid.
+
+Outcomes are drawn by Markov chains, and noise from its distribution.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +23,28 @@ from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
-_DRAWS = 4  # of each chain: the first burn-in is shared, and chains still are many
-_NEAR = (0.6, 1.6)  # around 1 / norm of J, where in mean field order sets in and the law changes fastest
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LawSimulation:
-    """How many outcomes and noises are drawn at each beta, and by which chains.
+class EstimateSimulation:
+    """Settings of a simulation: numbers of draws at each beta, and the Markov chains that draw outcomes.
 
     Parameters
     ----------
-    configurations, noises
-        C and R: outcomes drawn at each beta, and noises for each of these. Four outcomes come from one chain,
-        `sweeps` apart, after `burn_in`.
-    burn_in, sweeps, moves
-        Settings of the chains, as in `IsingNetwork.simulate`: ``"swendsen-wang"`` where the heat bath has not mixed.
+    configurations
+        Number C of configurations of outcomes at each beta, at least 1. Four of them come from each chain.
+    noises
+        Number R of noise draws for each configuration, at least 1.
+    burn_in
+        Number of sweeps before a chain's first configuration.
+    sweeps
+        Number of sweeps between a chain's configurations, at least 1.
+    moves
+        ``"heat-bath"`` or ``"swendsen-wang"``, as in `IsingNetwork.simulate`; the latter if the heat bath does not
+        mix.
     workers
-        Threads, -1 for one a core.
+        Number of threads, -1 for one per core.
     progress
-        Show a bar, on a terminal or in a notebook.
+        True to show a progress bar on a terminal or in a notebook.
 
     Raises
     ------
@@ -61,16 +67,16 @@ class LawSimulation:
         whole_number("workers", self.workers, least=-1)
         if self.workers == 0 or not isinstance(self.progress, bool):
             raise ArgumentError(
-                "`workers` must be at least 1, or -1 for one a core, and `progress` True or False, got "
+                "`workers` must be at least 1, or -1 for one per core, and `progress` True or False, got "
                 f"{self.workers} and {self.progress!r}."
             )
 
     def row(
         self, network: IsingNetwork, estimator: PerturbedEstimator, beta: float, rng: np.random.Generator
     ) -> tuple[FloatArray, float]:
-        """Return estimates at one beta, shape (C, R), and the larger R-hat."""
+        """Return the estimates at one beta, shape (C, R), and the larger of the two R-hats."""
         size = self.configurations
-        chains = max(4, -(-size // _DRAWS))
+        chains = max(4, -(-size // 4))  # four draws of each chain share its burn-in
         run = network.run_chains(
             beta,
             size,
@@ -90,7 +96,10 @@ class LawSimulation:
         betas: FloatArray,
         rng: np.random.Generator,
     ) -> Iterator[tuple[FloatArray, float]]:
-        """Yield each row by a generator of its own, so that the table does not depend on the number of threads."""
+        """Yield the row of each beta.
+
+        Each row has its own random generator, so the table does not depend on the number of threads.
+        """
         from joblib import Parallel, delayed
         from rich.console import Console
         from rich.progress import track
@@ -113,10 +122,20 @@ class LawSimulation:
 
 
 def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = 80) -> FloatArray:
-    r"""Return betas over a span, half of them even, half around :math:`\pm 1/\lambda` where these lie in it.
+    r"""Return a grid of betas over a span, made from the public network alone.
 
-    :math:`\lambda` is the norm of \|J\|: in mean field order sets in at its inverse, and there the law of an estimate
-    changes fastest. Made from the network alone.
+    Half of the betas are evenly spaced. The other half are near :math:`\pm 1/\lambda`, if these lie in the span,
+    where :math:`\lambda` is the spectral norm of :math:`|J|`. In mean-field theory outcomes become ordered at that
+    beta, and the distribution of an estimate changes fastest there.
+
+    Parameters
+    ----------
+    coupling
+        Coupling matrix J.
+    span
+        First and last beta.
+    points
+        Number of betas, at least 4.
 
     Raises
     ------
@@ -125,13 +144,13 @@ def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, po
     """
     if span is None:
         raise ArgumentError(
-            "`span` must be given where the estimate has no bounds, got None; pass `span=(0, 5)`, say."
+            "`span` must be given for an estimate without bounds, got None; pass `span=(0, 5)`, for instance."
         )
     low, high = finite_pair("span", span)
     points = whole_number("points", points, least=4)
-    # half of the points where the law changes fastest
+    # half of the points between 0.6 and 1.6 times the critical beta, of either sign
     critical = 1 / CouplingNorms.of(coupling).spectral
-    near = [(s * a * critical, s * b * critical) for s, (a, b) in ((1, _NEAR), (-1, _NEAR[::-1]))]
+    near = [(0.6 * critical, 1.6 * critical), (-1.6 * critical, -0.6 * critical)]
     pieces = [(max(a, low), min(b, high)) for a, b in near]
     pieces = [(a, b) for a, b in pieces if a < b]
     if not pieces:
@@ -145,12 +164,12 @@ def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, po
 def estimator_of(
     network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
 ) -> PerturbedEstimator:
-    """Return the estimator whose law is simulated.
+    """Return the estimator whose distribution is simulated.
 
     Raises
     ------
     ArgumentError
-        An argument is of another class; the bounds are no pair, or not wider than the grid.
+        An argument has the wrong class, or the bounds are not a pair of numbers wider apart than the grid.
     """
     for name, value, kind in (
         ("network", network, IsingNetwork),
@@ -168,7 +187,7 @@ def estimator_of(
 def fingerprint_of(
     network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
 ) -> str:
-    """Return a digest of what a law depends on beside numbers of draws."""
+    """Return a digest of the network, constants and bounds, which decide the distribution of an estimate."""
     coupling = network.coupling
     parts: list[Any] = [constants.as_dict(), None if bounds is None else [float(b) for b in bounds]]
     if network.field is not None:
