@@ -11,7 +11,7 @@ import numpy as np
 from bayesprivmrf.checks import at_least
 from bayesprivmrf.learning.sample_size import records_needed
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.queries.forecast import Forecast, forecast
 
@@ -131,7 +131,7 @@ def possible_cells(specification: ModelSpecification) -> np.ndarray:
 
 
 def noise_preview(
-    specification: ModelSpecification, noise: Sequence[NoiseLaw], total: float | None = None
+    specification: ModelSpecification, noise: Sequence[NoiseDistribution], total: float | None = None
 ) -> pd.DataFrame:
     r"""Return the noise of each table, and the number of records that would exceed it.
 
@@ -182,7 +182,7 @@ def noise_preview(
 
 
 def drowned_tables(
-    specification: ModelSpecification, noise: Sequence[NoiseLaw], total: float
+    specification: ModelSpecification, noise: Sequence[NoiseDistribution], total: float
 ) -> tuple[tuple[object, ...], ...]:
     """Return the cliques whose noise has a standard deviation above an even cell at this number of records."""
     cells = possible_cells(specification)
@@ -195,9 +195,9 @@ def drowned_tables(
 
 def query_preview(
     queries: Sequence[BoundQuery],
-    noise: Sequence[NoiseLaw],
+    noise: Sequence[NoiseDistribution],
     shares: Sequence[float] | None,
-    even_noise: Sequence[NoiseLaw],
+    even_noise: Sequence[NoiseDistribution],
     *,
     knows_total: bool,
     total: float | None = None,
@@ -256,7 +256,7 @@ def query_preview(
 
 
 def _forecast(
-    told: Forecast | None, noise: Sequence[NoiseLaw], rows: Sequence[int]
+    told: Forecast | None, noise: Sequence[NoiseDistribution], rows: Sequence[int]
 ) -> tuple[float, np.ndarray]:
     """Return the variance of the model's tables, and the root mean variance of the fitted answers to each query."""
     variances = np.array([law.variance for law in noise])

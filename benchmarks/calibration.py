@@ -39,7 +39,7 @@ from rich.progress import track
 from scipy import stats
 
 from bayesprivmrf.inference import gather
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.release import NoisyStatistics
 
 RESULTS = Path(__file__).parent / "results"
@@ -53,7 +53,7 @@ FLAGGED = 1.05
 """R-hat of the short chains beyond which a fit counts as not mixed; a user's fit is judged by 1.01."""
 
 
-def noise_of(law: NoiseLaw, size: int, rng: np.random.Generator) -> np.ndarray:
+def noise_of(law: NoiseDistribution, size: int, rng: np.random.Generator) -> np.ndarray:
     """Draws of an integer law, by inversion of its probabilities on all the integers that a double can tell."""
     reach = int(np.ceil(40 * max(law.scale, 1.0)))
     support = np.arange(-reach, reach + 1)

@@ -8,7 +8,7 @@ from models import chain, grid
 
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 
 UNEQUAL = ((2, 3, 4, 3, 5), ((0, 1, 2), (2, 3), (3, 4)))
 GRAPHS = {"chain": chain(4, 3), "grid": grid(3, 3), "unequal": UNEQUAL}
@@ -40,7 +40,7 @@ class Cell:
         return ModelSpecification(domain=domain, cliques=tuple(tuple(names[v] for v in s) for s in scopes))
 
     @property
-    def noise(self) -> NoiseLaw:
+    def noise(self) -> NoiseDistribution:
         tables = len(GRAPHS[self.graph][1])
         if self.law == "laplace":
             return DiscreteLaplace(tables / self.epsilon)

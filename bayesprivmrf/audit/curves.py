@@ -14,7 +14,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import checked_noise
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 
 # The number that stands for an infinite loss, nats.
 CERTAIN = 1e6
@@ -76,7 +76,7 @@ class PrivacyLoss:
         return max(0.0, float(np.max(rest - log_others)))
 
 
-def privacy_loss(laws: Sequence[NoiseLaw], shifts: Sequence[int]) -> PrivacyLoss:
+def privacy_loss(laws: Sequence[NoiseDistribution], shifts: Sequence[int]) -> PrivacyLoss:
     r"""Return the privacy loss of independent integer noise on cells that differ by given shifts.
 
     With cell i at 0 under P and at :math:`s_i` under Q, :math:`L = \sum_i \log p_i(k_i) - \log p_i(k_i - s_i)` for
@@ -134,7 +134,7 @@ def convolved(cells: Sequence[Atoms]) -> PrivacyLoss:
     return PrivacyLoss(losses=total[0], probabilities=total[1])
 
 
-def losses_of(law: NoiseLaw, shift: int) -> Atoms:
+def losses_of(law: NoiseDistribution, shift: int) -> Atoms:
     """Return the privacy losses of one cell, not rounded, with their probabilities.
 
     Raises
@@ -146,13 +146,13 @@ def losses_of(law: NoiseLaw, shift: int) -> Atoms:
     return log_ratio(law, k, k - shift), np.exp(law.log_density(k))
 
 
-def log_ratio(law: NoiseLaw, noise: IntArray, other: IntArray) -> FloatArray:
+def log_ratio(law: NoiseDistribution, noise: IntArray, other: IntArray) -> FloatArray:
     """Return the log-likelihood ratio of two values of noise, within +-`CERTAIN`; NaN if both are impossible."""
     with np.errstate(invalid="ignore"):
         return np.clip(law.log_density(noise) - law.log_density(other), -CERTAIN, CERTAIN)
 
 
-def support_of(law: NoiseLaw) -> IntArray:
+def support_of(law: NoiseDistribution) -> IntArray:
     """Return the whole numbers in the support of a distribution, without tails of probability 10^-18 or less.
 
     Raises

@@ -20,7 +20,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.base import checked_noise
-from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 
 # Deltas that are tested by default; arbitrary: 0 for a pure guarantee, and some for events of moderate probability.
 DELTAS = (0.0, 0.01, 0.03, 0.1, 0.2)
@@ -232,7 +232,7 @@ def _bounds(counts: np.ndarray, runs: int, delta: float, level: float) -> FloatA
 
 def audit_noise(
     add: Callable[[IntArray, int], IntArray],
-    laws: Sequence[NoiseLaw],
+    laws: Sequence[NoiseDistribution],
     adjacency: Adjacency,
     moves: Sequence[Sequence[int]] | None = None,
     **settings: Any,

@@ -25,7 +25,7 @@ from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import checked_noise
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 
 # Largest number of copies: it must fit into 64 bits.
 _MOST_COPIES = 1 << 62
@@ -54,7 +54,7 @@ class Sums:
     """
 
     most: ClassVar[int] = 8
-    law: NoiseLaw
+    law: NoiseDistribution
     copies: int
     shift: int = 1
 
@@ -157,7 +157,7 @@ class StableAnswers:
     """
 
     most: ClassVar[int] = 8
-    law: NoiseLaw
+    law: NoiseDistribution
     threshold: int
     copies: int = 1
 

@@ -29,7 +29,7 @@ from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.noise.base import CONTRADICTION
-from bayesprivmrf.privacy import NoiseLaw, NoNoise
+from bayesprivmrf.privacy import NoiseDistribution, NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.measurement import stacked
@@ -87,7 +87,7 @@ class Evidence:
     specification: ModelSpecification
     scopes: tuple[tuple[int, ...], ...]
     noisy_counts: FloatArray
-    noise: tuple[NoiseLaw, ...]
+    noise: tuple[NoiseDistribution, ...]
     possible: np.ndarray
     supported: np.ndarray | None
     total: float

@@ -24,7 +24,7 @@ from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import (
     Adjacency,
     DiscreteGaussian,
-    NoiseLaw,
+    NoiseDistribution,
     NoNoise,
     parity_l2_sensitivity,
     selection_scale,
@@ -212,7 +212,7 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         ]
 
     @staticmethod
-    def _total_law(plan: ParityPlan, law: DiscreteGaussian | None) -> NoiseLaw:
+    def _total_law(plan: ParityPlan, law: DiscreteGaussian | None) -> NoiseDistribution:
         """Return the noise distribution of the number of records: none, its own, or that of all sums."""
         if plan.is_total_public:
             return NoNoise()

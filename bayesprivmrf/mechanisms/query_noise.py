@@ -43,7 +43,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.mechanisms.calibration import refuse_excess
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 from bayesprivmrf.privacy.guarantee import root_up
 from bayesprivmrf.queries import Query, Sensitivity, sensitivity, table
 from bayesprivmrf.queries.forecast import Forecast, forecast
@@ -72,7 +72,7 @@ class QueryNoise:
         True if the sensitivity is an upper bound, so that there is more noise than the guarantee needs.
     """
 
-    laws: tuple[NoiseLaw, ...]
+    laws: tuple[NoiseDistribution, ...]
     shares: tuple[float, ...] | None = None
     is_bound: bool = False
 
@@ -199,7 +199,7 @@ def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int)
 
 
 def with_best_weights(
-    frame: pd.DataFrame, model: ModelSpecification, noise: Sequence[NoiseLaw], *, knows_total: bool
+    frame: pd.DataFrame, model: ModelSpecification, noise: Sequence[NoiseDistribution], *, knows_total: bool
 ) -> pd.DataFrame:
     """Return a preview of tables with the weights of least forecast variance, and their gain, in ``attrs``.
 
@@ -226,7 +226,11 @@ def with_best_weights(
 
 
 def fitted_deviations(
-    model: ModelSpecification, queries: tuple[Query, ...], noise: tuple[NoiseLaw, ...], *, knows_total: bool
+    model: ModelSpecification,
+    queries: tuple[Query, ...],
+    noise: tuple[NoiseDistribution, ...],
+    *,
+    knows_total: bool,
 ) -> tuple[float, ...]:
     """Return the forecast standard deviation of one answer to each query, once all answers are combined.
 
@@ -242,7 +246,7 @@ def fitted_deviations(
 def _fitted_deviations(
     model: ModelSpecification,
     queries: tuple[Query, ...],
-    noise: tuple[NoiseLaw, ...],
+    noise: tuple[NoiseDistribution, ...],
     knows_total: bool,
     written: str,
 ) -> tuple[float, ...]:
@@ -255,7 +259,7 @@ def _fitted_deviations(
     return tuple(np.minimum(fitted, own).tolist())
 
 
-def _forecast(expected: Forecast, laws: Sequence[NoiseLaw]) -> float:
+def _forecast(expected: Forecast, laws: Sequence[NoiseDistribution]) -> float:
     """Return the forecast variance of the model's tables; infinite if some noise has a variance of zero."""
     variances = np.array([law.variance for law in laws])
     return expected.variance(1 / variances)[0] if variances.min() > 0 else math.inf
@@ -292,7 +296,9 @@ class _Stack:
                 )
         return found
 
-    def laws(self, own: Sequence[float], shares: Sequence[float]) -> tuple[tuple[NoiseLaw, ...], bool]:
+    def laws(
+        self, own: Sequence[float], shares: Sequence[float]
+    ) -> tuple[tuple[NoiseDistribution, ...], bool]:
         """Return the noise distribution of each query, and True if their sensitivity is exact."""
         name, allowed = ("epsilon", self.budget) if self.norm == 1 else ("rho", 2 * self.budget)
         ratios = [(power / share) ** (1 / self.norm) for power, share in zip(own, shares, strict=True)]

@@ -39,7 +39,7 @@ from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.noise.secure import require_releasable
 from bayesprivmrf.planning import checked_total, noise_preview, query_preview
-from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.queries.sensitivity import checked_queries
 from bayesprivmrf.release import NoisyStatistics, PersonRows
@@ -118,7 +118,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             )
 
     @abstractmethod
-    def _noise(self, specification: ModelSpecification) -> tuple[NoiseLaw, ...]:
+    def _noise(self, specification: ModelSpecification) -> tuple[NoiseDistribution, ...]:
         """Return the integer noise distribution of each measured table."""
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
@@ -233,7 +233,9 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         return Preview.of(frame, self, self._promised(plan))
 
     @final
-    def noise_laws(self, network: DiscreteMarkovNetwork | ModelSpecification) -> tuple[NoiseLaw, ...]:
+    def noise_laws(
+        self, network: DiscreteMarkovNetwork | ModelSpecification
+    ) -> tuple[NoiseDistribution, ...]:
         """Return the noise distribution of each table, or of each query's answers, before any data is read.
 
         Parameters
@@ -360,7 +362,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     ) -> NoisyStatistics:
         offsets, answers = plan.offsets, plan.answers(exact.flat)
         # grouped by class and fields, whatever the distributions' own equality says
-        measured_of: dict[str, tuple[NoiseLaw, list[int]]] = {}
+        measured_of: dict[str, tuple[NoiseDistribution, list[int]]] = {}
         for position, law in enumerate(plan.noise):
             measured_of.setdefault(repr(law.as_dict()), (law, []))[1].append(position)
         noisy = np.zeros_like(answers)  # a number without a draw would be zero, never exact
@@ -385,7 +387,7 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         return release
 
 
-def _distributions(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseLaw, ...]:
+def _distributions(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseDistribution, ...]:
     """Return the noise distributions that a hook gave, after a check that they are a tuple."""
     if not isinstance(given, list | tuple):
         raise ArgumentError(

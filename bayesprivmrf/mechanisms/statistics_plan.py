@@ -24,7 +24,7 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.planning import drowned_queries, drowned_tables
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.queries import BoundQuery, Query, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics, Provenance
 
@@ -41,7 +41,7 @@ LARGEST_ANSWER = 2**61
 class StatisticsPlan(RecordPlan):
     """The public part of a release: model, queries, noise distributions, and codes of redirected values."""
 
-    noise: tuple[NoiseLaw, ...]
+    noise: tuple[NoiseDistribution, ...]
     queries: tuple[BoundQuery, ...] | None = None
     query_noise: QueryNoise | None = None
     of_units: tuple[BoundQuery, ...] | None = None

@@ -1,9 +1,10 @@
+from .base import NoiseLaw
 from .continuous import (
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
     Laplace,
-    NoiseLaw,
+    NoiseDistribution,
     NoNoise,
     Within,
     noise_from_dict,
@@ -17,6 +18,7 @@ __all__ = [
     "Gaussian",
     "Laplace",
     "NoNoise",
+    "NoiseDistribution",
     "NoiseLaw",
     "NoiseSource",
     "SecureNoise",

@@ -17,7 +17,7 @@ from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 
 # Every noise distribution that was defined, by its name in files.
-REGISTRY: dict[str, type[NoiseLaw]] = {}
+REGISTRY: dict[str, type[NoiseDistribution]] = {}
 
 type Kernel = Literal["absolute", "square", "within"]
 
@@ -25,7 +25,7 @@ type Kernel = Literal["absolute", "square", "within"]
 type Words = Callable[[int], np.ndarray]
 
 
-class NoiseLaw(ABC):
+class NoiseDistribution(ABC):
     """Distribution of the noise that is added independently to each cell of a table: residual = noisy - true.
 
     Every distribution is symmetric about zero and has a finite variance. Numbers are in the table's unit (records).
@@ -82,7 +82,7 @@ class NoiseLaw(ABC):
         """Variance, in records squared; exact up to rounding."""
 
     @property
-    def base_law(self) -> NoiseLaw:
+    def base_law(self) -> NoiseDistribution:
         """Distribution of the noise before the count was bounded; the distribution itself if there are no bounds."""
         return self
 
@@ -154,7 +154,7 @@ class NoiseLaw(ABC):
             "distribution itself."
         )
 
-    def summed(self, count: int) -> NoiseLaw:
+    def summed(self, count: int) -> NoiseDistribution:
         """Return the distribution of the sum of a number of independent draws.
 
         Raises
@@ -194,7 +194,7 @@ class NoiseLaw(ABC):
     @final
     def has_exact_draw(self) -> bool:
         """True if a release may be made with this distribution: it is discrete and supplies `add_exactly`."""
-        return self.is_discrete and type(self).add_exactly is not NoiseLaw.add_exactly
+        return self.is_discrete and type(self).add_exactly is not NoiseDistribution.add_exactly
 
     @property
     @final
@@ -237,18 +237,24 @@ class NoiseLaw(ABC):
         return written
 
 
+# The name of the class before version 0.2.0
+NoiseLaw = NoiseDistribution
+
+
 def _is_same(known: type | None, law: type) -> bool:
     """Return True if two classes are the same, or one redefines the other, as ``dataclass(slots=True)`` does."""
     return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
 
 
-def checked_noise(name: str, law: Any) -> NoiseLaw:
+def checked_noise(name: str, law: Any) -> NoiseDistribution:
     """Return the argument, after a check that it is a noise distribution."""
-    instance_of(name, law, NoiseLaw, "be of noise distributions", "write DiscreteLaplace(2.0), for instance")
+    instance_of(
+        name, law, NoiseDistribution, "be of noise distributions", "write DiscreteLaplace(2.0), for instance"
+    )
     return law
 
 
-def check_variance(law: NoiseLaw) -> None:
+def check_variance(law: NoiseDistribution) -> None:
     """Raise an `ArgumentError` if a distribution's variance is negative, infinite or NaN."""
     if not 0 <= law.variance < math.inf:
         raise ArgumentError(
@@ -257,7 +263,7 @@ def check_variance(law: NoiseLaw) -> None:
         )
 
 
-def check_kernel(law: NoiseLaw) -> None:
+def check_kernel(law: NoiseDistribution) -> None:
     """Raise an `ArgumentError` unless a distribution's density has the stated kernel, which estimators rely on."""
     if law.kernel is None or law.variance == 0:
         return
@@ -289,7 +295,7 @@ def check_kernel(law: NoiseLaw) -> None:
 CONTRADICTION = 8.0
 
 
-def no_exact_draw(law: NoiseLaw) -> PrivacyError:
+def no_exact_draw(law: NoiseDistribution) -> PrivacyError:
     """Return the error for a distribution with which no release may be made."""
     lacks = "which has no exact draw (`add_exactly`)" if law.is_discrete else "which is continuous"
     return PrivacyError(
@@ -304,7 +310,7 @@ def shape(size: Any) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class ScaledNoise(NoiseLaw):
+class ScaledNoise(NoiseDistribution):
     """Abstract distribution whose only field is a positive scale."""
 
     scale: float

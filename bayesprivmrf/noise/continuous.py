@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf.checks import generator, number_array, positive_finite, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseLaw, ScaledNoise, shape
+from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseDistribution, ScaledNoise, shape
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
@@ -43,7 +43,7 @@ _FAR = 60.0
 
 @final
 @dataclass(frozen=True, slots=True)
-class Within(NoiseLaw):
+class Within(NoiseDistribution):
     """Distribution of a count that is known only to lie between two bounds; the value is their midpoint.
 
     `LatentCounts` reads such counts. Other estimators refuse them, because the midpoint is no estimate.
@@ -84,7 +84,7 @@ class Within(NoiseLaw):
                 "Within.between(lower, upper)."
             )
         object.__setattr__(self, "half_width", half)
-        if isinstance(self.base, NoiseLaw):
+        if isinstance(self.base, NoiseDistribution):
             object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
             object.__setattr__(self, "base", self.base.name)
         kind = REGISTRY.get(self.base) if isinstance(self.base, str) else None
@@ -97,8 +97,8 @@ class Within(NoiseLaw):
 
     @classmethod
     def between(
-        cls, lower: float, upper: float, noise: NoiseLaw | None = None
-    ) -> tuple[float, Self | NoiseLaw]:
+        cls, lower: float, upper: float, noise: NoiseDistribution | None = None
+    ) -> tuple[float, Self | NoiseDistribution]:
         """Return the value and the distribution of a count known to lie between two whole bounds, both included.
 
         Equal bounds without noise give an exact number.
@@ -122,7 +122,7 @@ class Within(NoiseLaw):
         return float(bounds.mean()), cls(float(bounds[1] - bounds[0]) / 2, before)
 
     @property
-    def base_law(self) -> NoiseLaw:
+    def base_law(self) -> NoiseDistribution:
         """Distribution of the noise before the bounds."""
         kind: Any = REGISTRY[self.base]
         return kind(self.base_scale)
@@ -293,8 +293,8 @@ class Gaussian(ScaledNoise):
 ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
 
 
-def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
-    """Return the noise distribution that `NoiseLaw.as_dict` described.
+def noise_from_dict(values: Mapping[str, Any]) -> NoiseDistribution:
+    """Return the noise distribution that `NoiseDistribution.as_dict` described.
 
     Raises
     ------
@@ -321,7 +321,7 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseLaw:
         ) from None
 
 
-def named_law(name: str) -> type[NoiseLaw]:
+def named_law(name: str) -> type[NoiseDistribution]:
     """Return the class of the noise distribution with a given name in files.
 
     Raises

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import finite, generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import Kernel, NoiseLaw, ScaledNoise, Words, shape
+from bayesprivmrf.noise.base import Kernel, NoiseDistribution, ScaledNoise, Words, shape
 
 
 class _OpenDPNoise(ScaledNoise):
@@ -38,7 +38,7 @@ class _OpenDPNoise(ScaledNoise):
 
     @final
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
-        """Return counts plus noise from OpenDP's own generator; see `NoiseLaw.add_exactly`."""
+        """Return counts plus noise from OpenDP's own generator; see `NoiseDistribution.add_exactly`."""
         flat = np.asarray(counts, dtype=np.int64)
         return np.array(self.measurement()(flat.ravel().tolist()), dtype=np.int64).reshape(flat.shape)
 
@@ -207,7 +207,7 @@ class DiscreteGaussian(_OpenDPNoise):
             low, high = (middle, high) if cls(middle).variance < variance else (low, middle)
         return cls(high if cls(low).variance < variance else low)
 
-    def summed(self, count: int) -> NoiseLaw:
+    def summed(self, count: int) -> NoiseDistribution:
         r"""Return the distribution of scale :math:`s \sqrt{k}` for a sum of k draws, from s = 1.5 on.
 
         With scales :math:`s\sqrt m` and s the sum's probability of x is, completing the square,
@@ -245,7 +245,7 @@ class DiscreteGaussian(_OpenDPNoise):
 
 @final
 @dataclass(frozen=True, slots=True)
-class NoNoise(NoiseLaw):
+class NoNoise(NoiseDistribution):
     """No noise at all: the table is exact, or a public constant."""
 
     name: ClassVar[str] = "none"
@@ -281,7 +281,7 @@ class NoNoise(NoiseLaw):
         """Return the distribution, for a variance of zero."""
         return cls(variance)
 
-    def summed(self, count: int) -> NoiseLaw:
+    def summed(self, count: int) -> NoiseDistribution:
         """Return the distribution itself: a sum of exact numbers is exact."""
         whole_number("count", count, 1)
         return self

@@ -11,7 +11,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, check_kernel, check_variance, no_exact_draw
+from bayesprivmrf.noise.base import NoiseDistribution, check_kernel, check_variance, no_exact_draw
 from bayesprivmrf.noise.continuous import noise_from_dict
 from bayesprivmrf.noise.source import NoiseSource, SimulatedNoise, whole_counts
 
@@ -22,7 +22,7 @@ class SecureNoise(NoiseSource):
 
     is_simulated = False
 
-    def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
+    def add(self, counts: IntArray, law: NoiseDistribution) -> IntArray:
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.has_exact_draw:
             raise no_exact_draw(law)
@@ -34,7 +34,7 @@ class SecureNoise(NoiseSource):
         return np.frombuffer(os.urandom(8 * size), dtype=np.uint64)
 
 
-def require_releasable(law: NoiseLaw) -> None:
+def require_releasable(law: NoiseDistribution) -> None:
     """Raise an error unless the secure source can draw a distribution, and a file can store a release with it.
 
     Raises
@@ -44,7 +44,7 @@ def require_releasable(law: NoiseLaw) -> None:
     ArgumentError
         The argument is no noise distribution, a file could not store it, or its variance or kernel is wrong.
     """
-    instance_of("a mechanism's noise", law, NoiseLaw, "be a NoiseLaw")
+    instance_of("a mechanism's noise", law, NoiseDistribution, "be a NoiseDistribution")
     if not law.has_exact_draw:
         raise no_exact_draw(law)
     if noise_from_dict(law.as_dict()) != law:
@@ -62,7 +62,7 @@ def require_releasable(law: NoiseLaw) -> None:
     _check_draw(law)
 
 
-def _check_draw(law: NoiseLaw) -> None:
+def _check_draw(law: NoiseDistribution) -> None:
     """Raise an error unless a distribution's noise is determined by random words alone; no data are involved.
 
     n draws are all zero, or twice the same, with a probability of at most :math:`p^n`, where p is the larger of one
@@ -94,7 +94,7 @@ def _check_draw(law: NoiseLaw) -> None:
         )
 
 
-def _checked(law: NoiseLaw, noisy: object, shape: tuple[int, ...]) -> IntArray:
+def _checked(law: NoiseDistribution, noisy: object, shape: tuple[int, ...]) -> IntArray:
     """Return the noisy counts, after a check of type and shape: a cast of anything else could disclose counts."""
     if not (isinstance(noisy, np.ndarray) and noisy.dtype == np.int64 and noisy.shape == shape):
         raise PrivacyError(

@@ -13,7 +13,7 @@ import numpy as np
 
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model.tables import IntArray
-from bayesprivmrf.noise.base import NoiseLaw, Words, no_exact_draw
+from bayesprivmrf.noise.base import NoiseDistribution, Words, no_exact_draw
 
 # Scales below or above the last score to be chosen, beyond which scores no longer fall or rise.
 _CLAMP = 300.0
@@ -170,7 +170,7 @@ class NoiseSource(ABC):
     is_simulated: bool
 
     @abstractmethod
-    def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
+    def add(self, counts: IntArray, law: NoiseDistribution) -> IntArray:
         """Return counts plus independent noise from a discrete distribution, cell by cell.
 
         Parameters
@@ -225,7 +225,7 @@ class SimulatedNoise(NoiseSource):
     def __init__(self, generator: np.random.Generator) -> None:
         self._generator = generator
 
-    def add(self, counts: IntArray, law: NoiseLaw) -> IntArray:
+    def add(self, counts: IntArray, law: NoiseDistribution) -> IntArray:
         """Return counts plus noise; see `NoiseSource.add`."""
         if not law.is_discrete:
             raise no_exact_draw(law)

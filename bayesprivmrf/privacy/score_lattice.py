@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.noise.continuous import DiscreteGaussian, DiscreteLaplace, NoiseLaw
+from bayesprivmrf.noise.continuous import DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import (
     SAFETY,
@@ -71,7 +71,7 @@ class PerturbationConstants:
     calibration: Calibration
     epsilon_noise: float
     epsilon_slope: float
-    noise: NoiseLaw
+    noise: NoiseDistribution
     step: float
     grid: float
     pull: int
@@ -208,7 +208,7 @@ def perturbation_constants(
     )
 
 
-def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> NoiseLaw:
+def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> NoiseDistribution:
     scale = sensitivity * split.multiple * SAFETY
     if not _SMALLEST_SCALE <= scale < 2.0**52:
         raise ArgumentError(

@@ -11,7 +11,7 @@ from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
-from bayesprivmrf.noise import NoiseLaw
+from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.kinds import TableQuery
@@ -36,7 +36,7 @@ def read_census(
     geocode: str | None = None,
     constraints: Mapping[str, Axes] | None = None,
     state: str | None = None,
-    noise: type[NoiseLaw] | str = "discrete-gaussian",
+    noise: type[NoiseDistribution] | str = "discrete-gaussian",
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:

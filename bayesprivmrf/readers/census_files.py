@@ -19,7 +19,7 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
-from bayesprivmrf.noise import NoiseLaw, Within
+from bayesprivmrf.noise import NoiseDistribution, Within
 from bayesprivmrf.queries import Query
 from bayesprivmrf.readers.columns import Groups, csv_columns, near, number_of, or_near, query_of
 from bayesprivmrf.release import Measurement
@@ -257,7 +257,7 @@ class AskedQuery:
 
     model: ModelSpecification
     area: Variable | None
-    kind: type[NoiseLaw]
+    kind: type[NoiseDistribution]
     name: str
     axes: Sequence[Variable | None]
     groups: Groups
@@ -308,7 +308,7 @@ class AskedQuery:
             groups[self.area] = {code: labels for code, labels in areas.items()}  # noqa: C416
         return query_of(self.model, (self.area, *scope), groups)
 
-    def _summed(self, answers: Answers) -> tuple[np.ndarray, NoiseLaw]:
+    def _summed(self, answers: Answers) -> tuple[np.ndarray, NoiseDistribution]:
         """Return the answers of one area, summed over the axes that the model lacks, and their noise distribution."""
         shape, summed = self._shape(answers)
         table = np.array(answers.values).reshape(shape)
@@ -363,7 +363,7 @@ class AskedQuery:
         return meant
 
 
-def _within(bound: float, sign: str, most: int) -> tuple[float, NoiseLaw]:
+def _within(bound: float, sign: str, most: int) -> tuple[float, NoiseDistribution]:
     """Return the value and the noise distribution of a count with an upper or a lower bound."""
     lower, upper = (0.0, min(bound, most)) if sign == "<=" else (max(bound, 0.0), most)
     if not 0 <= lower <= upper:

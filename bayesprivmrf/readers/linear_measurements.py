@@ -13,7 +13,7 @@ from bayesprivmrf.checks import bare_array, instance_of, require
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
-from bayesprivmrf.noise import NoiseLaw
+from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
 from bayesprivmrf.readers.columns import query_of, released
@@ -29,7 +29,7 @@ def from_mbi(
     network: DiscreteMarkovNetwork | ModelSpecification,
     measurements: Iterable[Any],
     *,
-    noise: type[NoiseLaw] | str = "gaussian",
+    noise: type[NoiseDistribution] | str = "gaussian",
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
 ) -> NoisyStatistics:
@@ -92,7 +92,7 @@ def from_opendp(
     network: DiscreteMarkovNetwork | ModelSpecification,
     contingency_table: Any,
     *,
-    noise: type[NoiseLaw] | str,
+    noise: type[NoiseDistribution] | str,
     missing: Label | None = None,
     guarantee: PrivacyGuarantee | None = None,
     total: int | None = None,
@@ -198,7 +198,7 @@ def _fields(each: Any) -> Any:
 
 
 def _measured(
-    model: ModelSpecification, one: Any, noise: NoiseLaw, codes: Sequence[np.ndarray]
+    model: ModelSpecification, one: Any, noise: NoiseDistribution, codes: Sequence[np.ndarray]
 ) -> list[Measurement]:
     """Return one measurement with its cells in declared order; `codes` are the states' codes in the given order."""
     shape = [len(code) for code in codes]
@@ -228,7 +228,9 @@ def _measured(
     return _weighted(model, one, moved, noise)
 
 
-def _weighted(model: ModelSpecification, one: Any, matrix: np.ndarray, noise: NoiseLaw) -> list[Measurement]:
+def _weighted(
+    model: ModelSpecification, one: Any, matrix: np.ndarray, noise: NoiseDistribution
+) -> list[Measurement]:
     """Return the measurement of a matrix, after a row of equal fractions is scaled to whole numbers."""
     if not one.clique:
         raise ModelError(

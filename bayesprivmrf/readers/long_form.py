@@ -14,7 +14,7 @@ from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
-from bayesprivmrf.noise import NoiseLaw
+from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.readers.columns import columns_of, near, or_near, query_of, released
 from bayesprivmrf.readers.stated_noise import stated_noise, values_and_noise
@@ -34,7 +34,7 @@ def read_counts(
     network: DiscreteMarkovNetwork | ModelSpecification,
     source: str | os.PathLike[str] | Any,
     *,
-    noise: NoiseLaw | type[NoiseLaw] | str | None = None,
+    noise: NoiseDistribution | type[NoiseDistribution] | str | None = None,
     groups: Mapping[Variable, _Level | Sequence[_Level]] | None = None,
     columns: Mapping[Any, str] | None = None,
     everything: str = "*",

@@ -11,13 +11,13 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise import NoiseLaw, NoNoise, Within
+from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
 from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.readers.columns import as_number, number_of
 from bayesprivmrf.release.given import noise_of_variance
 
 
-def family(noise: Any) -> type[NoiseLaw]:
+def family(noise: Any) -> type[NoiseDistribution]:
     """Return a family of noise distributions, given as a class or by its name in files.
 
     Raises
@@ -25,7 +25,7 @@ def family(noise: Any) -> type[NoiseLaw]:
     ArgumentError
         The value is neither a class of noise distributions nor a known name.
     """
-    if isinstance(noise, type) and issubclass(noise, NoiseLaw):
+    if isinstance(noise, type) and issubclass(noise, NoiseDistribution):
         return noise
     must = "be a family of noise distributions, such as DiscreteGaussian or 'discrete-gaussian'"
     return named_law(instance_of("noise", noise, str, must))
@@ -36,7 +36,7 @@ def deviation_of(value: Any) -> float:
     return _number("the standard deviation of a measurement", value)
 
 
-def noise_of_deviation(kind: type[NoiseLaw], deviation: Any) -> NoiseLaw:
+def noise_of_deviation(kind: type[NoiseDistribution], deviation: Any) -> NoiseDistribution:
     """Return the distribution of a family that has a standard deviation; see `deviation_of`."""
     number = deviation_of(deviation)
     return noise_of_variance(kind, number * number)
@@ -49,7 +49,7 @@ def stated_noise(
     names: Sequence[Any] | None = None,
     scales: Sequence[Any] | None = None,
     variances: Sequence[Any] | None = None,
-) -> list[NoiseLaw]:
+) -> list[NoiseDistribution]:
     """Return the noise distribution of each row.
 
     Parameters
@@ -68,7 +68,7 @@ def stated_noise(
     """
     columns = {"law": names, "scale": scales, "variance": variances}
     given = [f"`{name}`" for name, column in columns.items() if column is not None]
-    if isinstance(noise, NoiseLaw):
+    if isinstance(noise, NoiseDistribution):
         if given:
             raise ArgumentError(
                 f"`noise` must be a family of distributions beside a column {given[0]}, got a distribution; leave "
@@ -84,7 +84,7 @@ def stated_noise(
             "the distribution of the noise must be stated, and a variance does not determine it; write "
             "noise='discrete-gaussian', noise=Laplace(2.0) or another, or add a column `law`."
         )
-    known: dict[Any, NoiseLaw] = {}
+    known: dict[Any, NoiseDistribution] = {}
     found = []
     for row in range(count):
         stated = tuple(None if column is None else column[row] for column in (names, scales, variances))
@@ -97,8 +97,8 @@ def stated_noise(
 
 
 def values_and_noise(
-    entries: Sequence[Any], noise: Sequence[NoiseLaw], withheld: Mapping[Any, Any] | None
-) -> tuple[FloatArray, list[NoiseLaw]]:
+    entries: Sequence[Any], noise: Sequence[NoiseDistribution], withheld: Mapping[Any, Any] | None
+) -> tuple[FloatArray, list[NoiseDistribution]]:
     """Return the number and the noise distribution of each row.
 
     A withheld count is given as the midpoint of its bounds, with the distribution `noise.Within`.
@@ -135,7 +135,7 @@ def values_and_noise(
     return np.array(values), found
 
 
-def _distribution(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
+def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> NoiseDistribution:
     """Return the distribution of a family from a scale or a variance, or from both if they agree."""
     has_scale, has_variance = not _is_empty(scale), not _is_empty(variance)
     if not has_scale and not has_variance:
@@ -157,7 +157,7 @@ def _distribution(kind: type[NoiseLaw], scale: Any, variance: Any) -> NoiseLaw:
     return by_scale
 
 
-def _of_scale(kind: type[NoiseLaw], scale: float) -> NoiseLaw:
+def _of_scale(kind: type[NoiseDistribution], scale: float) -> NoiseDistribution:
     try:
         return kind(scale)  # type: ignore[call-arg]
     except TypeError:

@@ -15,7 +15,7 @@ from bayesprivmrf.checks import instance_of, refuse_masked, require
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labeled import aligned
-from bayesprivmrf.privacy import Gaussian, NoiseLaw, NoNoise
+from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
 
@@ -94,7 +94,10 @@ def _states(model: ModelSpecification, scope: tuple[Any, ...]) -> list[tuple[Any
 
 
 def measurements_by_noise(
-    model: ModelSpecification, query: Query, values: np.ndarray, noise: NoiseLaw | list[NoiseLaw]
+    model: ModelSpecification,
+    query: Query,
+    values: np.ndarray,
+    noise: NoiseDistribution | list[NoiseDistribution],
 ) -> list[Measurement]:
     """Return one measurement for each noise distribution among the rows of a query.
 
@@ -111,7 +114,7 @@ def measurements_by_noise(
     """
     if not isinstance(noise, list):
         return [Measurement(query, values, noise)]
-    rows: dict[NoiseLaw, list[int]] = {}
+    rows: dict[NoiseDistribution, list[int]] = {}
     for row, distribution in enumerate(noise):
         rows.setdefault(distribution, []).append(row)
     if len(rows) == 1:
@@ -128,7 +131,7 @@ def measurements_by_noise(
     ]
 
 
-def noise_of_variance(family: type[NoiseLaw], variance: float) -> NoiseLaw:
+def noise_of_variance(family: type[NoiseDistribution], variance: float) -> NoiseDistribution:
     """Return the distribution of a family that has a variance; a variance of zero stands for an exact number."""
     return NoNoise() if variance == 0 else family.of_variance(variance)
 
@@ -185,18 +188,18 @@ def _entry(noise: Mapping[Any, Any], scope: tuple[Any, ...]) -> tuple[tuple[Any,
 
 def _cell_noise(
     model: ModelSpecification, scope: tuple[Any, ...], key: tuple[Any, ...], given: Any
-) -> NoiseLaw | list[NoiseLaw]:
+) -> NoiseDistribution | list[NoiseDistribution]:
     """Return the noise distribution of a table, or a list of those of its cells, in C order of its scope.
 
     The axes of the given noise are in the order of `key`.
     """
-    if isinstance(given, NoiseLaw):
+    if isinstance(given, NoiseDistribution):
         return given
     array = aligned(f"the distributions or variances of {scope!r}", given, key, _states(model, key), _array)
     cells = array.transpose([key.index(v) for v in scope]).ravel()
     if cells.dtype.kind == "O":
         must = "be a noise distribution, such as Laplace(scale=2.0)"
-        return [instance_of("noise", each, NoiseLaw, must) for each in cells]
+        return [instance_of("noise", each, NoiseDistribution, must) for each in cells]
     variances = cells.astype(float)
     if not (np.isfinite(variances) & (variances >= 0)).all():
         raise ArgumentError(
@@ -213,7 +216,7 @@ def _array(what: str, noise: Any) -> np.ndarray:
     while isinstance(first, list | tuple) or (isinstance(first, np.ndarray) and first.ndim):
         first = first[0] if len(first) else None
     try:
-        given = np.asarray(noise, dtype=object if isinstance(first, NoiseLaw) else None)
+        given = np.asarray(noise, dtype=object if isinstance(first, NoiseDistribution) else None)
     except ValueError:
         raise ArgumentError(
             "`noise` must be a noise distribution, or an array of distributions or of variances, got lists of "

@@ -20,7 +20,7 @@ from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.labeled import aligned
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.queries import BoundQuery, Query, table
 
 
@@ -67,10 +67,10 @@ class Measurement:
 
     query: Query
     values: np.ndarray
-    noise: NoiseLaw
+    noise: NoiseDistribution
 
     def __post_init__(self) -> None:
-        for name, kind in (("query", Query), ("noise", NoiseLaw)):
+        for name, kind in (("query", Query), ("noise", NoiseDistribution)):
             if not isinstance(getattr(self, name), kind):
                 raise ArgumentError(
                     f"`{name}` of a measurement must be a {kind.__name__}, got a "
@@ -111,7 +111,7 @@ class Measurement:
             raise
 
 
-def check_answers(name: str, values: np.ndarray, noise: NoiseLaw) -> None:
+def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> None:
     """Raise a `ModelError` if noisy numbers are not finite, or are not whole although the noise is."""
     if not np.isfinite(values).all():
         raise ModelError(f"{name} must be finite, got NaN or infinity; leave out what was not answered.")
@@ -127,7 +127,7 @@ def check_answers(name: str, values: np.ndarray, noise: NoiseLaw) -> None:
 
 
 def measurements_of_cliques(
-    model: ModelSpecification, tables: CliqueTables | None, noise: Sequence[NoiseLaw]
+    model: ModelSpecification, tables: CliqueTables | None, noise: Sequence[NoiseDistribution]
 ) -> list[Measurement]:
     """Return the measurements of one table for each clique.
 

@@ -12,14 +12,14 @@ from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise.base import check_variance
-from bayesprivmrf.privacy import Adjacency, NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import LEAST_SCALE, sensitivity
 from bayesprivmrf.release.person_rows import PersonRows
 
 
 def check_promise(
-    guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseLaw]], total: int | None
+    guarantee: PrivacyGuarantee | None, noise: Iterable[tuple[str, NoiseDistribution]], total: int | None
 ) -> None:
     """Raise an error if the noise or the public number of records contradicts a guarantee.
 
@@ -55,7 +55,7 @@ def check_promise(
 
 def dearer_than_promised(
     guarantee: PrivacyGuarantee | None,
-    noise: Sequence[NoiseLaw],
+    noise: Sequence[NoiseDistribution],
     model: ModelSpecification,
     queries: Sequence[Query] = (),
 ) -> str | None:
@@ -145,7 +145,7 @@ def _records(release: Any) -> str:
     return f"about {release.estimated_total:,.0f} ± {error:,.0f}, from the release"
 
 
-def _noise(noise: tuple[NoiseLaw, ...]) -> str:
+def _noise(noise: tuple[NoiseDistribution, ...]) -> str:
     """Return the names of noise distributions and their standard deviations."""
     names = ", ".join(sorted({each.name for each in noise}))
     deviations = [each.standard_deviation for each in noise]

@@ -14,7 +14,7 @@ import numpy as np
 from bayesprivmrf.checks import truth
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released
 from bayesprivmrf.release.codec import Fields
@@ -114,7 +114,7 @@ class NoisyStatistics(Released):
         provenance: Provenance,
         measurements: Sequence[Measurement] | None = None,
         tables: CliqueTables | None = None,
-        noise: Sequence[NoiseLaw] = (),
+        noise: Sequence[NoiseDistribution] = (),
         total: int | None = None,
         person_rows: PersonRows | None = None,
         bound: Sequence[BoundQuery] | None = None,
@@ -151,7 +151,7 @@ class NoisyStatistics(Released):
         network: DiscreteMarkovNetwork | ModelSpecification,
         tables: Mapping[Any, Any] | Sequence[tuple[Any, Any]],
         *,
-        noise: NoiseLaw | Mapping[Any, Any] | Sequence[Any] | np.ndarray,
+        noise: NoiseDistribution | Mapping[Any, Any] | Sequence[Any] | np.ndarray,
         guarantee: PrivacyGuarantee | None = None,
         total: int | None = None,
     ) -> NoisyStatistics:
@@ -259,7 +259,7 @@ class NoisyStatistics(Released):
         return tuple(each.query for each in self.measurements)
 
     @property
-    def noise(self) -> tuple[NoiseLaw, ...]:
+    def noise(self) -> tuple[NoiseDistribution, ...]:
         """The distribution of each measurement's noise."""
         return tuple(each.noise for each in self.measurements)
 

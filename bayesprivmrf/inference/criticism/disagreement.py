@@ -7,7 +7,7 @@ contrast
 .. math:: r_i = y_i - \sum_j w_j y_j = \sum_j c_{ij} η_j, \qquad c_{ij} = δ_{ij} - w_j,
 
 consists of noise only: it depends on no model, prior or estimate. With :math:`K_j(t) = \log E e^{t η_j}`, for which
-each noise distribution has a bound (`NoiseLaw.log_moment`), Chernoff's and Chebyshev's bounds on both tails give
+each distribution has a bound (`NoiseDistribution.log_moment`), Chernoff's and Chebyshev's bounds on both tails give
 
 .. math:: P(|r_i| \ge x) \le \min\Bigl(2 \exp\bigl\{\min_t \sum_j K_j(c_{ij} t) - t x\bigr\},
           \operatorname{var}(r_i) / x^2\Bigr),
@@ -40,7 +40,7 @@ from scipy.special import chdtrc
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.least_squares import noise_residuals
 from bayesprivmrf.model.tables import FloatArray, project
-from bayesprivmrf.noise import NoiseLaw
+from bayesprivmrf.noise import NoiseDistribution
 
 # Tail probability, divided by the number of tests, below which noisy numbers do not describe the same records
 SMALLEST_TAIL = 1e-5
@@ -77,7 +77,7 @@ class SharedMargin:
     scopes: tuple[tuple[int, ...], ...]
     noisy: FloatArray
     cells: FloatArray
-    laws: tuple[NoiseLaw, ...]
+    laws: tuple[NoiseDistribution, ...]
 
     @cached_property
     def _own(self) -> FloatArray:
@@ -210,7 +210,7 @@ def disagreement(evidence: Evidence) -> Disagreement | None:
 
 def _tails(margins: Sequence[SharedMargin]) -> FloatArray:
     """Return the p-values of margins; margins of the same shape and noise are computed together."""
-    alike: dict[tuple[tuple[int, ...], bytes, tuple[NoiseLaw, ...]], list[int]] = defaultdict(list)
+    alike: dict[tuple[tuple[int, ...], bytes, tuple[NoiseDistribution, ...]], list[int]] = defaultdict(list)
     for place, margin in enumerate(margins):
         alike[margin.cells.shape, margin.cells.tobytes(), margin.laws].append(place)
     result = np.empty(len(margins))

@@ -29,7 +29,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -212,7 +212,7 @@ def normal_laplace_curvature(residual: FloatArray, deviation: FloatArray, scale:
     return np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
 
 
-def _shares(scopes: Sequence[tuple[int, ...] | None], noise: Sequence[NoiseLaw]) -> list[float]:
+def _shares(scopes: Sequence[tuple[int, ...] | None], noise: Sequence[NoiseDistribution]) -> list[float]:
     precisions = [1 / max(law.variance, 1e-12) for law in noise]
     keys = [position if scope is None else frozenset(scope) for position, scope in enumerate(scopes)]
     sums: dict[object, float] = {}

@@ -18,7 +18,7 @@ from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 
 
 def dimension_names(domain: Domain) -> tuple[str, ...]:
@@ -122,7 +122,9 @@ def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> Float
     return np.maximum(np.rint(counts), least)
 
 
-def drawn_noise(distribution: NoiseLaw, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
+def drawn_noise(
+    distribution: NoiseDistribution, shape: tuple[int, ...], rng: np.random.Generator
+) -> np.ndarray:
     """Draw noise of a given shape, one entry of the first axis at a time, which limits the memory."""
     drawn = np.empty(shape)
     for first in range(shape[0]):

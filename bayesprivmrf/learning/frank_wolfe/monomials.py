@@ -47,7 +47,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.release.codec import Fields
 
@@ -74,7 +74,7 @@ class MonomialsByRegressions(ByRegressions):
     """
 
     sets: Monomials
-    parity_law: NoiseLaw | None = None
+    parity_law: NoiseDistribution | None = None
 
     kind = "regressions"
     learns = ("coefficients",)

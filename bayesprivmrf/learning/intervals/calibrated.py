@@ -38,7 +38,7 @@ from bayesprivmrf.noise.source import SimulatedNoise
 
 if TYPE_CHECKING:
     from bayesprivmrf.model import Domain
-    from bayesprivmrf.privacy import NoiseLaw
+    from bayesprivmrf.privacy import NoiseDistribution
 
 # rounds of the search; shares of the replicates for each round, for the model itself, and for the moved models
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
@@ -66,7 +66,7 @@ class Simulated(Protocol):
         """Number of records."""
 
     @property
-    def total_noise(self) -> NoiseLaw | None:
+    def total_noise(self) -> NoiseDistribution | None:
         """Noise on the number of records."""
 
     @property

@@ -24,7 +24,7 @@ from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.conditions import Given
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, parent
-from bayesprivmrf.privacy import NoiseLaw, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
@@ -73,7 +73,7 @@ class LearnedNetwork(Released, LearnedParameters):
     provenance: Provenance
     total: float | None = None
     details: Mapping[str, Any] = field(default_factory=dict)
-    total_noise: NoiseLaw | None = None
+    total_noise: NoiseDistribution | None = None
     map: LearningMap | None = None
     statistics: NoisyStatistics | None = None
     unsupported: tuple[tuple[int, ...], ...] | None = None

@@ -36,7 +36,7 @@ from bayesprivmrf.learning.intervals.calibrated import Coordinates, size_of
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -77,7 +77,7 @@ class LearnedParameters(ABC):
 
     domain: Domain
     total: float | None
-    total_noise: NoiseLaw | None
+    total_noise: NoiseDistribution | None
     map: LearningMap | None
     provenance: Provenance
     unsupported: tuple[tuple[int, ...], ...] | None

@@ -36,7 +36,7 @@ from bayesprivmrf.learning.parities.sums import ParityMoments, noisy_parity_sums
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import NoiseLaw, NoNoise
+from bayesprivmrf.privacy import NoiseDistribution, NoNoise
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
@@ -69,10 +69,10 @@ class MonomialsByParities(SavedMap):
     """
 
     sets: Monomials
-    law: NoiseLaw
+    law: NoiseDistribution
     has_total: bool
     ridge: float | None = None
-    total_law: NoiseLaw = NoNoise()  # noqa: RUF009 -- frozen
+    total_law: NoiseDistribution = NoNoise()  # noqa: RUF009 -- frozen
 
     kind = "parities"
     learns = ("coefficients",)
@@ -259,7 +259,7 @@ class MultiplicativeWeights:
 
     rounds: int
     choice_scale: float
-    measurement: NoiseLaw
+    measurement: NoiseDistribution
     passes: int = 10
 
     def expectations(

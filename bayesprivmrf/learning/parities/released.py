@@ -26,7 +26,7 @@ from bayesprivmrf.learning.parities.fit import MonomialsByParities
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseLaw, NoNoise, PrivacyGuarantee
+from bayesprivmrf.privacy import NoiseDistribution, NoNoise, PrivacyGuarantee
 from bayesprivmrf.queries import parities, weighted
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.base import Provenance, Released
@@ -77,8 +77,8 @@ class ReleasedParities(Released):
     domain: Domain
     sets: Monomials
     sums: FloatArray
-    law: NoiseLaw | None
-    total_law: NoiseLaw
+    law: NoiseDistribution | None
+    total_law: NoiseDistribution
     guarantee: PrivacyGuarantee
     provenance: Provenance
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 
 # Numbers in the products of a block of records: 16 MiB in single precision
 _BLOCK = 1 << 22
@@ -75,7 +75,7 @@ def noisy_parity_sums(
     spins: np.ndarray,
     counts: IntArray,
     monomials: Monomials,
-    law: NoiseLaw,
+    law: NoiseDistribution,
     source: NoiseSource,
     total: IntArray | None = None,
 ) -> IntArray:

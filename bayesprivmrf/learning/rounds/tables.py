@@ -41,7 +41,7 @@ from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.queries import coarsened, table
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.release import Measurement
@@ -248,7 +248,7 @@ class MeasuredTable:
 
     scope: Scope
     values: IntArray
-    law: NoiseLaw
+    law: NoiseDistribution
 
     @classmethod
     def of(cls, measurement: Measurement, domain: Domain) -> MeasuredTable:

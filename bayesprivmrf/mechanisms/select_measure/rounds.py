@@ -92,7 +92,7 @@ from bayesprivmrf.mechanisms.select_measure.size import Size
 from bayesprivmrf.mechanisms.select_measure.unmeasured import Asked, bound_by_choice, bound_by_count
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.privacy import NoiseLaw
+from bayesprivmrf.privacy import NoiseDistribution
 from bayesprivmrf.privacy.selection import PrivacyFilter
 
 
@@ -354,7 +354,7 @@ class Rounds:
     def _draw(
         self,
         scopes: Sequence[Scope],
-        law: NoiseLaw,
+        law: NoiseDistribution,
         into: list[MeasuredTable],
         alone: list[MeasuredTable] | None = None,
     ) -> None:
