@@ -24,24 +24,23 @@ from bayesprivmrf.privacy.external_field import ExternalField
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class IsingNetwork:
-    """Ising model on one public network, in which each node has one outcome, -1 or +1.
+    r"""Ising model on one public network, in which each node has one outcome, -1 or +1.
 
-    The outcomes s have the distribution P(s) proportional to exp(beta/2 s'Js). The coupling matrix J is public, and
-    the inverse temperature beta is the strength of peer influence (Chakraborty, Chatterjee and Dalal 2024, equation
-    1). A node with the local field m_i = sum_j J_ij s_j is +1 with probability 1 / (1 + exp(-2 beta m_i)). Negative
-    couplings make neighbors differ.
+    The outcomes have the distribution :math:`P(s) \propto \exp(\tfrac{\beta}{2} s^\top J s)`. The coupling matrix
+    :math:`J` is public, and the inverse temperature :math:`\beta` is the strength of peer influence (Chakraborty,
+    Chatterjee and Dalal 2024, equation 1). A node with the local field :math:`m_i = \sum_j J_{ij} s_j` is +1 with
+    probability :math:`1 / (1 + e^{-2 \beta m_i})`. Negative couplings make neighbors differ.
 
-    Without an external field, +1 and -1 are equally likely if neighbors have no influence. If one outcome is much
-    rarer than the other, beta then measures this imbalance as well as the influence, and its sign can depend on the
-    scale of the couplings. A public share of positive outcomes gives a field: see `ExternalField`.
+    Without a field, +1 and -1 are equally likely if neighbors have no influence. If one outcome is much rarer,
+    :math:`\beta` then measures this imbalance too, and even its sign may be wrong: see `ExternalField`.
 
     Parameters
     ----------
     nodes
         n distinct names, any hashable, in the order of the rows of `coupling`.
     coupling
-        J, shape (n, n): symmetric and finite. It is stored as read-only CSR with sorted indices and without zeros.
-        The diagonal is dropped with a warning, because it changes no probability.
+        :math:`J`, shape (n, n): symmetric and finite, stored as read-only CSR without zeros. The diagonal is
+        dropped with a warning, because it changes no probability.
     field
         Public external field: an `ExternalField`, its strength in nats, or None.
 
@@ -81,27 +80,25 @@ class IsingNetwork:
         mean_degree: float | None = None,
         field: ExternalField | float | None = None,
     ) -> Self:
-        """Return the Ising model on an undirected graph.
+        r"""Return the Ising model on an undirected graph.
 
         Parameters
         ----------
         graph
-            A networkx graph; a pgmpy Markov network, of which only the structure is used; a NumPy or SciPy
-            adjacency matrix; a DataFrame or DataArray with nodes as row and column labels; a data frame with two
-            columns of nodes and perhaps a third column of weights; or an iterable of pairs (node, node) or triples
-            (node, node, weight). An edge that is listed several times is one edge.
+            A networkx graph; a pgmpy Markov network, of which only the structure is used; an adjacency matrix
+            (NumPy, SciPy, a labeled DataFrame or DataArray); a data frame with two columns of nodes and perhaps one
+            of weights; or pairs (node, node) or triples (node, node, weight). A repeated edge is one edge.
         coupling
-            ``"raw"``: J is the adjacency matrix A, with its weights. ``"mean-degree"``: J is A divided by the mean
-            degree, like A/(np) for Erdős-Rényi graphs. ``"degree-normalised"``: J is D^-1/2 A D^-1/2. Degrees are
-            sums of absolute weights; negative weights stay negative.
+            ``"raw"``: :math:`J` is the adjacency matrix :math:`A`, with its weights. ``"mean-degree"``: :math:`A`
+            divided by the mean degree. ``"degree-normalised"``: :math:`D^{-1/2} A D^{-1/2}`. Degrees are sums of
+            absolute weights; negative weights stay negative.
         nodes
             Order of the nodes. Names that the graph lacks become nodes without neighbors. By default the order in
             which the graph lists them, or 0 to n - 1 for a matrix.
         weight
-            Edge attribute of a networkx graph that has the weights; edges without it have weight 1. ``None`` ignores
-            weights.
+            Edge attribute of a networkx graph with the weights, 1 where absent. ``None`` ignores weights.
         mean_degree
-            Divisor for ``"mean-degree"`` instead of the graph's own mean degree; n p, for instance.
+            Divisor for ``"mean-degree"`` instead of the graph's own mean degree.
         field
             Public external field, or None: ``ExternalField.from_share(0.38)`` if 38 % of outcomes are publicly
             known to be positive, or a number of nats. It must never be computed from the outcomes themselves.
@@ -157,20 +154,16 @@ class IsingNetwork:
     def subnetwork(self, nodes: Iterable[Hashable]) -> Self:
         r"""Return the Ising model on some of the nodes, for data in which the other nodes have no outcome.
 
-        Whether a node has an outcome can be as sensitive as the outcome itself, so no mechanism infers it from the
-        data. Choose nodes only if the choice is public (who was present, who was asked), or by a rule that uses no
-        outcome. A release then has the guarantee of a release on the public network :math:`J_{AA}`, with its own
-        constants. If it is sensitive who did not answer, give these nodes one of the two states instead, by a rule
-        fixed beforehand.
+        Choose nodes only if the choice is public (who was present, who was asked), or by a rule that uses no outcome.
+        A release then has the guarantee of a release on the public network :math:`J_{AA}`. If it is sensitive who did
+        not answer, give these nodes one of the two states instead, by a rule fixed beforehand.
 
-        The model is an approximation. If the outcomes of the whole network follow the Ising model, the distribution
-        of some nodes' outcomes sums over the others, and this couples the neighbors of each node left out.
+        The model is an approximation: a node left out couples its neighbors with each other.
 
         Parameters
         ----------
         nodes
-            Names of at least two nodes, two of them coupled. They keep their order, their couplings and the field.
-            Degrees are not computed again; for that, make the network from the graph of these nodes.
+            Two names or more, two of them coupled. Order and couplings stay; degrees are not computed again.
 
         Raises
         ------
@@ -223,11 +216,11 @@ class IsingNetwork:
         Parameters
         ----------
         outcomes
-            A mapping from node to state, a pandas Series or DataArray indexed by node, or an array, list or other
-            series in the order of the nodes.
-        positive, negative
-            States that mean +1 and -1; by default the numbers 1 and -1. States are declared and never inferred from
-            the data; ``True`` is not ``1``.
+            A mapping from node to state, a Series or DataArray indexed by node, or a list in the order of the nodes.
+        positive
+            State that means +1, by default the number 1. It is never inferred from the data; ``True`` is not ``1``.
+        negative
+            State that means -1, by default the number -1.
 
         Raises
         ------
@@ -241,10 +234,9 @@ class IsingNetwork:
         return read_spins(outcomes, self.nodes, positive, negative)
 
     def local_fields(self, spins: np.ndarray) -> np.ndarray:
-        """Return the local fields m = J s, or J (s - c) with an external field of center c.
+        """Return the local fields, :math:`J s`, or :math:`J (s - c)` with an external field of center :math:`c`.
 
-        The shape is (n,), or (k, n) for k configurations. Each entry has the sign of the sum without rounding
-        errors, and is zero if that sum is zero. These signs decide whether the pseudo-likelihood has a maximum.
+        The shape is (n,), or (k, n) for k configurations. Signs are those of sums without rounding errors.
         """
         # with one size of couplings sums are computed in integers; otherwise a sum that is close to its rounding
         # error is computed again without rounding
@@ -261,7 +253,7 @@ class IsingNetwork:
         return self._centered(fields)
 
     def _centered(self, fields: np.ndarray) -> np.ndarray:
-        """Return local fields less the offsets of the external field; differences within rounding become zero."""
+        """Local fields less the offsets of the external field; differences within rounding become zero."""
         if self.field is None or not self.field.center:
             return fields
         centered = fields - self.field.offsets(self.coupling)
@@ -269,10 +261,10 @@ class IsingNetwork:
         return np.where(np.abs(centered) <= hidden, 0.0, centered)
 
     def energy(self, spins: np.ndarray) -> Any:
-        """Return the energy H(s) = s'Js = sum_i m_i s_i, so that P(s) is proportional to exp(beta H(s) / 2).
+        r"""Return the energy :math:`H(s) = s^\top J s`, so that :math:`P(s) \propto e^{\beta H(s) / 2}`.
 
-        With an external field the energy is (s - c)'J(s - c), and P has the additional factor exp(h sum_i s_i). The
-        result has shape (k,) for k configurations.
+        With an external field it is :math:`(s - c)^\top J (s - c)`, and :math:`P` has the additional factor
+        :math:`e^{h \sum_i s_i}`. The result has shape (k,) for k configurations.
         """
         center = 0.0 if self.field is None else self.field.center
         H = np.sum(self.local_fields(spins) * (spins - center), axis=-1)
@@ -284,17 +276,16 @@ class IsingNetwork:
         return PseudoLikelihood.from_fields(self.local_fields(spins), spins, strength)
 
     def log_pseudo_likelihood(self, beta: float, spins: np.ndarray) -> float:
-        """Return the log pseudo-likelihood sum_i log expit(2 (beta m_i + h) s_i) of one configuration, in nats."""
+        """Return the log pseudo-likelihood of one configuration, in nats."""
         return self.pseudo_likelihood(spins)(beta)
 
     def maximum_pseudo_likelihood(
         self, spins: np.ndarray, bounds: tuple[float, float] | None = None
     ) -> float:
-        """Return the beta that maximizes the pseudo-likelihood of one configuration.
+        r"""Return the :math:`\beta` that maximizes the pseudo-likelihood of one configuration, without privacy.
 
-        It is the root of sum_i m_i (s_i - tanh(beta m_i + h)) = 0. The result is infinity if no outcome opposes its
-        local field, minus infinity if none agrees with it, and NaN if all local fields are zero. It is computed
-        from the outcomes without noise and has no privacy guarantee.
+        It is the root of :math:`\sum_i m_i (s_i - \tanh(\beta m_i + h)) = 0`: infinity if no outcome opposes its
+        local field, minus infinity if none agrees with it, and NaN if all local fields are zero.
 
         Parameters
         ----------
@@ -317,11 +308,7 @@ class IsingNetwork:
         negative: Any = None,
         bounds: tuple[float, float] | None = None,
     ) -> float:
-        """Return the `maximum_pseudo_likelihood` of outcomes in any form that `spins` accepts.
-
-        It is computed without noise and has no privacy guarantee. `spins` and `maximum_pseudo_likelihood` describe
-        the arguments and the errors.
-        """
+        """Return the `maximum_pseudo_likelihood` of outcomes in any form that `spins` accepts, without privacy."""
         return self.maximum_pseudo_likelihood(self.spins(outcomes, positive, negative), bounds)
 
     def simulate(
@@ -344,20 +331,17 @@ class IsingNetwork:
         size
             Number of draws.
         rng
-            A seed or a generator; ``None`` for fresh randomness. One seed gives one result for given `chains`,
-            `sweeps`, `burn_in` and `moves`.
+            A seed or a generator; ``None`` for fresh randomness. One seed gives one result for given settings.
         chains
-            Number of independent chains that share the draws; by default one per draw, but at least 4 and at most 32.
-            With one chain per draw, draws are independent. The time grows more slowly than the number of chains.
+            Number of independent chains that share the draws; by default one per draw, at least 4 and at most 32.
         sweeps
             Number of sweeps over all nodes between two draws of a chain.
         burn_in
             Number of sweeps before that.
         moves
             ``"heat-bath"``: a sweep draws each node's outcome given the others. ``"swendsen-wang"``: before each
-            sweep, whole clusters of nodes that agree change sign. These moves mix networks of dense groups with few
-            edges between them, on which the heat bath alone is slow. They are exact for all signs of `beta` and J.
-            A sweep takes about three times as long on a sparse network, and ten times on a dense one.
+            sweep, whole clusters of nodes that agree change sign. These moves mix dense groups with few edges between
+            them, on which the heat bath is slow. A sweep takes three to ten times as long.
 
         Returns
         -------
@@ -388,12 +372,9 @@ class IsingNetwork:
     def run_chains(
         self, beta: float, size: int, rng: int | np.random.Generator | None, **settings: Any
     ) -> Simulation:
-        """Return the result of `simulate`, with the same settings, but give no warning.
-
-        An external field is represented by an added node, coupled to node i by h - beta o_i, where o are the
-        offsets. The distribution of all n + 1 nodes does not change if all of them change sign. Each outcome
-        multiplied by that of the added node therefore has the distribution given that the added node is +1.
-        """
+        """Return the result of `simulate`, with the same settings, but give no warning."""
+        # the field is an added node, coupled to node i by h - beta o_i (o the offsets); flipping all n + 1 signs
+        # changes no probability, so outcomes times that of the added node are distributed as if it were +1
         if self.field is None:
             return simulate(self.coupling, beta, size, rng, **settings)
         beta = finite("beta", beta)
@@ -414,5 +395,6 @@ class IsingNetwork:
         moves: Moves = "heat-bath",
     ) -> np.ndarray:
         """Return only the draws of `simulate`: int8 of -1 and +1, shape (size, n), columns in node order."""
-        run = self.simulate(beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves)
-        return run.spins
+        return self.simulate(
+            beta, size, rng, chains=chains, sweeps=sweeps, burn_in=burn_in, moves=moves
+        ).spins
