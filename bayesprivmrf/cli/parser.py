@@ -9,8 +9,9 @@ from typing import NoReturn
 from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
 
-# help texts that several commands share
+# Help texts that several commands share
 _DATA_HELP = "records, .csv or .parquet, with one column per variable"
+# The same for the models of learners
 _VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are learned, cliques"
 
 

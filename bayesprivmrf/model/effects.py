@@ -90,9 +90,7 @@ class Effects:
         >>> effects.subsets, effects.size
         (((0,), (1,), (0, 1)), 5)
         """
-        return built_effects(
-            tuple(map(int, cardinalities)), tuple(tuple(map(int, scope)) for scope in scopes)
-        )
+        return built_effects(tuple(map(int, cardinalities)), tuple(tuple(map(int, each)) for each in scopes))
 
     @property
     def kinds(self) -> IntArray:
@@ -112,15 +110,7 @@ class Effects:
     def potentials(self, beta: FloatArray) -> FloatArray:
         """Return the potentials of all cliques, with each effect in the first clique that contains it.
 
-        Parameters
-        ----------
-        beta
-            Coordinates, shape (..., d), nats.
-
-        Returns
-        -------
-        ndarray
-            Potentials, shape (..., cells), nats: clique after clique, each in C order.
+        Coordinates have the shape (..., d), potentials (..., cells): clique after clique, each in C order; both nats.
         """
         given = _checked("beta", beta, self.size)
         if self._matrices is not None:

@@ -225,11 +225,7 @@ class Posterior(Card):
         return PosteriorIntervals(evidence=self._evidence, draws=self._draws)
 
     def probability(
-        self,
-        states: Mapping[Variable, Label],
-        prob: float = 0.9,
-        *,
-        given: Given | None = None,
+        self, states: Mapping[Variable, Label], prob: float = 0.9, *, given: Given | None = None
     ) -> Quantity:
         """Return draws and an interval of the probability that some variables have given states.
 
@@ -243,11 +239,6 @@ class Posterior(Card):
             Posterior probability of the interval, between 0 and 1.
         given
             States of other variables, on which the probability is conditional, as `interval` takes them.
-
-        Returns
-        -------
-        Quantity
-            Draws, interval, `status` and `note`.
 
         Raises
         ------
