@@ -374,7 +374,7 @@ def test_a_csv_row_with_too_few_fields_lacks_its_last_values(toy, capsys):
 
 def test_a_value_that_no_interval_holds_is_refused_in_words_of_intervals(toy, capsys):
     words = (
-        "'b' must hold finite numbers alone, which the model file puts into 2 intervals (the first up to 5,"
+        "'b' must hold only finite numbers, which the model file puts into 2 intervals (the first up to 5,"
     )
     for wrong in ("five", "inf", "nan"):
         (toy / "data.csv").write_text(f"a,b,c\nx,{wrong},01\n")
@@ -400,7 +400,7 @@ def test_truth_values_for_numbers_are_explained(toy, capsys):
     (toy / "model.toml").write_text(AB_MODEL)
     (toy / "data.csv").write_text("a,b\n0,True\n")
     err = run(capsys, *RELEASE)[2]
-    assert "truth values are neither" in err
+    assert "text, numbers and truth values are different labels" in err
     assert "key `other` in a model file" in err
 
 

@@ -14,14 +14,16 @@ import networkx as nx
 ROOT = Path(__file__).parents[1]
 HOUSE = "bayesprivmrf"
 
-BASES = {"NoiseLaw", "Released", "LearnedParameters"}
+BASES = {"NoiseDistribution", "Released", "LearnedParameters"}
 """Of laws, of releases, and of learned models."""
 ARGUMENTS = {
     # a law or a family of laws; a law, or an array or a mapping of laws, or of variances
-    ("readers.stated_noise", "NoiseLaw"): 2,
-    ("release.given", "NoiseLaw"): 2,
+    ("readers.stated_noise", "NoiseDistribution"): 2,
+    ("release.given", "NoiseDistribution"): 2,
     # one release or a list of them
     ("inference.given_releases", "NoisyStatistics"): 1,
+    # the kinds of release that a mechanism makes, of which one has tables
+    ("audit.whole", "NoisyStatistics"): 1,
     # an estimate, and no release
     ("plots.style", "Released"): 1,
 }

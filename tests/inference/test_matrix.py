@@ -95,7 +95,7 @@ def test_the_posterior_of_shared_transitions_fits_or_refuses(kind, law):
         given.append(Measurement(query, answers + own.draw(answers.shape, rng), own))
     made = NoisyStatistics.from_measurements(chain, given)
     if isinstance(law, NoNoise) and kind != "coarsened":
-        with pytest.raises(ModelError, match=r"nested or disjoint|of the states of one time"):
+        with pytest.raises(ModelError, match=r"nested or disjoint|tables of single times"):
             LatentCounts().fit(made, rng=1, draws=20, tune=20, chains=2)
         return
     fitted = LatentCounts().fit(made, rng=1, draws=20, tune=20, chains=2)

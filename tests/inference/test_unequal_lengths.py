@@ -163,13 +163,16 @@ def test_a_gap_inside_a_sequence_is_refused_and_nothing_is_spent(people):
     gap.loc[0, TIMES] = ["a", None, "a", "a", "a"]
     empty = people.copy()
     empty.loc[0, TIMES] = None
-    for frame, words in ((gap, "a gap inside a sequence"), (empty, "a person without any state")):
+    for frame, words in (
+        (gap, "a gap inside a sequence"),
+        (empty, "no sequence may begin with the end state"),
+    ):
         with pytest.raises(DataError, match=words):
             ExactStatistics(missing="<end>").release(declared(), frame)
 
 
 def test_what_has_no_end_is_told_so():
-    with pytest.raises(ArgumentError, match="`end` must be none of `states`"):
+    with pytest.raises(ArgumentError, match="`end` must differ from `states`"):
         bpm.markov_chain(STATES, 4, end="a")
     plain = bpm.markov_chain(STATES, LENGTH, share="transitions")
     exact = bpm.NaiveMLE().fit(

@@ -191,5 +191,5 @@ def test_what_waves_cannot_be_is_refused_with_a_remedy():
         tied = [NoisyStatistics.from_tables(chain, pairs, noise=law) for law in (Laplace(1.0), Laplace(2.0))]
         with pytest.raises(ModelError, match="each wave apart"):
             NoiseAwareMAP().fit(tied, population="waves")
-    with pytest.raises(ModelError, match="exact formulation"):
+    with pytest.raises(ModelError, match="Leave out `formulation`"):
         LatentCounts(formulation="log-linear").fit(waves, population="waves")

@@ -151,9 +151,7 @@ def test_tables_of_a_model_of_couplings_have_the_intervals_of_what_was_measured(
         pd.testing.assert_frame_equal(found, fitted.interval(["b", "a"], 0.8, **asked))
     assert list(found.columns) == ["estimate", "lower", "upper", "status", "note"]
     assert pairs.interval(0)["estimate"].sum() == pytest.approx(1)  # a variable may be named by a number
-    with pytest.raises(
-        NoIntervalError, match=r"ask the learned model itself: its `interval\(\[...\]\)` has those"
-    ):
+    with pytest.raises(NoIntervalError, match=r"ask the release: `learned.interval"):
         pairs.solution.interval(["a"])
 
 

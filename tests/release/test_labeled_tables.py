@@ -198,7 +198,7 @@ def test_labels_that_nothing_can_align_are_refused_rather_than_lost():
         LaplaceStatistics(epsilon=1.0, queries=[q.table("sat"), q.table("sex")], weights=weights)
     with pytest.raises(ArgumentError, match="plain array"):
         q.weighted("sex", matrix=pd.DataFrame([[0, 1]], columns=["m", "f"]))
-    with pytest.raises(ArgumentError, match="one index"):
+    with pytest.raises(ArgumentError, match="must have the same index"):
         bpm.inference.combine_estimates(weights, weights[::-1])
     rows = {"sex": pd.Series(["m", "f"]), "value": pd.Series([1.0, 2.0], index=[1, 0])}
     with pytest.raises(DataError, match="the same index"):

@@ -222,7 +222,7 @@ def test_a_path_that_no_file_can_have_and_a_folder_are_clear_errors(tmp_path):
 
 @pytest.mark.parametrize("values", [0, None, [], {}, "x", np.array([1.0, 2.0]), {"epsilon": 1.0}])
 def test_a_guarantee_is_made_of_its_own_values_alone(values):
-    with pytest.raises(ArgumentError, match="`values` must map form"):
+    with pytest.raises(ArgumentError, match="`values` must be a mapping with form"):
         PrivacyGuarantee.from_dict(values)
 
 

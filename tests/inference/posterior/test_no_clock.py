@@ -63,4 +63,4 @@ def test_the_samplers_read_one_clock():
             reads = isinstance(node, ast.Attribute) and node.attr in CLOCKS
             if "time" in names or (reads and isinstance(node.value, ast.Name) and node.value.id == "time"):
                 readers.add(path.name)
-    assert readers == {"sampled.py"}
+    assert readers == {"formulation.py"}

@@ -508,7 +508,7 @@ def test_an_energy_that_moves_slowly_asks_for_longer_chains_and_one_that_is_stuc
 @pytest.mark.parametrize(
     ("steps", "size", "words"),
     [
-        (1.0, 1000, "raise `time_limit` \\(about 8 seconds should do"),
+        (1.0, 1000, "raise `time_limit` \\(about 8 seconds should suffice"),
         (16.0, 1000, "raise `draws` and `tune`$"),
         (None, 1000, "raise `draws` and `tune`$"),
         (1.0, 50, "raise `draws` and `tune`$"),
