@@ -397,7 +397,7 @@ def test_whole_numbers_cost_next_to_nothing():
 def test_a_budget_that_no_lattice_holds_is_refused():
     J = matrix(nx.path_graph(4))
     for epsilon in (1e-12, 1e12):
-        with pytest.raises(ArgumentError, match="`epsilon` must (be so large|give noise)"):
+        with pytest.raises(ArgumentError, match=r"`epsilon` must (be so large|give noise)"):
             perturbation_constants(J, epsilon)
 
 
