@@ -107,6 +107,14 @@ class Effects:
         """Coordinates of the model without ties: these."""
         return self
 
+    @property
+    def matrix(self) -> None:
+        """Matrix from these coordinates to those of the model without ties; None, because there are no ties."""
+
+    def untied(self, beta: FloatArray) -> FloatArray:
+        """Return the coordinates of the model without ties: the same."""
+        return beta
+
     def potentials(self, beta: FloatArray) -> FloatArray:
         """Return the potentials of all cliques, with each effect in the first clique that contains it.
 
@@ -120,17 +128,9 @@ class Effects:
         return self._transformed(inner, transposed=False)
 
     def pull_back(self, flat: FloatArray) -> FloatArray:
-        """Apply the transpose of `potentials`, which converts a gradient in the potentials to one in β.
+        """Apply the transpose of `potentials`.
 
-        Parameters
-        ----------
-        flat
-            Gradient in the potentials, shape (..., cells).
-
-        Returns
-        -------
-        ndarray
-            Gradient in β, shape (..., d).
+        A gradient in the potentials, shape (..., cells), becomes one in β, shape (..., d).
         """
         given = _checked("flat", flat, self.cells)
         if self._matrices is not None:

@@ -96,13 +96,11 @@ class LatentPrior:
     @cached_property
     def sampling_variance(self) -> FloatArray:
         """Diagonal of Σ_0⁻¹, which is N times the sampling variance of each coordinate, shape (d,)."""
-        tied = self.effects
-        effects = tied if isinstance(tied, Effects) else tied.full
+        tied, effects = self.effects, self.effects.full
         sizes = [math.prod(effects.cardinalities[v] for v in subset) for subset in effects.subsets]
         variances = np.repeat(np.array(sizes, dtype=float), np.diff(effects.offsets))
-        if isinstance(tied, Effects):
-            return variances
-        return 1 / (tied.matrix.multiply(tied.matrix).T @ (1 / variances))
+        matrix = tied.matrix
+        return variances if matrix is None else 1 / (matrix.multiply(matrix).T @ (1 / variances))
 
     def precision(self, log_scales: FloatArray, log_total: float) -> FloatArray:
         """Return the prior precision of θ', shape (d,)."""

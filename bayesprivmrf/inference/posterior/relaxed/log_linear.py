@@ -35,7 +35,6 @@ from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.sampling import draw_tables
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 
 
@@ -209,7 +208,7 @@ class LogLinear(RelaxedCounts):
     @property
     def _information(self) -> FloatArray | None:
         """Fisher information of one record about each coordinate of a tied model, at the preliminary mode."""
-        if isinstance(self.latent.effects, Effects):
+        if self.latent.effects.matrix is None:
             return None
         mode, prior = self.preliminary.mode, self.latent.effects_prior
         own = np.diag(self.preliminary.curvature()) - prior.precision(mode.log_scales)
@@ -233,7 +232,7 @@ class LogLinear(RelaxedCounts):
         return Finished(
             marginals=marginals,
             counts=counts,
-            effects=effects if isinstance(coordinates, Effects) else coordinates.untied(effects),
+            effects=coordinates.untied(effects),
             total=total,
             scales=np.exp(log_scales),
             acceptance=acceptance,

@@ -66,7 +66,6 @@ class Posterior(Card):
     --------
     >>> posterior = bpm.LatentCounts().fit(release, rng=1)  # doctest: +SKIP
     >>> posterior.interval(["smokes", "ill"], given={"age": "<30"})  # doctest: +SKIP
-    >>> posterior.summary()  # doctest: +SKIP
     """
 
     tree: xr.DataTree
@@ -106,8 +105,7 @@ class Posterior(Card):
         """PyMC model of this release, to read, to extend, and to sample with other tools.
 
         The same object is returned each time, so a potential that is added to it stays. Its log density is the one
-        that `fit` samples. Under Laplace noise the derivative of that density jumps at every noisy count; nutpie
-        follows a smoothed gradient and accepts draws by the exact density.
+        that `fit` samples. Under Laplace noise nutpie follows a smoothed gradient of it.
         """
         return self._formulation.model()
 
@@ -372,7 +370,7 @@ class Posterior(Card):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the posterior and its releases to one netCDF file, replacing an existing file.
 
-        `bayesprivmrf.load_posterior` reads the file as a posterior, and ``arviz.from_netcdf`` as a tree.
+        `bayesprivmrf.load_posterior` reads the file as a posterior; ``arviz.from_netcdf`` reads the tree alone.
 
         Raises
         ------
@@ -390,8 +388,8 @@ class Posterior(Card):
         return facts + stated({**self.stats, **problems})
 
     def _headline(self) -> list[tuple[str, str]]:
-        promises = dict.fromkeys(release.privacy_statement() for release in self._source.releases)
-        return [*fit_headline(self._facts(), self.stats), ("privacy", " ".join(promises))]
+        promises = " ".join(dict.fromkeys(release.privacy_statement() for release in self._source.releases))
+        return [*fit_headline(self._facts(), self.stats), ("privacy", promises)]
 
     def _folded(self) -> dict[str, list[tuple[str, str]]]:
         numbers = {name: value for name, value in self.stats.items() if name != "problems"}
