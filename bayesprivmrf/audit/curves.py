@@ -204,7 +204,7 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
 
 
 def _without_tails(weights: FloatArray) -> tuple[int, int]:
-    """Return the first and last position of weights, without a tail of negligible probability on either side."""
+    """Return the range of positions with the weights, without tails of negligible probability on either side."""
     first, last = (int(np.searchsorted(np.cumsum(one), 1e-30)) for one in (weights, weights[::-1]))
     return first, weights.size - last
 

@@ -104,7 +104,7 @@ def _moved(release: NoisyStatistics, adjacency: Adjacency) -> IntArray:
 
 
 def _at_most(release: NoisyStatistics) -> int | None:
-    """Return by how many records' worth one person can move the numbers; None where the unit is a record.
+    """Return the number of records that one person can change; None if the unit is a record.
 
     With a grid, a person with one row has the weight of the whole grid.
     """

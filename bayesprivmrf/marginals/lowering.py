@@ -208,7 +208,7 @@ def _strides(scope: tuple[int, ...], cards: Sequence[int]) -> dict[int, int]:
 
 
 def _row_axes(group: Group, cards: Sequence[int], is_product: bool) -> int:
-    """Return how many of a table's last axes can be one row, along which every item has a constant stride."""
+    """Return the number of last axes of a table that can be one row, along which every item has a constant stride."""
     strides = [_strides(item.scope, cards) for item in group.items]
     axes = 1
     while is_product and axes < len(group.scope):

@@ -164,5 +164,5 @@ def _first_reaching(betas: FloatArray, curve: FloatArray, value: float) -> float
 
 
 def _cut(tail: FloatArray, count: int) -> np.ndarray:
-    """Return how many of `count` sorted estimates a tail may cut off: at most the tail's share of them."""
+    """Return the number of `count` sorted estimates that a tail may cut off: at most the tail's share of them."""
     return np.floor(tail * count * (1 + 1e-12)).astype(np.int64)

@@ -18,7 +18,7 @@ from bayesprivmrf.release.given import noise_of_variance
 
 
 def family(noise: Any) -> type[NoiseDistribution]:
-    """Return a family of noise distributions, given as a class or by its name in files.
+    """Return the noise distributions of a family, given as a class or by its name in files.
 
     Raises
     ------

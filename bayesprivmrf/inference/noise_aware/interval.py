@@ -265,7 +265,7 @@ def coordinate_covariance(mode: Mode) -> FloatArray:
 
 
 def noise_weights(mode: Mode) -> FloatArray:
-    """Return one over the noise variance of each noisy count, per records squared, at most 12: that of rounding."""
+    """Return the inverse noise variance of each noisy count, per records squared, at most 12 as for rounding."""
     likelihood = mode.likelihood
     return 1 / np.maximum(likelihood.scale**2 * np.where(likelihood.is_laplace, 2.0, 1.0), 1 / 12)
 

@@ -288,7 +288,7 @@ class Preliminary:
 
     @property
     def is_dense(self) -> bool:
-        """Whether the curvature is a matrix, rather than its diagonal."""
+        """True if the curvature is a matrix, rather than its diagonal."""
         return self.latent.effects.size <= DENSE_LIMIT
 
     @cached_property

@@ -227,7 +227,7 @@ class ShapePrior:
 
     @staticmethod
     def _level(table: RowTable, excess: FloatArray) -> FloatArray:
-        """Return A of a table, the mean excess of its shapes over the floor (harmonic for staying and moving)."""
+        """Return the mean excess A of the shapes of a table over the floor (harmonic for staying and moving)."""
         if table.step != "stay":
             return excess.mean(axis=0)
         ways, firsts = np.unique(table.margins[0][1], return_index=True)

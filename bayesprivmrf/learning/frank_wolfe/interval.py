@@ -77,7 +77,7 @@ class PairMap(Protocol):
 
     @property
     def is_ising(self) -> bool:
-        """Whether results have an Ising model's form."""
+        """True if results have the form of an Ising model."""
         ...
 
     @property
@@ -170,7 +170,7 @@ class _Linearised:
         self.mask = np.column_stack([fitted.eligible, np.ones(p)]).astype(float)
 
     def find(self) -> None:
-        """Find the most likely couplings whose expected release is the given one, by Newton's method."""
+        """Find couplings whose expected release is the given one, by Newton's method."""
         A, h = self.learned.coupling_matrix.copy(), self.learned.field_vector.copy()
         wanted = self._pairs(A)
         # at most six linearizations; arbitrary

@@ -96,7 +96,7 @@ class MonomialsByRegressions(ByRegressions):
 
     @property
     def reference(self) -> float:
-        """Return 1: the first score of a coefficient w is n w times the largest residual."""
+        """Return the reference 1: the first score of a coefficient w is n w times the largest residual."""
         return 1.0
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How many records learning needs: lower bounds with their constants, and laws fitted to measured errors."""
+"""Numbers of records that learning needs: lower bounds, and curves fitted to measured errors."""
 
 import lazy_loader
 

@@ -273,7 +273,7 @@ class PackedRecords:
         return int(_lowest(joint.reshape(*shape, *joint.shape[1:]), self.first, self.states, i, j, stop))
 
     def least_of_largest(self, i: int, j: int, given: int, more: int, top: int) -> int:
-        """Return the least, over sets of `given` others, of a pair's largest score given these and at most `more`.
+        """Return the smallest, over sets of `given` others, of a pair's largest score given these and at most `more`.
 
         Where it is at least `top`, any number of at least `top` may be returned; so it is where there is no such set.
 

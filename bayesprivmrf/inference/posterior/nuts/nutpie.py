@@ -152,7 +152,7 @@ def _sampled(
 
 
 def reason_to_continue(sampled: Sampled, chains: int) -> str:
-    """Describe in a few words why sampling continues."""
+    """Return the reason why sampling continues, in a few words."""
     mixing = sampled.mixing
     if mixing is None or math.isnan(mixing.r_hat):
         return "the chains have not mixed"

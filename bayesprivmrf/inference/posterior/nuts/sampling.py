@@ -215,7 +215,7 @@ def _by_nuts(
     may_stop: Callable[[Sampled], bool],
     most: float = math.inf,
 ) -> Sampled | None:
-    """Sample once with one target acceptance; return None if a second run took too much work or time."""
+    """Run the sampler with one target acceptance; return None if a second run took too much work or time."""
     if sampler == "pymc":  # PyMC stores all latent numbers at each position, and compiles in each call
         sampled = _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
         gradients = float(np.sum(sampled.statistics["n_steps"]))
