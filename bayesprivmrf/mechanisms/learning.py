@@ -5,8 +5,7 @@ mechanisms that read records are those of `RecordMechanism` (`bayesprivmrf.mecha
 
 1. ``_prepare`` checks the declaration and splits the budget, and the subclass makes its own public plan. No data.
 2. ``_guarantee`` gives zero-concentrated privacy of `rho`, or of the sum that a subclass spends instead (`_cost`),
-for
-   the neighboring relation and whatever the answers will be. No data.
+   for the neighboring relation and whatever the answers will be. No data.
 3. ``_read`` turns **data into codes**, by `read_records`, before the ledger is charged. No other hook sees the data
    frame. A value becomes the position of its label among the declared states: `bayesprivmrf.mechanisms.reading`
    matches columns and labels. A missing or undeclared value becomes the state declared for it, or the data are

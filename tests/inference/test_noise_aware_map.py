@@ -1,6 +1,7 @@
 import re
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -28,7 +29,7 @@ from bayesprivmrf.inference.noise_aware import interval as interval_module
 from bayesprivmrf.inference.noise_aware import objective as objective_module
 from bayesprivmrf.inference.noise_aware.interval import noise_variances
 from bayesprivmrf.inference.noise_aware.mode import Search
-from bayesprivmrf.model import Effects
+from bayesprivmrf.model import Effects, declare
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -557,6 +558,22 @@ def test_intervals_hold_the_probabilities_where_laplace_noise_outweighs_sampling
             row = solution.interval(f"x{k}", prob=0.9).iloc[1]
             held.append(row["lower"] <= share <= row["upper"])
     assert abs(np.mean(held) - 0.9) < 4 * np.sqrt(0.9 * 0.1 / len(held))
+
+
+def test_a_tie_elsewhere_leaves_the_width_of_an_interval():
+    """A tied pair of tables gives counts a covariance of their own; the rule for Laplace noise is the same."""
+    names, states = "abcdef", {name: [0, 1] for name in "abcdef"}
+    pairs, rng = list(pairwise(names)), np.random.default_rng(2)
+    tables = {
+        pair: np.array([[6000.0, 4000], [4000, 6000]]) + rng.laplace(0, 150.0, (2, 2)) for pair in pairs
+    }
+    widths = []
+    for ties in ({}, {"tied": [pairs[:2]]}):
+        network = declare(states, pairs, **ties)
+        release = NoisyStatistics.from_tables(network, tables, noise=Laplace(150.0), total=20_000)
+        frame = NoiseAwareMAP().fit(release).interval(["e", "f"], prob=0.9)
+        widths.append((frame["upper"] - frame["lower"]).mean())
+    assert widths[1] == pytest.approx(widths[0], rel=0.08)
 
 
 def test_interval_reaches_variables_that_no_clique_holds(noisy):

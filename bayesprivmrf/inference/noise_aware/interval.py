@@ -286,7 +286,7 @@ def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
 def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
     r"""Return the covariance of β in a tied model, whose statistics leave the measured counts a covariance R.
 
-    The loss adds up the counts one by one, each with the information w of its own law. Its minimum therefore has the
+    The loss adds up the counts one by one, each weighted by one over its variance. Its minimum therefore has the
     covariance :math:`C (J' W^{1/2} P W^{1/2} J + T^{-1}) C`, P being the correlations of the noisy counts: C itself
     where there are none.
     """
@@ -297,7 +297,7 @@ def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
     deviations = np.sqrt(own + noise)
     correlations = unexplained / np.outer(deviations, deviations)
     np.fill_diagonal(correlations, 1.0)
-    weighted = _free_jacobian(mode, linearized) * np.sqrt(mode.likelihood.information(own))
+    weighted = _free_jacobian(mode, linearized) / deviations
     inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
     middle = weighted @ correlations @ weighted.T + np.diag(prior)
     return (inverse @ middle @ inverse)[:-1, :-1]
