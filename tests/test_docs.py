@@ -454,7 +454,7 @@ WITHOUT_EXAMPLE = {
     "ModelSpecification",
     "NaiveMLE",
     "NetworkEstimate",
-    "NoiseLaw",
+    "NoiseDistribution",
     "NoisyStatistics",
     "Posterior",
     "Query",

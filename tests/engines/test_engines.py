@@ -109,7 +109,7 @@ def test_persons_are_counted_as_in_memory_or_refused(engine, grid):
             wanted = mechanism.release(NETWORK, data).flat
             assert mechanism.release(NETWORK, engine(data)).flat.tolist() == wanted.tolist()
         else:
-            with pytest.raises(DataError, match="must have equal ones"):
+            with pytest.raises(DataError, match="must have equal rows"):
                 mechanism.release(NETWORK, engine(data))
 
 

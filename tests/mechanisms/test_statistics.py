@@ -430,7 +430,7 @@ class Inexact(Plain):
         (Plain(detail="\ud800"), ArgumentError, "that JSON in UTF-8 can hold"),
         (Plain(detail=10**5000), ArgumentError, "that JSON in UTF-8 can hold"),
         (Plain(detail=math.nan), ArgumentError, "`detail` .* must be a finite number"),
-        ("laplace", ArgumentError, "must be a NoiseLaw, got a str"),
+        ("laplace", ArgumentError, "must be a NoiseDistribution, got a str"),
     ],
 )
 def test_noise_that_cannot_be_drawn_or_written_down_is_refused_before_anything_is_spent(law, error, words):

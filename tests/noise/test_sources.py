@@ -127,7 +127,7 @@ def test_no_other_generator_is_reachable_from_the_secure_source():
     assert source_names(SecureNoise) & own <= {
         "SecureNoise",
         "NoiseSource",
-        "NoiseLaw",
+        "NoiseDistribution",
         "_checked",  # of the type and shape of what was drawn
         "no_exact_draw",
         "whole_counts",  # of the type of what noise is added to
