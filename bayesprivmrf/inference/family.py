@@ -67,9 +67,10 @@ class LogLinearFamily:
     @cached_property
     def base(self) -> FloatArray:
         """Potentials at β = 0, shape (model size,): 0, or minus infinity at cells that cannot occur."""
-        return np.where(
-            True if self.supported is None else self.supported, np.zeros(self.model.size), -np.inf
-        )
+        base = np.zeros(self.model.size)
+        if self.supported is not None:
+            base[~self.supported] = -np.inf
+        return base
 
     @cached_property
     def effects(self) -> Effects | TiedEffects:
