@@ -128,7 +128,11 @@ def test_a_record_moves_a_score_by_at_most_four_and_nearly_by_four():
         moved = []
         for counts in (before, np.array([1, 999])):
             packed = PackedRecords.of(cells[counts > 0], counts[counts > 0], (2, 2, 2, 2))
-            moved.append(packed.lowest(0, 1, given, -1) if given else int(packed.marginal_scores()[0, 1]))
+            moved.append(
+                packed.least_of_largest(0, 1, given, 0, 2**62)
+                if given
+                else int(packed.marginal_scores()[0, 1])
+            )
         assert 3.99 * UNIT < moved[1] - moved[0] <= 4 * UNIT
 
 
@@ -144,12 +148,8 @@ def test_scores_of_very_many_records_are_exact(cards):
         others = [v for v in range(4) if v not in (i, j)]
         assert packed.marginal_scores()[i, j] == direct_score(table, i, j, ())
         for given in (1, 2):
-            direct = min(
-                direct_score(table, i, j, some)
-                for size in range(1, given + 1)
-                for some in combinations(others, size)
-            )
-            assert packed.lowest(i, j, given, -1) == direct
+            direct = min(direct_score(table, i, j, some) for some in combinations(others, given))
+            assert packed.least_of_largest(i, j, given, 0, 2**62) == direct
 
 
 def test_records_beyond_a_number_are_not_told_apart():

@@ -38,9 +38,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 
+from bayesprivmrf.learning.calibrated import replicates_of
 from bayesprivmrf.learning.frank_wolfe.by_regressions import fit_fields, singles_plan
 from bayesprivmrf.learning.frank_wolfe.expected_path import ExpectedPath, curved_limits, expected_path
-from bayesprivmrf.learning.intervals.calibrated import replicates_of
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.model.tables import FloatArray, IntArray

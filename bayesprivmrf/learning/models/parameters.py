@@ -10,7 +10,7 @@ There are two methods:
   (`bayesprivmrf.learning.select_measure.map`). Frank-Wolfe with enough steps uses the errors of its expected path
   (`bayesprivmrf.learning.frank_wolfe.interval`), and simulates eight releases.
 - ``"calibrated"`` limits for all others: a bootstrap from a model that the map turns into the estimate
-  (`bayesprivmrf.learning.intervals.calibrated`), which corrects the shrinkage of the map. Simulated releases vary as
+  (`bayesprivmrf.learning.calibrated`), which corrects the shrinkage of the map. Simulated releases vary as
   the real one, by sampling, choices and noise together. The model draws as many records as the release reports, and
   the map learns from them with the same noise distributions. A terminal or notebook shows a progress bar.
 
@@ -31,8 +31,8 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.intervals import calibrated
-from bayesprivmrf.learning.intervals.calibrated import Coordinates, size_of
+from bayesprivmrf.learning import calibrated
+from bayesprivmrf.learning.calibrated import Coordinates, size_of
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource

@@ -224,13 +224,8 @@ def graphs_to_choose(
 
 def _score(packed: PackedRecords, i: int, j: int, marginal: int, given: int, order: int, stop: int) -> int:
     """Return the score of a pair, or any number between the score and `stop`."""
-    if order == 2:
-        score = marginal
-        for size in range(1, given + 1):
-            if score > stop:
-                score = min(score, packed.lowest(i, j, size, stop))
-        return score
-    score = max(marginal, packed.least_of_largest(i, j, 0, order - 2, 2**62))
+    # with pairs alone nothing else is given, and the score given nothing is the marginal one
+    score = marginal if order == 2 else max(marginal, packed.least_of_largest(i, j, 0, order - 2, 2**62))
     for size in range(1, given + 1):
         if score > stop:
             score = min(score, packed.least_of_largest(i, j, size, order - 2, score))

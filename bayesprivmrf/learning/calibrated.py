@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,10 +35,6 @@ from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import SimulatedNoise
-
-if TYPE_CHECKING:
-    from bayesprivmrf.model import Domain
-    from bayesprivmrf.privacy import NoiseDistribution
 
 # rounds of the search; shares of the replicates for each round, for the model itself, and for the moved models
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
@@ -58,56 +54,8 @@ class Coordinates(NamedTuple):
     """Kind of each parameter: the map treats parameters of a kind alike; -1 for parameters that it does not learn."""
 
 
-class Simulated(Protocol):
-    """Release of a known map: the part of `LearnedParameters` that a bootstrap needs."""
-
-    @property
-    def total(self) -> float | None:
-        """Number of records."""
-
-    @property
-    def total_noise(self) -> NoiseDistribution | None:
-        """Noise on the number of records."""
-
-    @property
-    def map(self) -> Any:
-        """Map from records to parameters."""
-
-    @property
-    def domain(self) -> Domain:
-        """Variables and states."""
-        ...
-
-    @property
-    def solution(self) -> Any:
-        """Model that records are simulated from."""
-
-    @property
-    def _without_map(self) -> str: ...
-
-    def coordinates(self) -> Coordinates:
-        """Return the meaning of the entries of the vector."""
-        ...
-
-    def vector(self) -> FloatArray:
-        """Return all parameters."""
-        ...
-
-    def with_vector(self, values: FloatArray) -> Self:
-        """Return the model with the parameters of a vector."""
-        ...
-
-    def with_parameters(self, parts: tuple[FloatArray, ...]) -> Self:
-        """Return the model with parameters in the form of `LearningMap.learn`."""
-        ...
-
-    def standard_noise(self, generator: np.random.Generator) -> FloatArray:
-        """Return standard normal numbers, projected on the constraints of the parameters."""
-        ...
-
-
 def limits(
-    learned: Simulated,
+    learned: Any,
     prob: float,
     replicates: int,
     generator: np.random.Generator,
@@ -118,7 +66,7 @@ def limits(
     Parameters
     ----------
     learned
-        The release, which must have a learning map.
+        The release, a `LearnedParameters` with a learning map.
     prob
         Coverage, in (0, 1).
     replicates
@@ -129,7 +77,9 @@ def limits(
         Number of records to simulate; by default that of the release.
     """
     space, estimate = learned.coordinates(), learned.vector()
-    in_a_round, unmoved, moved = _counts(replicates)
+    # at least eight replicates in a round, enough for a mean; arbitrary
+    in_a_round = max(math.ceil(_ROUND * replicates), 8)
+    unmoved, moved = (max(math.ceil(share * replicates), 2) for share in (_STILL, _MOVED))
     with _bar(_ROUNDS * in_a_round + unmoved + moved) as advance:
 
         def answers(thetas: Iterable[FloatArray]) -> FloatArray:
@@ -172,13 +122,6 @@ def limits(
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
             is_unresponsive[own] = reach.is_unresponsive & (np.abs(estimate[own]) > -reach.y[0])
     return low, high, is_unresponsive
-
-
-def _counts(replicates: int) -> tuple[int, int, int]:
-    """Return the number of releases in a round of the search, from its result, and from moved models."""
-    in_a_round, unmoved, moved = (math.ceil(share * replicates) for share in (_ROUND, _STILL, _MOVED))
-    # at least eight replicates in a round, enough for a mean; arbitrary
-    return max(in_a_round, 8), max(unmoved, 2), max(moved, 2)
 
 
 @contextmanager
@@ -235,7 +178,7 @@ def _centre(
 
 
 def _moved(
-    learned: Simulated,
+    learned: Any,
     space: Coordinates,
     centre: FloatArray,
     errors: FloatArray,
@@ -306,7 +249,7 @@ class _Reach:
         return inner + beyond / slope
 
 
-def size_of(learned: Simulated, total: float | None) -> float:
+def size_of(learned: Any, total: float | None) -> float:
     """Return the number of records to simulate: the given one, or that of the release.
 
     Raises
@@ -324,9 +267,9 @@ def size_of(learned: Simulated, total: float | None) -> float:
     return total
 
 
-def replicates_of[Learned: Simulated](
-    learned: Learned, replicates: int, generator: np.random.Generator, total: float | None = None
-) -> list[Learned]:
+def replicates_of(
+    learned: Any, replicates: int, generator: np.random.Generator, total: float | None = None
+) -> list[Any]:
     """Return releases of the same class, learned from simulated records.
 
     Parameters
