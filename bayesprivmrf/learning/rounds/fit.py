@@ -256,7 +256,7 @@ def agreeing(measured: Sequence[NoisyTable], number: float, error: float) -> lis
     found = []
     for each in measured:
         own = each.variance
-        if isinstance(own, np.ndarray) and (own != own[0]).any():
+        if isinstance(own, np.ndarray) and own.ndim == 1 and (own != own[0]).any():
             share = own / own.sum()
             values = _with_sum(each.values, own, max(number, float(own.size)))
             each = replace(each, values=values, variance=own * (1 - share) + share**2 * error**2)
@@ -327,9 +327,13 @@ def effect_precision(
 
 def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Scope) -> FloatArray:
     """Return the noise variance of an effect's sums in a noisy table that contains it."""
-    if isinstance(table.variance, np.ndarray):
-        return table.variance @ contrasts(cardinalities[subset[0]]) ** 2
-    return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
+    if not isinstance(table.variance, np.ndarray):
+        return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
+    found = table.variance
+    for v in table.scope:  # each contraction moves the first axis to the end
+        weights = contrasts(cardinalities[v]) ** 2 if v in subset else np.ones((cardinalities[v], 1))
+        found = np.tensordot(found, weights, axes=(0, 0))
+    return found.ravel()
 
 
 def unfinished(

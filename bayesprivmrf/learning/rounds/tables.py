@@ -224,7 +224,7 @@ class NoisyTable:
     values
         Noisy counts, records, shape of the states.
     variance
-        Noise variance of a cell, records squared: one number, or one a cell where the scope is one variable.
+        Noise variance of a cell, records squared: one number, or one a cell.
     """
 
     scope: Scope

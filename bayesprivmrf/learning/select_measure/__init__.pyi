@@ -1,5 +1,4 @@
-from .couplings import FittedCouplings, details_of
-from .fall_back import MergedTargets, fall_back
+from .couplings import FittedCouplings, details_of, fall_back, fit_merged
 from .forecast import noise_share, pair_statistics, smallest_chosen, smallest_measured
 from .map import CouplingsByMeasurement
 from .measurement import (
@@ -23,12 +22,12 @@ __all__ = [
     "FittedCouplings",
     "Measured",
     "MeasurementPlan",
-    "MergedTargets",
     "PairTargets",
     "all_pairs",
     "dependence_scores",
     "details_of",
     "fall_back",
+    "fit_merged",
     "least_statistic",
     "noise_share",
     "pair_statistics",

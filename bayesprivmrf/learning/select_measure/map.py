@@ -63,14 +63,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
 from bayesprivmrf.inference.effects_fit.moments import moments_of
 from bayesprivmrf.inference.effects_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
+from bayesprivmrf.learning.models.advice import FALLBACK
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
-from bayesprivmrf.learning.select_measure.fall_back import require_own_fit
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
@@ -166,7 +167,11 @@ class CouplingsByMeasurement(SavedMap):
         """
         from scipy.stats import norm
 
-        require_own_fit(learned)
+        if (said := learned.details.get(FALLBACK)) is not None:  # a smaller model has no limits
+            raise ModelError(
+                "`couplings_interval` needs a model of all chosen pairs, got a smaller one, because the fit fell "
+                f"back ({said}); take `learned.interval(variables)` for tables, or learn by SelectMeasure(rho)."
+            )
         model = _Model(learned, self.plan, self._total_variance, total, generator)
         if not model.has_mixed:
             warn_of_chains()

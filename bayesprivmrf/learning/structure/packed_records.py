@@ -141,9 +141,9 @@ def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
 def _raise(joints: Any, first: Any, states: Any, i: int, j: int, top: int, found: Any) -> None:
     """Raise the entries below `top` to the scores of a pair given one or two variables, strata of others added up.
 
-    `joints` has one array for each of these strata, with the counts of the pair's states, 0 standing for any, beside two
-    bits: shape (strata, K_i, K_j, rows, all). The entry of two variables is at one place more than each of theirs,
-    place 0 standing for none.
+    `joints` has one array for each of these strata, with the counts of the pair's states, 0 standing for any, beside
+    two bits: shape (strata, K_i, K_j, rows, all). The entry of two variables is at one place more than theirs, place 0
+    standing for none.
     """
     p = len(states)
     table = np.zeros((states[i], states[j]), dtype=np.int64)
