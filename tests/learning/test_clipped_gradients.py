@@ -217,7 +217,7 @@ def test_records_of_a_merged_row_are_drawn_each_by_itself():
 def test_records_are_drawn_in_parts_as_at_once(monkeypatch):
     counts = np.array([3, 1, 60, 2, 40, 1])
     chosen = ascent(numerator=WHOLE // 2)
-    monkeypatch.setattr("bayesprivmrf.learning.gradient_ascent.clipped_gradients._DRAWN", 16)
+    monkeypatch.setattr("bayesprivmrf.learning.gradient_ascent._DRAWN", 16)
     drawn = np.array([chosen.sample(counts, noise) for noise in [source(9)] for _ in range(4_000)])
     assert (drawn <= counts).all()
     for row, n in enumerate(counts.tolist()):
@@ -240,7 +240,7 @@ def test_chunks_of_a_large_sample_add_up(monkeypatch):
     counts = np.arange(1, len(RECORDS) + 1)
     chosen = ascent()
     whole = chosen.run(RECORDS, counts, 50.0, source(6))
-    monkeypatch.setattr("bayesprivmrf.learning.gradient_ascent.clipped_gradients._CHUNK", 5)
+    monkeypatch.setattr("bayesprivmrf.learning.gradient_ascent._CHUNK", 5)
     np.testing.assert_array_equal(whole.potentials, chosen.run(RECORDS, counts, 50.0, source(6)).potentials)
 
 

@@ -73,7 +73,7 @@ def test_blocks_of_records_add_up(monkeypatch):
     family = Monomials.of(specification(6, CHAIN), 3)
     spins, counts = rng.choice([-1, 1], (101, 6)).astype(np.int8), np.ones(101, dtype=np.int64)
     whole = parities.parity_sums(spins, counts, family)
-    monkeypatch.setattr("bayesprivmrf.learning.parities.sums._BLOCK", 70)
+    monkeypatch.setattr("bayesprivmrf.learning.parities.mode._BLOCK", 70)
     assert (parities.parity_sums(spins, counts, family) == whole).all()
     rows = np.concatenate(parities.parity_rows(spins.T, family))
     assert (rows.sum(axis=1, dtype=int) == whole).all()

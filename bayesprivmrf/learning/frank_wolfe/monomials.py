@@ -39,10 +39,9 @@ import numpy as np
 
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
-from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.search import common_settings, frank_wolfe, written_singles
+from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, frank_wolfe
 from bayesprivmrf.learning.models.monomials import effect_scales
-from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows
+from bayesprivmrf.learning.parities.mode import noisy_parity_sums, parity_rows
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -178,21 +177,14 @@ class MonomialsByRegressions(ByRegressions):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values, without the sets, which the model's file contains."""
-        return {
-            "kind": self.kind,
-            "width": self.width,
-            "rho": self.rho,
-            "adjacency": self.adjacency.value,
-            "steps": self.steps,
-            "parity_law": None if self.parity_law is None else self.parity_law.as_dict(),
-            **written_singles(self.singles),
-        }
+        law = None if self.parity_law is None else self.parity_law.as_dict()
+        return super().as_dict() | {"parity_law": law}
 
     @classmethod
     def from_dict(cls, content: Fields, basis: Monomials) -> Self:
         """Return the map with settings from a file."""
         law = content.law("parity_law", optional=True)
-        return cls(sets=basis, parity_law=law, **common_settings(content))
+        return cls(sets=basis, parity_law=law, **cls._common(content))
 
 
 class ParityCodes:

@@ -31,8 +31,12 @@ from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.inference.effects_fit import ridge_mode
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved import SavedMap
-from bayesprivmrf.learning.parities.mode import posterior_mode
-from bayesprivmrf.learning.parities.sums import ParityMoments, noisy_parity_sums, walsh_hadamard
+from bayesprivmrf.learning.parities.mode import (
+    ParityMoments,
+    noisy_parity_sums,
+    posterior_mode,
+    walsh_hadamard,
+)
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource

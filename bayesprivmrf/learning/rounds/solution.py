@@ -19,7 +19,7 @@ and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
 the shares as independent ones; the interval is cut off at 0 and 1, and contains these ends unless the measured
 numbers exclude them without a prior (`cut_limits`). `benchmarks/learning_rounds_intervals.py` measures the coverage.
-Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.unmeasured`), which
+Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.cell_errors`), which
 their notes state.
 """
 
@@ -42,10 +42,9 @@ from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.cell_errors import CellErrors, given_back
+from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED, CellErrors, given_back, marks_of_unmeasured
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
-from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, marks_of_unmeasured
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.conditions import Condition
 from bayesprivmrf.model.domain import Label, Variable

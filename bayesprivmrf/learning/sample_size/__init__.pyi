@@ -1,4 +1,6 @@
 from .lower_bounds import (
+    Goal,
+    Task,
     divergences,
     fano_nats,
     fingerprinting_records,
@@ -8,7 +10,6 @@ from .lower_bounds import (
     variation,
 )
 from .records import LAWS, FittedLaw, records_needed, rho_within
-from .task import Goal, Task
 
 __all__ = [
     "LAWS",

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.sample_size.lower_bounds import (
     SUCCESS,
+    Goal,
+    Task,
     fingerprinting_records,
     for_replacing,
     packing_records,
 )
-from bayesprivmrf.learning.sample_size.task import Goal, Task
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 if TYPE_CHECKING:

@@ -1,5 +1,4 @@
 from .couplings import FittedCouplings, details_of, fall_back, fit_merged
-from .forecast import noise_share, pair_statistics, smallest_chosen, smallest_measured
 from .map import CouplingsByMeasurement
 from .measurement import (
     STEPS,
@@ -14,7 +13,14 @@ from .measurement import (
     select_and_measure,
     singles_sensitivity,
 )
-from .targets import PairTargets, least_statistic
+from .targets import (
+    PairTargets,
+    least_statistic,
+    noise_share,
+    pair_statistics,
+    smallest_chosen,
+    smallest_measured,
+)
 
 __all__ = [
     "STEPS",

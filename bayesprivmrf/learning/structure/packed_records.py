@@ -142,8 +142,8 @@ def _raise(joints: Any, first: Any, states: Any, i: int, j: int, top: int, found
     """Raise the entries below `top` to the scores of a pair given one or two variables, strata of others added up.
 
     `joints` has one array for each of these strata, with the counts of the pair's states, 0 standing for any, beside
-    two bits: shape (strata, K_i, K_j, rows, all). The entry of two variables is at one place more than theirs, place 0
-    standing for none.
+    two bits: shape (strata, K_i, K_j, rows, all). The entry of two variables is one place after theirs; place 0 is
+    for none.
     """
     p = len(states)
     table = np.zeros((states[i], states[j]), dtype=np.int64)
