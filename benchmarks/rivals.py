@@ -36,8 +36,7 @@ from learning_models import RESULTS
 from learning_rounds import Tables, independent_tables, read, shares
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning import simulated as simulated_indicators
-from bayesprivmrf.learning import simulated_survey
+from bayesprivmrf.learning import simulated_indicators, simulated_survey
 from bayesprivmrf.mechanisms import SelectMeasure
 
 NAMES = ("nltcs", "adult", "msnbc", "coronary", "survey", "indicators", "tree", "classes", "wide")

@@ -142,8 +142,7 @@ def learned() -> dict[str, Found]:
 
 def networks() -> dict[str, Found]:
     """Outcomes drawn on a network, and what is inferred from them."""
-    from bayesprivmrf.learning import simulated as simulated_indicators
-    from bayesprivmrf.learning import simulated_survey
+    from bayesprivmrf.learning import simulated_indicators, simulated_survey
     from bayesprivmrf.network import EstimateLaw, IsingNetwork
 
     network = IsingNetwork.from_graph(network_edges(), "mean-degree")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning import simulated as simulated_indicators
+from bayesprivmrf.learning import simulated_indicators
 
 
 @pytest.mark.parametrize(("variables", "seed"), [(6, 1), (7, 2), (9, 3)])

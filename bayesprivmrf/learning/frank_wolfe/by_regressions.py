@@ -33,7 +33,7 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     LogisticRegressions,
     frank_wolfe,
 )
-from bayesprivmrf.learning.models.saved import SavedMap
+from bayesprivmrf.learning.models.parameters import SavedMap
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure
 from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts

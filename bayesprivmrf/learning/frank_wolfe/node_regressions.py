@@ -10,9 +10,9 @@ With noise this estimate needs half the steps of :math:`\mu_t = 2/(t + 2)` with 
 (docs/explanation/frank-wolfe.md). The choice of weights is post-processing and costs no budget.
 
 An iterate is a mean of atoms with whole weights, so margins are whole numbers over a public divisor. A table of whole
-numbers, in which 4096 stands for 1, maps margins to residuals. The sums over records are matrix products of whole
-numbers: in single precision over blocks of 4000 records, whose partial sums stay below 2^24, or in double precision if
-rows represent several records, below 2^53. Both are exact in any order of summation.
+numbers, in which 4096 stands for 1, maps margins to residuals. Sums over records are matrix products of whole
+numbers: in single precision over blocks of 4000 records, whose partial sums stay below 2^24, or in double precision
+if rows represent several records, below 2^53. Both are exact in any order of summation.
 
 References
 ----------

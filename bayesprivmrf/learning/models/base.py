@@ -219,10 +219,6 @@ class LearnedNetwork(Released, LearnedParameters):
     def _listed(states: Mapping[Variable, tuple[Label, ...]]) -> dict[str, list[str]]:
         return {str(variable): list(map(str, own)) for variable, own in states.items()}
 
-    def _support_content(self) -> dict[str, Any]:
-        """Return the entry of the release's file that lists the states without support."""
-        return {} if self.unsupported is None else {"unsupported": list(map(list, self.unsupported))}
-
     @property
     def network(self) -> DiscreteMarkovNetwork:
         """The model as a pgmpy network with one factor for each clique."""

@@ -14,11 +14,11 @@ from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.pairwise import LearnedIsing
-from bayesprivmrf.learning.models.parameters import Coordinates
-from bayesprivmrf.learning.models.saved import (
+from bayesprivmrf.learning.models.parameters import (
+    Coordinates,
+    common_content,
     map_content,
     restored_fields,
-    statistics_content,
     statistics_size,
 )
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -28,7 +28,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
-    domain_content,
     numbers,
     positions,
     restored_domain,
@@ -189,9 +188,10 @@ class LearnedMonomials(LearnedNetwork):
                 moves[self.sets.positions[tuple(v for v in members if v not in constant)]] = True
         return is_absent, moves
 
-    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
-        """Return the coefficients of sets that hold some of the variables."""
-        return np.array([is_chosen[list(members)].any() for members in self.sets], dtype=bool)
+    def _belong_to_wide(self, width: float) -> np.ndarray:
+        """Return the coefficients of sets that hold a variable whose coefficients add up to a size."""
+        is_wide = self._widths() >= width
+        return np.array([is_wide[list(members)].any() for members in self.sets], dtype=bool)
 
     @property
     def width(self) -> float:
@@ -246,12 +246,8 @@ class LearnedMonomials(LearnedNetwork):
     def _content(self) -> dict[str, Any]:
         return {
             **sets_content(self.sets, self.details),
-            **statistics_content(self.statistics),
-            **self._support_content(),
-            "total": self.total,
-            "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
-            "map": map_content(self.map),
-            **domain_content(self.domain),
+            **common_content(self),
+            **map_content(self),
         }
 
     def _array(self) -> np.ndarray:

@@ -11,11 +11,11 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
-from bayesprivmrf.learning.models.saved import (
+from bayesprivmrf.learning.models.parameters import (
+    Coordinates,
+    common_content,
     map_content,
     restored_fields,
-    statistics_content,
     statistics_size,
 )
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -23,8 +23,6 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.release.codec import (
     Fields,
-    details_content,
-    domain_content,
     numbers,
     restored_domain,
     upper_places,
@@ -151,27 +149,23 @@ class LearnedPairs(LearnedNetwork):
         """Return the variables, and for tables the states, of each coupling or field."""
         rows = self._row_labels()
         if of == "fields":
-            return declared_index(rows)
+            return _declared_index(rows)
         first, second = self._entries
         levels: dict[str, list[Any]] = {}
         for level, values in rows.items():
             levels[level] = [values[k] for k in first]
             levels["other" if level == "variable" else f"other_{level}"] = [values[k] for k in second]
-        return declared_index(levels)
+        return _declared_index(levels)
 
     def _row_labels(self) -> dict[str, list[Any]]:
         """Return the labels of the rows, by the name of an index level."""
         return {"variable": list(self.domain.variables)}
 
-    def _widths(self) -> FloatArray:
-        r"""Return :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|` of each variable, nats, shape (p,)."""
+    def _belong_to_wide(self, width: float) -> np.ndarray:
+        r"""Return the entries of variables of large :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`."""
         by_state = np.maximum.reduceat(np.abs(self.coupling_matrix), self.starts[:-1], axis=1).sum(axis=1)
-        return np.maximum.reduceat(by_state + np.abs(self.field_vector), self.starts[:-1])
-
-    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
-        """Return the entries of tables and fields of some of the variables."""
-        by_row = np.repeat(is_chosen, np.diff(self.starts))
-        first, second = self._entries
+        is_wide = np.maximum.reduceat(by_state + np.abs(self.field_vector), self.starts[:-1]) >= width
+        by_row, (first, second) = is_wide[self._owner], self._entries
         return np.concatenate([by_row[first] | by_row[second], by_row])
 
     def coordinates(self) -> Coordinates:
@@ -207,15 +201,10 @@ class LearnedPairs(LearnedNetwork):
 
     def _content(self) -> dict[str, Any]:
         return {
-            "total": self.total,
-            "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
-            "details": details_content(self.details),
             "couplings": int(np.count_nonzero(np.triu(self.coupling_matrix, k=1))),
-            "map": map_content(self.map),
             "statistics": None,
-            **statistics_content(self.statistics),
-            **self._support_content(),
-            **domain_content(self.domain),
+            **common_content(self),
+            **map_content(self),
         }
 
     def _array(self) -> np.ndarray:
@@ -278,3 +267,15 @@ def _table_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray
             W[place[0], place[1]] = table
             W[place[1], place[0]] = table.T
     return W, theta
+
+
+def _declared_index(levels: dict[str, list[Any]]) -> pd.Index:
+    """Return an index of labels by the name of their level, which keeps labels as they were declared."""
+    import pandas as pd
+
+    if len(levels) == 1:
+        ((name, values),) = levels.items()
+        return pd.Index(pd.Series(values, dtype=object), name=name, tupleize_cols=False)
+    return pd.MultiIndex.from_arrays(
+        [pd.Series(v, dtype=object) for v in levels.values()], names=list(levels)
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
@@ -15,17 +15,15 @@ from bayesprivmrf.learning.models.advice import merging_text
 from bayesprivmrf.learning.models.base import LearnedNetwork, Weight
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.models.saved import restored_fields, statistics_content, statistics_size
+from bayesprivmrf.learning.models.parameters import common_content, restored_fields, statistics_size
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.solution import with_intervals
+from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND, RoundsSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.codec import (
     Fields,
-    details_content,
-    domain_content,
     model_content,
     numbers,
     restored_domain,
@@ -110,7 +108,11 @@ class LearnedPotentials(LearnedNetwork):
 
     def _unjudged(self) -> LearnedSolution:
         """Return the solution without a check of its measurements, with intervals if it was learned in rounds."""
-        return with_intervals(super()._unjudged(), self.statistics, self.total, self.groups)
+        model, statistics, total = super()._unjudged(), self.statistics, self.total
+        if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
+            return model
+        known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
+        return RoundsSolution(**known, statistics=statistics, total=total, groups=self.groups)
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
@@ -232,12 +234,8 @@ class LearnedPotentials(LearnedNetwork):
     def _content(self) -> dict[str, Any]:
         return {
             **model_content(self.model),
-            "total": self.total,
-            "details": details_content(self.details),
-            **statistics_content(self.statistics),
-            **self._support_content(),
+            **common_content(self),
             **({} if self.groups is None else {"groups": list(map(list, self.groups))}),
-            **domain_content(self.domain),
         }
 
     def _array(self) -> np.ndarray:

@@ -176,6 +176,8 @@ class Dependence:
 
     Parameters
     ----------
+    cardinalities
+        Number of states of each variable.
     scopes
         Variable positions of each clique, in its axis order.
     potentials
@@ -186,6 +188,7 @@ class Dependence:
         Weights of the records, shape (r,), of sum 1.
     """
 
+    cardinalities: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
     potentials: CliqueTables
     codes: IntArray
@@ -209,7 +212,9 @@ class Dependence:
             logs = sum(potentials.table(c)[tuple(codes[:, scope].T)] for c, scope in enumerate(scopes))
             weights = np.exp(logs - np.max(logs))
             codes, weights = codes[weights > 0], weights[weights > 0] / weights.sum()
-        return cls(scopes=scopes, potentials=potentials, codes=codes, weights=weights)
+        return cls(
+            cardinalities=cardinalities, scopes=scopes, potentials=potentials, codes=codes, weights=weights
+        )
 
     def information(self, first: int, second: int) -> float:
         """Return the conditional mutual information of two variables given all others, nats."""
@@ -234,7 +239,7 @@ class Dependence:
     def _joints(self, first: int, second: int) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield weights of records, and the tables of two variables given the rest of each, shape (r, K, K)."""
         homes = [c for c, scope in enumerate(self.scopes) if first in scope or second in scope]
-        shape = [self._states(v) for v in (first, second)]
+        shape = [self.cardinalities[v] for v in (first, second)]
         # 16 MiB of doubles at a time
         step = max((1 << 21) // math.prod(shape), 1)
         for start in range(0, len(self.codes), step):
@@ -252,8 +257,3 @@ class Dependence:
         table = self.potentials.table(home).transpose([scope.index(v) for v in (*rest, *own)])
         found = table[tuple(codes[:, v] for v in rest)] if rest else table[None]
         return found if len(own) == 2 else np.expand_dims(found, 2 if own[0] == pair[0] else 1)
-
-    def _states(self, variable: int) -> int:
-        home = parent(self.scopes, (variable,))
-        assert home is not None  # each variable is in a clique
-        return self.potentials.table(home).shape[self.scopes[home].index(variable)]

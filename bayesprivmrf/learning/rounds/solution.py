@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -374,26 +374,3 @@ class RoundsSolution(LearnedSolution):
             total_error=self._number[1],
             last_variance=math.inf if last is None else last.law.variance,
         )
-
-
-def with_intervals(
-    model: LearnedSolution,
-    statistics: NoisyStatistics | None,
-    total: float | None,
-    groups: tuple[tuple[int, ...], ...] | None = None,
-) -> LearnedSolution:
-    """Return the solution of released potentials, with intervals if they were learned in rounds.
-
-    Parameters
-    ----------
-    model
-        The distribution, whose `stats` are the release's details.
-    statistics, total
-        The measurements, and the number of records by them, if there are any.
-    groups
-        Group of each declared state, where the release holds them.
-    """
-    if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
-        return model
-    known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
-    return RoundsSolution(**known, statistics=statistics, total=total, groups=groups)
