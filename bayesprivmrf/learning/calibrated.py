@@ -246,7 +246,7 @@ def size_of(learned: Any, total: float | None) -> float:
         raise ModelError(learned._without_map)
     if total is None:
         raise ModelError(
-            "`total` must be given for a release without a number of records, got None; give an approximate number."
+            "`total` must be given where a release has no number of records, got None; name one."
         )
     return total
 

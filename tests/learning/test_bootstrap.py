@@ -175,8 +175,8 @@ class Shrinking:
     noise: float
 
     def learn(self, codes, counts, total, source):
-        spins = 2.0 * codes - 1
-        moments = spins.T @ spins / len(codes)
+        spins = 2.0 * np.repeat(codes, 1 if counts is None else counts, axis=0) - 1
+        moments = spins.T @ spins / len(spins)
         p = len(moments)
         words = source.words(p * p).reshape(p, p).astype(float) / 2.0**64
         A = self.share * np.arctanh(np.clip(moments - np.eye(p), -0.9, 0.9)) + self.noise * (words - 0.5)

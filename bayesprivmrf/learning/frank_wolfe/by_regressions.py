@@ -234,13 +234,13 @@ class ByRegressions(SavedMap, ABC):
         """Return the parameters of the release, with the refitted fields if there are any."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the settings that all maps have as JSON values; `_common` is the inverse."""
-        settings = ("kind", "width", "rho", "steps")
-        return {name: getattr(self, name) for name in settings} | {
-            "adjacency": self.adjacency.value,
-            # files of releases without measured single variables lack this entry
-            **({} if self.singles is None else {"singles": self.singles.scale}),
-        }
+        """Return the settings that all maps have as JSON values, besides the noise on single variables."""
+        settings = {"kind": self.kind, "width": self.width, "rho": self.rho}
+        return settings | {"adjacency": self.adjacency.value, "steps": self.steps}
+
+    def _written_singles(self) -> dict[str, Any]:
+        # files of releases without measured single variables lack this entry
+        return {} if self.singles is None else {"singles": self.singles.scale}
 
     @staticmethod
     def _common(content: Fields) -> dict[str, Any]:

@@ -80,7 +80,12 @@ def limits(
     -------
     Two arrays in the order of the release's vector, nats.
     """
-    if not has_linear_errors(learned, fitted, total):
+    if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
+        return None
+    if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
+        return None
+    by_default = replace(fitted, steps=None)
+    if min(fitted.steps_for(total), by_default.steps_for(total)) < FEWEST_STEPS:
         return None
     whole = _Linearised(learned, fitted, total, generator)
     whole.find()
@@ -89,16 +94,6 @@ def limits(
         return None
     whole.simulate()
     return whole.limits(prob)
-
-
-def has_linear_errors(learned: LearnedIsing, fitted: Any, total: float) -> bool:
-    """Return True if a release meets the conditions that can be checked before Newton's method."""
-    if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
-        return False
-    if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
-        return False
-    by_default = replace(fitted, steps=None)
-    return min(fitted.steps_for(total), by_default.steps_for(total)) >= FEWEST_STEPS
 
 
 class _Linearised:

@@ -176,11 +176,11 @@ class PairwiseByRegressions(ByRegressions):
         """Return the settings as JSON values."""
         pairs = np.argwhere(np.triu(self.eligible)).tolist()
         is_complete = len(pairs) == math.comb(len(self.eligible), 2)
-        return super().as_dict() | {
-            "cardinalities": self.cardinalities,
-            "is_ising": self.is_ising,
-            "pairs": None if is_complete else pairs,
-        }
+        # the order of the entries in a file
+        names = ("kind", "cardinalities", "width", "rho", "steps", "is_ising")
+        content = dict.fromkeys(names) | super().as_dict() | {"pairs": None if is_complete else pairs}
+        own = {"cardinalities": self.cardinalities, "is_ising": self.is_ising}
+        return content | own | self._written_singles()
 
     @classmethod
     def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> Self:

@@ -28,6 +28,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
+    domain_content,
     numbers,
     positions,
     restored_domain,
@@ -85,19 +86,11 @@ class LearnedMonomials(LearnedNetwork):
     def __post_init__(self) -> None:
         h = np.array(self.coefficients, dtype=float)
         if any(states != 2 for states in self.domain.cardinalities):
-            raise ModelError(
-                "a model of monomials must have two states a variable; use a pairwise model for more."
-            )
+            raise ModelError("monomials must have two states a variable; use a pairwise model for more.")
         fits = self.sets.variables == len(self.domain.variables) and h.shape == (len(self.sets),)
         must = f"hold one number for each of {len(self.sets)} sets"
         require(fits, "coefficients", must, h.shape, error=ModelError)
-        require(
-            np.isfinite(h).all(),
-            "coefficients",
-            "be finite",
-            "NaN or infinity in some entry",
-            error=ModelError,
-        )
+        require(np.isfinite(h).all(), "coefficients", "be finite", "NaN or infinity", error=ModelError)
         h[0] = 0.0
         h.flags.writeable = False
         object.__setattr__(self, "coefficients", h)
@@ -137,10 +130,7 @@ class LearnedMonomials(LearnedNetwork):
     @cached_property
     def _as_ising(self) -> LearnedIsing:
         if self.order > 2:
-            raise ModelError(
-                f"`couplings` and `fields` need a model of order 2, got order {self.order}; use `monomials`, which "
-                "has the coefficients of all sets."
-            )
+            raise ModelError(f"`couplings` need a model of order 2, got order {self.order}; use `monomials`.")
         p = self.sets.variables
         A, h = np.zeros((p, p)), np.zeros(p)
         for members, coefficient in zip(self.sets, self.coefficients.tolist(), strict=True):
@@ -248,6 +238,7 @@ class LearnedMonomials(LearnedNetwork):
             **sets_content(self.sets, self.details),
             **common_content(self),
             **map_content(self),
+            **domain_content(self.domain),
         }
 
     def _array(self) -> np.ndarray:

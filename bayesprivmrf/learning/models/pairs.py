@@ -21,12 +21,7 @@ from bayesprivmrf.learning.models.parameters import (
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.release.codec import (
-    Fields,
-    numbers,
-    restored_domain,
-    upper_places,
-)
+from bayesprivmrf.release.codec import Fields, domain_content, numbers, restored_domain, upper_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,9 +49,7 @@ class LearnedPairs(LearnedNetwork):
         matrix, fields = np.array(self.coupling_matrix, dtype=float), np.array(self.field_vector, dtype=float)
         if matrix.shape != (rows, rows) or fields.shape != (rows,):
             what = "variables" if rows == len(self.domain.variables) else "states"
-            raise ModelError(
-                f"`coupling_matrix` and `field_vector` must fit {rows} {what}, got {matrix.shape}."
-            )
+            raise ModelError(f"`coupling_matrix` must fit {rows} {what}, got {matrix.shape}; so must fields.")
         is_finite = np.isfinite(matrix).all() and np.isfinite(fields).all()
         if not (is_finite and (matrix == matrix.T).all()) or matrix[owner[:, None] == owner].any():
             raise ModelError(
@@ -200,12 +193,11 @@ class LearnedPairs(LearnedNetwork):
     # diagonal, then the noisy measurements.
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "couplings": int(np.count_nonzero(np.triu(self.coupling_matrix, k=1))),
-            "statistics": None,
-            **common_content(self),
-            **map_content(self),
-        }
+        count = int(np.count_nonzero(np.triu(self.coupling_matrix, k=1)))
+        # the order of the entries in a file
+        names = ("total", "total_noise", "details", "couplings", "map", "statistics")
+        content = dict.fromkeys(names) | {"couplings": count} | common_content(self) | map_content(self)
+        return content | domain_content(self.domain)
 
     def _array(self) -> np.ndarray:
         matrix = self.coupling_matrix
@@ -220,7 +212,7 @@ class LearnedPairs(LearnedNetwork):
         width = array.size - 3 * count - statistics_size(content, domain)
         if width not in (len(domain.variables), sum(domain.cardinalities)):
             raise ReleaseFileError(
-                f"its array must hold fields, {count} couplings and tables, got {array.size}"
+                f"its array must hold {count} couplings, fields and tables, got {array.size}"
             )
         parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
         matrix = np.zeros((width, width))

@@ -45,7 +45,6 @@ from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.release.codec import (
     Fields,
     details_content,
-    domain_content,
     positions,
     restored_model,
 )
@@ -298,17 +297,17 @@ class SavedMap:
 
 
 def common_content(learned: Any) -> dict[str, Any]:
-    """Return the entries that the files of all learned models have."""
-    found = {"total": learned.total, "details": details_content(learned.details)}
-    if learned.unsupported is not None:
-        found["unsupported"] = list(map(list, learned.unsupported))
+    """Return the entries that the files of all learned models have, besides the domain."""
+    found: dict[str, Any] = {}
     if learned.statistics is not None:  # all but its numbers, and the domain, which is the model's
         content = learned.statistics._content()
         known = {name: content[name] for name in ("cliques", "noise", "total")}
         if "queries" in content:
             known |= {"queries": content["queries"], "numbers": learned.statistics.flat.size}
         found["statistics"] = known
-    return found | domain_content(learned.domain)
+    if learned.unsupported is not None:
+        found["unsupported"] = list(map(list, learned.unsupported))
+    return found | {"total": learned.total, "details": details_content(learned.details)}
 
 
 def map_content(learned: Any) -> dict[str, Any]:

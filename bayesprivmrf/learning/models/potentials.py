@@ -24,6 +24,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.codec import (
     Fields,
+    domain_content,
     model_content,
     numbers,
     restored_domain,
@@ -85,12 +86,8 @@ class LearnedPotentials(LearnedNetwork):
 
     def __post_init__(self) -> None:
         model = self.model
-        if self.domain != model.domain or self.tables.domain != model.domain:
-            raise ModelError(
-                "`domain` and `tables` must be those of `model`; make tables with `model.tables`."
-            )
-        if self.tables.cliques != model.cliques:
-            raise ModelError("`tables` must be those of `model`; make them with `model.tables`.")
+        if not self.domain == self.tables.domain == model.domain or self.tables.cliques != model.cliques:
+            raise ModelError("`domain` and `tables` must be the model's; make tables with `model.tables`.")
         flat = self.tables.flat
         impossible = np.zeros(model.size, dtype=bool) if model.possible is None else ~model.possible
         if not (np.isneginf(flat) == impossible).all() or not np.isfinite(flat[~impossible]).all():
@@ -217,9 +214,11 @@ class LearnedPotentials(LearnedNetwork):
     def _largest_entries(self) -> Mapping[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]]:
         """Largest absolute entry of all effects of two variables, with the variables of its table and its states."""
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
-        filled = np.concatenate(
-            [np.zeros(0), *map(_filled, (self.tables.table(c) for c in range(len(self.tables))))]
-        )
+        filled = np.array(self.tables.flat)
+        for own in np.split(
+            filled, self.model.offsets[1:-1]
+        ):  # an impossible cell has the mean of the others
+            own[~np.isfinite(own)] = own[np.isfinite(own)].mean()
         found: dict[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
         for subset, table in zip(effects.subsets, effects.tables(effects.coordinates(filled)), strict=True):
             if len(subset) < 2:
@@ -232,11 +231,10 @@ class LearnedPotentials(LearnedNetwork):
         return found
 
     def _content(self) -> dict[str, Any]:
-        return {
-            **model_content(self.model),
-            **common_content(self),
-            **({} if self.groups is None else {"groups": list(map(list, self.groups))}),
-        }
+        # the order of the entries in a file
+        content = model_content(self.model) | dict.fromkeys(("total", "details")) | common_content(self)
+        groups = {} if self.groups is None else {"groups": list(map(list, self.groups))}
+        return content | groups | domain_content(self.domain)
 
     def _array(self) -> np.ndarray:
         return np.concatenate([self.tables.flat, self._measured_numbers])
@@ -264,8 +262,3 @@ def _restored_groups(content: Fields, domain: Domain) -> tuple[tuple[int, ...], 
                 raise ReleaseFileError(f"`groups` must number the groups of {states} states, got {own!r}")
             seen = max(seen, group)
     return tuple(map(tuple, written))
-
-
-def _filled(table: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(table)
-    return np.where(finite, table, table[finite].mean()).ravel()

@@ -340,7 +340,10 @@ class _Search:
                     left = curvature.variances
                     if not settled:
                         settled = self._weigh(left, orders) and place > 2
-                    self._sharpen(left, orders)
+                    # the precision of each coefficient, from the diagonal of C
+                    largest = np.array([self._largest(k) for k in range(1, len(self.priors) + 1)])
+                    squares = np.array(self.priors)[orders - 1] + self.h**2 + left
+                    self.precisions = np.maximum(2 / squares, 1 / largest[orders - 1])
                     curvature = DenseCurvature(information=information, prior=self.precisions)
             else:
                 score = weighed.score(means - moments.means(self.h)[1])
@@ -391,12 +394,6 @@ class _Search:
             is_settled &= abs(math.log(scaled / variance)) < 0.02
             self.priors[k - 1] = scaled
         return is_settled
-
-    def _sharpen(self, left: FloatArray, orders: IntArray) -> None:
-        """Update the precision of each coefficient from the diagonal of C."""
-        largest = np.array([self._largest(k) for k in range(1, len(self.priors) + 1)])
-        squares = np.array(self.priors)[orders - 1] + self.h**2 + left
-        self.precisions = np.maximum(2 / squares, 1 / largest[orders - 1])
 
     @staticmethod
     def _largest(order: int) -> float:

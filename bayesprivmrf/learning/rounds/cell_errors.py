@@ -77,7 +77,6 @@ import numpy as np
 
 from bayesprivmrf.inference.effects_fit.moments import Scope, margin
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
-from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
@@ -201,18 +200,6 @@ class CellErrors:
         noise = 1 / (sum(precisions) * self.total**2) + np.multiply.outer(*spreads) / self.total
         # 0.00135 is the probability that a normal variable exceeds three standard deviations
         return bool((covariance**2 / noise).sum() > chdtri(covariance.size, 0.00135))
-
-    @property
-    def fixed_scales(self) -> tuple[str, ...]:
-        """Assumption, one sentence, of a model too large to learn scales of its effects; empty for other models."""
-        model = self.model.specification
-        size = Effects.of(model.cardinalities, model.scopes).size
-        if size <= DENSE_LIMIT:
-            return ()
-        return (
-            f"Effects of one order have the same prior scale, because the model has {size:,} coordinates and scales "
-            f"are learned up to {DENSE_LIMIT:,}; strong dependence may be understated.",
-        )
 
     @cached_property
     def _pooled(self) -> tuple[Effects, FloatArray, FloatArray]:

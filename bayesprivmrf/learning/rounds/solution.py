@@ -39,6 +39,7 @@ from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import LearnedSolution
@@ -48,6 +49,7 @@ from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTab
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.conditions import Condition
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
 
@@ -96,8 +98,13 @@ class RoundsSolution(LearnedSolution):
         merged = [
             f"{note}, and depend on other variables alike." for _, _, note in self._merged_notes(variables)
         ]
-        of_fit = (*self.of_records, *merged, *self._errors.fixed_scales)
-        return model_assumptions(self.specification, of_fit, "Learned")
+        model, fixed = self._merged.specification, []
+        if (size := Effects.of(model.cardinalities, model.scopes).size) > DENSE_LIMIT:
+            fixed.append(
+                f"Effects of one order have the same prior scale, because the model has {size:,} coordinates and "
+                f"scales are learned up to {DENSE_LIMIT:,}; strong dependence may be understated."
+            )
+        return model_assumptions(self.specification, (*self.of_records, *merged, *fixed), "Learned")
 
     def interval(
         self,
@@ -173,7 +180,11 @@ class RoundsSolution(LearnedSolution):
         above = above + given_back(held)
         limits = cut_limits(estimate, np.sqrt(below), np.sqrt(above), prob, plain=np.sqrt(plain))
         domain = self.specification.domain
-        marks = self._merged_marks(query) if len(query) > 1 else []
+        shape = [domain.cardinalities[v] for v in query]
+        marks = [
+            Mark(RowStatus.DOUBTFUL, note, np.isin(np.indices(shape)[axis], part))
+            for axis, part, note in (self._merged_notes(query) if len(query) > 1 else ())
+        ]
         for each in missing:
             apart = [str(domain.variables[v]) for v in each]
             marks += marks_of_unmeasured(apart, self._bounds.get(each), np.transpose(reach, axes))
@@ -291,14 +302,6 @@ class RoundsSolution(LearnedSolution):
                 named = ", ".join(str(domain.states[v][s]) for s in part[:_NAMED])
                 more = ", ..." if len(part) > _NAMED else ""
                 yield place, part, f"{domain.variables[v]}: {named}{more} are merged in the fit"
-
-    def _merged_marks(self, query: Sequence[int]) -> list[Mark]:
-        """Return marks for the cells of each group of merged states; their notes name the states."""
-        shape = [self.specification.domain.cardinalities[v] for v in query]
-        return [
-            Mark(RowStatus.DOUBTFUL, note, np.isin(np.indices(shape)[axis], part))
-            for axis, part, note in self._merged_notes(query)
-        ]
 
     @cached_property
     def _merged(self) -> Solution:

@@ -29,7 +29,8 @@ so this rule rarely adds to the largest error, and it keeps graphs sparse and mo
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
@@ -96,66 +97,48 @@ class PairTargets:
         total, total_variance
             Number of records as released by itself, at least 1, and the variance of its noise; 0 where it is public.
         """
-        made = cls._of_moments if plan.form == "moments" else cls._of_tables
-        return replace(made(measured, plan, total, total_variance), rules=plan.rules)
-
-    @classmethod
-    def _of_moments(
-        cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
-    ) -> PairTargets:
-        noise_one, noise_two = noise_variances(plan)
-        return cls(
-            cardinalities=plan.cardinalities,
-            total=total,
-            total_variance=total_variance,
-            pairs=measured.pairs,
-            candidates=len(plan.candidates),
-            single=list(measured.one_way[:, None] / (np.sqrt(2) * total)),
-            single_noise=np.full(len(plan.cardinalities), noise_one / (2 * total**2)),
-            pair=list(measured.two_way[:, None, None] / (2 * total)),
-            pair_noise=noise_two / (4 * total**2),
-        )
-
-    @classmethod
-    def _of_tables(
-        cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
-    ) -> PairTargets:
         cards, pairs = np.array(plan.cardinalities), measured.pairs.tolist()
-        noise_one, noise_two = noise_variances(plan)
-        tables = np.split(measured.one_way.astype(float), np.cumsum(cards)[:-1])
-        shapes = [(int(cards[i]), int(cards[j])) for i, j in pairs]
-        ends = np.cumsum([k * m for k, m in shapes])
-        joint = [
-            part.reshape(s) for part, s in zip(np.split(measured.two_way, ends[:-1]), shapes, strict=False)
-        ]
-        if total_variance > 0:
-            sums = [total, *(t.sum() for t in tables), *(t.sum() for t in joint)]
-            precisions = 1 / np.array(
-                [total_variance, *(cards * noise_one), *(k * m * noise_two for k, m in shapes)]
-            )
-            total = max(float(np.average(sums, weights=precisions)), 1.0)
-            total_variance = float(1 / precisions.sum())
-        weighted = [
-            contrasts(k).T @ table / noise_one for k, table in zip(cards.tolist(), tables, strict=True)
-        ]
-        precision = np.full(cards.size, 1 / noise_one)
-        for (i, j), table in zip(pairs, joint, strict=True):
-            for v, margin, others in ((i, table.sum(axis=1), cards[j]), (j, table.sum(axis=0), cards[i])):
-                weighted[v] = weighted[v] + contrasts(int(cards[v])).T @ margin / (others * noise_two)
-                precision[v] += 1 / (others * noise_two)
-        return cls(
-            cardinalities=plan.cardinalities,
-            total=total,
-            total_variance=total_variance,
-            pairs=measured.pairs,
-            candidates=len(plan.candidates),
-            single=[w / (q * total) for w, q in zip(weighted, precision.tolist(), strict=True)],
-            single_noise=1 / (precision * total**2),
-            pair=[
+        (noise_one, noise_two), (precision, noise) = noise_variances(plan), mean_precisions(plan, pairs)
+        if plan.form == "moments":
+            single = list(measured.one_way[:, None] / (np.sqrt(2) * total))
+            pair = list(measured.two_way[:, None, None] / (2 * total))
+        else:
+            tables = np.split(measured.one_way.astype(float), np.cumsum(cards)[:-1])
+            shapes = [(int(cards[i]), int(cards[j])) for i, j in pairs]
+            ends = np.cumsum([k * m for k, m in shapes])
+            joint = [
+                part.reshape(s)
+                for part, s in zip(np.split(measured.two_way, ends[:-1]), shapes, strict=False)
+            ]
+            if total_variance > 0:
+                sums = [total, *(t.sum() for t in tables), *(t.sum() for t in joint)]
+                precisions = 1 / np.array(
+                    [total_variance, *(cards * noise_one), *(k * m * noise_two for k, m in shapes)]
+                )
+                total = max(float(np.average(sums, weights=precisions)), 1.0)
+                total_variance = float(1 / precisions.sum())
+            weighted = [
+                contrasts(k).T @ table / noise_one for k, table in zip(cards.tolist(), tables, strict=True)
+            ]
+            for (i, j), table in zip(pairs, joint, strict=True):
+                for v, margin, others in ((i, table.sum(axis=1), cards[j]), (j, table.sum(axis=0), cards[i])):
+                    weighted[v] = weighted[v] + contrasts(int(cards[v])).T @ margin / (others * noise_two)
+            single = [w / (q * total) for w, q in zip(weighted, precision.tolist(), strict=True)]
+            pair = [
                 contrasts(k).T @ table @ contrasts(m) / total
                 for (k, m), table in zip(shapes, joint, strict=True)
-            ],
-            pair_noise=noise_two / total**2,
+            ]
+        return cls(
+            cardinalities=plan.cardinalities,
+            total=total,
+            total_variance=total_variance,
+            pairs=measured.pairs,
+            candidates=len(plan.candidates),
+            single=single,
+            single_noise=1 / (precision * total**2),
+            pair=pair,
+            pair_noise=noise / total**2,
+            rules=plan.rules,
         )
 
     def signal(self) -> Signal:
@@ -214,7 +197,11 @@ class PairTargets:
         log_tails = chi2.logsf(statistics, [t.size for t in self.pair])
         rarity = max(np.log(self.candidates), -np.log(_LARGEST_SAMPLING_TAIL))
         log_levels = (log_tails + shares * rarity) / np.maximum(1 - shares, 1e-9)
-        return _discoveries(log_levels)
+        # the rule of Benjamini and Hochberg for levels instead of p-values
+        sorted_levels, size = np.sort(log_levels), max(log_levels.size, 1)
+        allowed = np.log(_FALSE_DISCOVERY_RATE * np.arange(1, log_levels.size + 1) / size)
+        passing = np.flatnonzero(sorted_levels <= allowed)
+        return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
 
     def statistics(self) -> FloatArray:
         """Return each pair's mean squared covariance in units of noise and sampling, shape (m,)."""
@@ -254,14 +241,16 @@ def least_statistic(
     return chi2.isf(np.exp((1 - shares) * level - shares * rarity), freedom)
 
 
-def _discoveries(log_levels: FloatArray) -> np.ndarray:
-    """Return a mask of the discoveries by the Benjamini-Hochberg rule, given log p-value levels."""
-    sorted_levels = np.sort(log_levels)
-    allowed = np.log(
-        _FALSE_DISCOVERY_RATE * np.arange(1, sorted_levels.size + 1) / max(sorted_levels.size, 1)
-    )
-    passing = np.flatnonzero(sorted_levels <= allowed)
-    return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
+def mean_precisions(plan: MeasurementPlan, pairs: Sequence[Sequence[int]]) -> tuple[FloatArray, float]:
+    """Return the precisions of single variables' sums of effects, shape (p,), and the noise variance of pairs'."""
+    cards, (one, two) = plan.cardinalities, noise_variances(plan)
+    if plan.form == "moments":  # sums of spins and products are effects times the roots of two and four
+        return np.full(len(cards), 1 / (one / 2)), two / 4
+    precision = np.full(len(cards), 1 / one)
+    for i, j in pairs:  # margins of their tables measure variables once more
+        precision[i] += 1 / (cards[j] * two)
+        precision[j] += 1 / (cards[i] * two)
+    return precision, two
 
 
 def noise_variances(plan: MeasurementPlan) -> tuple[float, float]:

@@ -282,7 +282,7 @@ class PairScores:
         records = int(counts.sum())
         level = threshold * records
         packed = PackedRecords.of(codes, counts, cardinalities)
-        marginal = packed.marginal_scores()
+        marginal = marginal_scores(codes, counts, cardinalities)
         stop = -1 if enough is None else level - enough
         found = []
         pairs = _in_order(marginal, level)
@@ -369,6 +369,13 @@ def graphs_to_choose(
         return np.zeros(len(THRESHOLDS), dtype=np.int64), [((), 0)] * len(THRESHOLDS)
     scores = PairScores.of(codes, counts, cardinalities, threshold=THRESHOLDS[0], given=given, order=order)
     return scores.clearness(adjacency), [scores.graph(steps, adjacency, most) for steps in THRESHOLDS]
+
+
+def marginal_scores(codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> IntArray:
+    """Return the scores of all pairs, nothing given, in steps rounded down, shape (p, p)."""
+    scaled, records = scaled_scores(codes, counts, cardinalities), max(int(counts.sum()), 1)
+    # no product leaves 64 bits
+    return scaled // records * UNIT + scaled % records * UNIT // records
 
 
 def _score(packed: PackedRecords, i: int, j: int, marginal: int, given: int, order: int, stop: int) -> int:

@@ -111,21 +111,6 @@ def _score(departure: int, records: int) -> int:
     return departure // records * UNIT + departure % records * UNIT // records
 
 
-@kept()
-def _marginal(joint: Any, first: Any, states: Any) -> Any:
-    """Return the scores of all pairs, nothing given, shape (p, p), above the diagonal."""
-    p = len(states)
-    found = np.zeros((p, p), dtype=np.int64)
-    for i in range(p):
-        for j in range(i + 1, p):
-            table = np.zeros((states[i], states[j]), dtype=np.int64)
-            for a in range(states[i]):
-                for b in range(states[j]):
-                    table[a, b] = joint[first[i] + a if a else 0, first[j] + b if b else 0]
-            found[i, j] = _score(_departure(table), table[0, 0])
-    return found
-
-
 @njit(nogil=True, **INNER)
 def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
     """Return the score of a pair given two variables, in steps; arguments as for `_stratum`."""
@@ -198,11 +183,6 @@ class PackedRecords:
             first=np.cumsum(states - 1) - (states - 1),
             states=states,
         )
-
-    def marginal_scores(self) -> IntArray:
-        """Return the scores of all pairs, nothing given, in steps: shape (p, p), above the diagonal."""
-        joint = _joint(self.bits, self.planes, self.bits[0], len(self.bits))
-        return _marginal(joint, self.first, self.states)
 
     def least_of_largest(self, i: int, j: int, given: int, more: int, top: int) -> int:
         """Return the smallest, over sets of `given` others, of a pair's largest score given these and at most `more`.

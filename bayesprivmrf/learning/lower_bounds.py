@@ -97,8 +97,7 @@ class Task:
         whole_number("order", self.order, 2, self.variables, remedy="2 is for couplings of pairs")
         if self.order > 2 and self.states > 2:
             raise ArgumentError(
-                f"`order` must be 2 for more than two states, got {self.order!r}; the bounds cover pairs of any "
-                "states, and larger interactions of two states."
+                f"`order` must be 2 for more than two states, got {self.order!r}; leave it out."
             )
         for name in ("size", "width"):
             object.__setattr__(self, name, positive_finite(name, getattr(self, name)))
