@@ -3,7 +3,7 @@
 Every function returns a matplotlib Figure and changes no global state: a notebook displays it, and
 ``figure.savefig("name.png")`` writes it. A figure is at most 8 inches wide, so that its labels are legible in a
 picture of 800 pixels. Methods differ by marker as well as by color, and the colors are those of Okabe and Ito, which
-color-blind readers tell apart. Draws and intervals are drawn through arviz-plots.
+color-blind readers tell apart.
 """
 
 from __future__ import annotations

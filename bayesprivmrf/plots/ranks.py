@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability, whole_number
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.plots.style import COLORS, GRAY, PAGE_WIDTH, panels, plot_collection, share, tidy
+from bayesprivmrf.checks import probability, require, whole_number
+from bayesprivmrf.plots.style import COLORS, GRAY, PAGE_WIDTH, panels, share, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,11 +61,22 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     tables = _checked(ranks, draws)
+    # 100 points of a line at most; more could not be told apart in a panel
+    points = np.unique(np.linspace(0, draws + 1, min(draws + 1, 100) + 1).astype(int))
+    places = points / (draws + 1)
     columns = min(len(tables), 3)
     figure, axes = panels(len(tables), width=min(PAGE_WIDTH / columns, 5.0), height=3.4, columns=columns)
-    _draw(dict(zip(tables, axes, strict=True)), tables, draws, prob)
-    for panel in axes:
+    for panel, (name, table) in zip(axes, tables.items(), strict=True):
+        # the empirical distribution function at each place
+        below = np.stack([np.searchsorted(np.sort(column), points) for column in table.T], axis=1)
+        shares = below / len(table) - places[:, None]
+        lower, upper = (bound - places for bound in band_of(len(table), places, prob))
+        panel.fill_between(places, lower, upper, color="#d9d9d9", zorder=1)
         panel.axhline(0.0, color=GRAY, linewidth=0.8, zorder=1)
+        panel.plot(places, shares, color=COLORS[0], alpha=0.7, linewidth=1.0)
+        is_out = np.any((shares < lower[:, None] - 1e-12) | (shares > upper[:, None] + 1e-12), axis=0)
+        what = f"{int(is_out.sum())} of {table.shape[1]} leave the {share(prob)} band"
+        panel.set_title(f"{name}\n{len(table):,} replications\n{what}", fontsize=10, loc="left")
         panel.set_xlim(0, 1)
         panel.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         panel.set_xlabel(f"rank / {draws + 1:,}")
@@ -74,32 +84,6 @@ def calibration_ranks(ranks: Mapping[str, Any], *, draws: int, prob: float = 0.9
     for panel in axes[::columns]:
         panel.set_ylabel("empirical minus uniform\ndistribution function")
     return figure
-
-
-def _draw(axes: dict[str, Any], tables: Mapping[str, IntArray], draws: int, prob: float) -> None:
-    import xarray as xr
-    from arviz_plots.visuals import fill_between_y, multiple_lines
-
-    # 100 points of a line at most; more could not be told apart in a panel
-    points = np.unique(np.linspace(0, draws + 1, min(draws + 1, 100) + 1).astype(int))
-    places = points / (draws + 1)
-    lines: dict[str, Any] = {}
-    bands: dict[str, Any] = {}
-    for position, (name, table) in enumerate(tables.items()):
-        # the empirical distribution function at each place
-        below = np.stack([np.searchsorted(np.sort(column), points) for column in table.T], axis=1)
-        shares = below / len(table) - places[:, None]
-        lower, upper = (bound - places for bound in band_of(len(table), places, prob))
-        lines[name] = (("point", f"quantity {position}"), shares)
-        bands[name] = (("kwarg", "point"), np.stack([places, lower, upper]))
-        is_out = np.any((shares < lower[:, None] - 1e-12) | (shares > upper[:, None] + 1e-12), axis=0)
-        what = f"{int(is_out.sum())} of {table.shape[1]} leave the {share(prob)} band"
-        axes[name].set_title(f"{name}\n{len(table):,} replications\n{what}", fontsize=10, loc="left")
-    data = xr.Dataset(lines, coords={"point": places})
-    collection = plot_collection(data, axes)
-    band = xr.Dataset(bands, coords={"kwarg": ["x", "y_bottom", "y_top"]})
-    collection.map(fill_between_y, "band", data=band, color="#d9d9d9", zorder=1)
-    collection.map(multiple_lines, "ranks", x_dim="point", color=COLORS[0], alpha=0.7, width=1.0)
 
 
 def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:
@@ -127,22 +111,18 @@ def band_of(replications: int, places: FloatArray, prob: float) -> tuple[FloatAr
 
 def _checked(ranks: Any, draws: int) -> dict[str, IntArray]:
     whole_number("draws", draws, 1)
-    if not isinstance(ranks, Mapping) or not ranks or not all(map(str, ranks)):
-        raise ArgumentError("`ranks` must map at least one name to ranks, got none or an empty name.")
+    has_names = isinstance(ranks, Mapping) and len(ranks) and all(map(str, ranks))
+    require(has_names, "ranks", "map at least one name to ranks", "none or an empty name")
     tables: dict[str, IntArray] = {}
     for name, values in ranks.items():
         table = np.asarray(values)
         table = table[:, None] if table.ndim == 1 else table
-        if table.ndim != 2 or table.size == 0 or table.dtype.kind not in "uif":
-            raise ArgumentError(
-                f"the ranks {name!r} must have shape (replications,) or (replications, quantities) and hold numbers, "
-                f"got shape {np.shape(values)}."
-            )
+        is_table = table.ndim == 2 and table.size > 0 and table.dtype.kind in "uif"
+        must = "be numbers of the shape (replications,) or (replications, quantities)"
+        require(is_table, f"the ranks {name!r}", must, f"shape {np.shape(values)}")
         is_rank = (table >= 0) & (table <= draws) & (table == np.round(table))
-        if not is_rank.all():
-            raise ArgumentError(
-                f"the ranks {name!r} must be whole numbers from 0 to {draws}, got {table[~is_rank][0]!r}; count the "
-                "draws below the truth."
-            )
+        seen = table[~is_rank][:1]
+        must = f"be whole numbers from 0 to {draws}"
+        require(is_rank.all(), f"the ranks {name!r}", must, seen, "count the draws below the truth")
         tables[str(name)] = table.astype(np.int64)
     return tables
