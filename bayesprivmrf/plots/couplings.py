@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import require
 from bayesprivmrf.plots.graph import MEANING, weighted_graph
 from bayesprivmrf.plots.style import GRAY, LETTER, PAGE_WIDTH, new_figure
 
@@ -77,17 +77,15 @@ def couplings(
 
 
 def _checked(learned: LearnedNetwork, pairs: Any) -> list[tuple[Any, Any]]:
-    domain = learned.domain
-    if isinstance(pairs, Sequence) and len(pairs) == 2 and all(v in domain for v in pairs):
+    is_list = isinstance(pairs, Sequence) and not isinstance(pairs, str)
+    if is_list and len(pairs) == 2 and all(v in learned.domain for v in pairs):
         pairs = [pairs]
-    is_list = isinstance(pairs, Sequence) and not isinstance(pairs, str) and 0 < len(pairs) <= _MOST_TABLES
-    if not is_list or not all(
+    is_pairs = is_list and all(
         isinstance(p, Sequence) and not isinstance(p, str) and len(p) == 2 for p in pairs
-    ):
-        raise ArgumentError(
-            f"`pairs` must be a pair of variables or a list of 1 to {_MOST_TABLES} pairs, got {pairs!r}; leave it "
-            "out for the matrix of all."
-        )
+    )
+    must = f"be a pair of variables or a list of 1 to {_MOST_TABLES} pairs"
+    holds = is_pairs and 0 < len(pairs) <= _MOST_TABLES
+    require(holds, "pairs", must, repr(pairs), "leave it out for the matrix of all")
     return [(first, second) for first, second in pairs]
 
 
@@ -107,22 +105,17 @@ def _matrix(graph: Any, kind: str) -> Figure:
     if size <= 20:
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
-                _number(panel, row, column, value, image)
+                red, green, blue, _ = image.cmap(image.norm(value))
+                is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+                color = "white" if is_dark else "black"
+                text = f"{value:z.2f}" if abs(value) < 9.95 else f"{value:.0f}"
+                panel.text(column, row, text, ha="center", va="center", fontsize=7, color=color)
     elif has_signs:
         _dashes(panel, values, 0.05 * largest, largest, side - 1.2)
     unit = "" if kind == "dependence" else ", nats" + "\n(dash: negative)" * (has_signs and size > 20)
     _name_entries(panel, names, names, width=side - 1.2, most=40)
     figure.colorbar(image, ax=panel, label=MEANING[kind] + unit, shrink=0.8)
     return figure
-
-
-def _number(panel: Axes, row: int, column: int, value: float, image: Any) -> None:
-    """Write a number on an entry, in white where the entry is dark."""
-    red, green, blue, _ = image.cmap(image.norm(value))
-    is_dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-    text = f"{value:.2f}" if abs(value) < 9.95 else f"{value:.0f}"
-    text = "0.00" if text == "-0.00" else text
-    panel.text(column, row, text, ha="center", va="center", fontsize=7, color="white" if is_dark else "black")
 
 
 def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float, width: float) -> None:
@@ -133,13 +126,9 @@ def _dashes(panel: Axes, values: np.ndarray, least: float, darkest: float, width
     below = np.nan_to_num(values)
     # a third of an entry wide, in points, within limits
     size = float(np.clip(72 * width / values.shape[1] / 3, 3.5, 8))
-    for is_marked, color in (
-        ((below < -least) & (below > -0.6 * darkest), "black"),
-        (below <= -0.6 * darkest, "white"),
-    ):
-        rows, columns = np.nonzero(is_marked)
-        style = {"linestyle": "none", "marker": "_", "markersize": size, "markeredgewidth": 1.2}
-        panel.plot(columns, rows, color=color, **style)
+    rows, columns = np.nonzero(below < -least)
+    colors = np.where(below[rows, columns] <= -0.6 * darkest, "white", "black")
+    panel.scatter(columns, rows, s=size**2, c=colors, marker="_", linewidths=1.2)
 
 
 def _tables(tables: Sequence[xr.DataArray]) -> Figure:

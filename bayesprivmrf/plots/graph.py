@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, require
-from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, new_figure
+from bayesprivmrf.plots.style import COLORS, GRAY, LETTER, PAGE_WIDTH, look, new_figure
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -103,18 +103,32 @@ def learned_graph(
         kept = _significant(learned, excludes_zero, rng)
         graph.remove_edges_from([(a, b) for a, b in graph.edges if frozenset((a, b)) not in kept])
     groups = _communities(graph) if order == "communities" else [list(graph)]
-    angles = _angles(groups)
+    # even steps along the circle, and a gap of one step between two groups
+    step = 2 * math.pi / max(len(graph) + (len(groups) if len(groups) > 1 else 0), 1)
+    angles: dict[Any, float] = {}
+    colors = []
+    for number, group in enumerate(groups):
+        start = len(angles) + number
+        angles |= {variable: math.pi / 2 - step * (start + place) for place, variable in enumerate(group)}
+        is_community = order == "communities" and graph.degree(group[0]) > 0
+        colors += [look(number)["color"] if is_community else "black"] * len(group)
     names = {v: f"{v}*" if "merged" in graph.nodes[v] else str(v) for v in graph}
     is_named, is_radial = len(graph) <= _MOST_NAMES, len(graph) > 16
-    figure, panel = _circle(list(names.values()) if is_named else [], is_radial)
+    # inches: a margin for the names around the circle
+    letters = 9 * LETTER * max(map(len, names.values()), default=0) + 0.2 if is_named else 0.2
+    width = 6.4 if len(graph) <= 16 and letters < 0.8 else PAGE_WIDTH
+    radius = max(width / 2 - letters, 1.5)
+    across, up = radius + letters, radius + (letters if is_radial else 0.3)
+    figure = new_figure(2 * across, 2 * up + 0.3)
+    panel = figure.subplots()
+    panel.set_axis_off()
+    panel.set_aspect("equal")
+    panel.set_xlim(-across / radius, across / radius)
+    panel.set_ylim(-up / radius, up / radius)
     places = {v: (math.cos(angle), math.sin(angle)) for v, angle in angles.items()}
     _draw_edges(panel, graph, places, kind)
-    colors = {}
-    for number, group in enumerate(groups):
-        is_community = order == "communities" and graph.degree(group[0]) > 0
-        colors |= dict.fromkeys(group, COLORS[number % len(COLORS)] if is_community else "black")
     x, y = np.array(list(places.values())).T
-    panel.scatter(x, y, s=40, color=list(colors.values()), edgecolors="black", linewidths=0.6, zorder=3)
+    panel.scatter(x, y, s=40, color=colors, edgecolors="black", linewidths=0.6, zorder=3)
     if is_named:
         for variable, angle in angles.items():
             _name(panel, names[variable], angle, is_radial)
@@ -164,32 +178,6 @@ def _communities(graph: nx.Graph) -> list[list[Any]]:
     return [[variables[number] for number in group] for group in groups if group]
 
 
-def _angles(groups: list[list[Any]]) -> dict[Any, float]:
-    """Return the angle of each variable, in radians: even steps, and a gap of one step between two groups."""
-    gaps = len(groups) if len(groups) > 1 else 0
-    step = 2 * math.pi / max(sum(map(len, groups)) + gaps, 1)
-    angles: dict[Any, float] = {}
-    for number, group in enumerate(groups):
-        start = len(angles) + number
-        angles |= {variable: math.pi / 2 - step * (start + place) for place, variable in enumerate(group)}
-    return angles
-
-
-def _circle(names: list[str], is_radial: bool) -> tuple[Figure, Any]:
-    """Return a figure and a panel without axes for the unit circle, with a margin for the names."""
-    letters = 9 * LETTER * max(map(len, names), default=0) + 0.2  # inches
-    width = 6.4 if len(names) <= 16 and letters < 0.8 else PAGE_WIDTH
-    radius = max(width / 2 - letters, 1.5)
-    across, up = radius + letters, radius + (letters if is_radial else 0.3)
-    figure = new_figure(2 * across, 2 * up + 0.3)
-    panel = figure.subplots()
-    panel.set_axis_off()
-    panel.set_aspect("equal")
-    panel.set_xlim(-across / radius, across / radius)
-    panel.set_ylim(-up / radius, up / radius)
-    return figure, panel
-
-
 def _name(panel: Any, name: str, angle: float, is_radial: bool) -> None:
     """Write a variable's name outside the circle: along the radius where there are many, else horizontally."""
     x, y = math.cos(angle), math.sin(angle)
@@ -209,42 +197,25 @@ def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
     """Draw positive and negative couplings, as wide as they are strong, with the strength in the legend."""
     import networkx as nx
 
-    edges = list(graph.edges(data="weight"))
-    largest = max((abs(weight) for *_, weight in edges), default=0.0)
+    weights = nx.get_edge_attributes(graph, "weight")
+    largest = max(map(abs, weights.values()), default=0.0)
     positive = COLORS[0] if kind == "coupling" else GRAY
     for sign, color, style in ((1, positive, "solid"), (-1, COLORS[2], "dashed")):
-        own = {(a, b): abs(weight) for a, b, weight in edges if sign * weight > 0}
+        # the strongest are drawn last, and are 5 points wide
+        own = sorted(
+            (edge for edge in weights if sign * weights[edge] > 0), key=lambda edge: abs(weights[edge])
+        )
         if own:
-            # from 0.4 to 5 points; the strongest are drawn last
-            order = sorted(own, key=own.__getitem__)
-            widths = [0.4 + 4.6 * own[edge] / largest for edge in order]
-            nx.draw_networkx_edges(
-                graph,
-                places,
-                ax=panel,
-                edgelist=order,
-                width=widths,
-                edge_color=color,
-                style=style,
-                alpha=0.8,
-            )
+            shown = {"edge_color": color, "style": style, "alpha": 0.8}
+            widths = [0.4 + 4.6 * abs(weights[edge]) / largest for edge in own]
+            nx.draw_networkx_edges(graph, places, ax=panel, edgelist=own, width=widths, **shown)
             words = ("positive" if sign > 0 else "negative") if kind == "coupling" else MEANING[kind]
-            label = f"{words}, up to {max(own.values()):.2f}{'' if kind == 'dependence' else ' nats'}"
+            unit = "" if kind == "dependence" else " nats"
+            label = f"{words}, up to {abs(weights[own[-1]]):.2f}{unit}"
             panel.plot([], [], color=color, linestyle=style, label=label)
-    # twenty weights are still legible beside each other
-    if 0 < len(edges) <= 20:
-        _label_edges(panel, edges, places)
-
-
-def _label_edges(panel: Any, edges: list[tuple[Any, Any, float]], places: Any) -> None:
-    """Write the weights on the edges, each at the place of its edge that is farthest from the other weights."""
-    taken = [np.array(place) for place in places.values()]
-    shares = np.linspace(0.2, 0.8, 13)[:, None]
-    # short edges first: these have the fewest places to choose from
-    for a, b, weight in sorted(edges, key=lambda edge: math.dist(places[edge[0]], places[edge[1]])):
-        points = (1 - shares) * np.array(places[a]) + shares * np.array(places[b])
-        nearest = np.min([np.linalg.norm(points - other, axis=1) for other in taken], axis=0)
-        place = points[np.argmax(nearest)]
-        taken.append(place)
-        box = {"boxstyle": "round,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.9}
-        panel.text(*place, f"{weight:.2f}", fontsize=8, ha="center", va="center", bbox=box, zorder=2.5)
+    # twenty weights are still legible beside each other, and most diagonals cross at their centers
+    if 0 < len(weights) <= 20:
+        texts = {edge: f"{weight:.2f}" for edge, weight in weights.items()}
+        nx.draw_networkx_edge_labels(
+            graph, places, texts, label_pos=0.35, ax=panel, font_size=8, rotate=False
+        )

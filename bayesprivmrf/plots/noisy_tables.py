@@ -145,13 +145,13 @@ def _chosen(posterior: Posterior, cliques: Sequence[Any] | None) -> list[str]:
     if cliques is None:
         return list(members)
     is_list = isinstance(cliques, Sequence) and not isinstance(cliques, str) and len(cliques) > 0
-    require(is_list, "cliques", "be a list of measured cliques", cliques)
+    require(is_list, "cliques", "be a list of measured cliques", repr(cliques))
     chosen: list[str] = []
     for clique in cliques:
         asked = {dims[position] for position in asked_positions(domain, clique)}
         found = [name for name, own in members.items() if own == asked]
         known = ", ".join(name.removeprefix("noisy_counts") for name in members)
-        require(found, "cliques", "hold measured cliques", clique, f"the measured ones are {known}")
+        require(found, "cliques", "hold measured cliques", repr(clique), f"the measured ones are {known}")
         chosen += found
     return list(dict.fromkeys(chosen))
 
