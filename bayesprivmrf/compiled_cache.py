@@ -1,4 +1,4 @@
-"""Cache folder of compiled code: read-only installations, damaged files, and the announcement of compiling.
+"""Cache folder of compiled code: read-only installations, and the announcement of compiling.
 
 numba keeps compiled functions in ``__pycache__`` beside the sources, or in the user's cache folder. If both are
 read-only, as in many containers and services, numba refuses to define the functions. Compiled code then goes to a
@@ -6,29 +6,20 @@ private temporary folder for as long as the process runs.
 
 numba executes the files of this folder, so that users who can write to it could run code in this process. The
 temporary folder therefore belongs to the user alone, and so should a folder named by ``NUMBA_CACHE_DIR``.
-
-A full disk or a killed process can cut a cache file short. numba then fails with an error of `pickle` that names no
-file. `mend_damaged_cache` makes numba delete such files of this package and compile again.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import sys
 import time
 import warnings
 from functools import cache
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from bayesprivmrf.errors import BayesPrivMRFError
-
 # Environment variable that names numba's cache folder
 _VARIABLE = "NUMBA_CACHE_DIR"
-_CACHING = "numba.core.caching"  # numba's module that reads and writes the cache
 
 
 def ensure_cache_folder() -> None:
@@ -48,7 +39,8 @@ def ensure_cache_folder() -> None:
                 stacklevel=3,
             )
         return
-    if os.access(Path(__file__).parent, os.W_OK) or _can_be_written(_user_cache() / "numba"):
+    user_cache = Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    if os.access(Path(__file__).parent, os.W_OK) or _can_be_written(user_cache / "numba"):
         return
     import atexit
     import shutil
@@ -65,63 +57,6 @@ def ensure_cache_folder() -> None:
         RuntimeWarning,
         stacklevel=3,
     )
-
-
-def mend_damaged_cache() -> None:
-    """Make numba compile this package's functions again if their cached code cannot be read.
-
-    numba is changed when it is first imported, because its import takes longer than that of this package. Functions
-    of other packages are loaded as before.
-    """
-    if _CACHING in sys.modules:
-        _mend(sys.modules[_CACHING])
-    else:
-        sys.meta_path.insert(0, _WhenImported())
-
-
-class _WhenImported(MetaPathFinder):
-    """Import hook that changes numba's module of caches when it is imported."""
-
-    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
-        if fullname != _CACHING:
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_mend(module: Any) -> None:
-                execute(module)
-                _mend(module)
-
-            spec.loader.exec_module = execute_and_mend
-        return spec
-
-
-def _mend(caching: Any) -> None:
-    load = caching.Cache._load_overload
-
-    def load_or_forget(self: Any, *given: Any) -> Any:
-        try:
-            return load(self, *given)
-        except Exception as error:
-            if isinstance(error, MemoryError) or not self._py_func.__module__.startswith(f"{__package__}."):
-                raise
-            try:
-                self.flush()
-            except OSError:
-                raise BayesPrivMRFError(
-                    f"compiled code in {self.cache_path!r} is damaged and cannot be replaced; delete the folder, or "
-                    f"set {_VARIABLE} to a private folder that you can write."
-                ) from error
-            return None  # numba compiles the function and caches it, as if there were no cached code
-
-    caching.Cache._load_overload = load_or_forget
-
-
-def building(seconds: int) -> str:
-    """Return the remark that functions are compiled, with the time that this takes."""
-    return f"building the engines once (about {seconds} s on two free cores, a few minutes on a busy machine) ..."
 
 
 def is_watched() -> bool:
@@ -152,13 +87,10 @@ def announce_compiling(silent: float = 1.0) -> None:
             if self.spent > silent:
                 self.is_announced = True
                 if is_watched():
-                    print(building(30), file=sys.stderr)
+                    time_needed = "about 30 s on a free core, a few minutes on a busy machine"
+                    print(f"building the engines once ({time_needed}) ...", file=sys.stderr)
 
     event.register("numba:run_pass", Listener())
-
-
-def _user_cache() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
 
 
 def _can_be_written(folder: Path) -> bool:

@@ -37,22 +37,18 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
     name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
     available: dict[str, Any] = available_mechanisms()
     fit = sorted(key for key, kind in available.items() if kind.runs_from_file or not is_saved)
-    if name not in fit:
-        remedy = (
-            "call it from Python."
-            if name in available
-            else nearest(name, fit)
-            or "call other mechanisms from Python, or install the package that has this one."
-        )
-        raise ArgumentError(f"`--mechanism` must be one of {', '.join(fit)}, got {name!r}; {remedy}")
+    python = "call it from Python"
+    remedy = (
+        nearest(name, fit) or "call other mechanisms from Python, or install the package that has this one"
+    )
+    remedy = python if name in available else remedy
+    require(name in fit, "--mechanism", f"be one of {', '.join(fit)}", repr(name), remedy)
     kind = available[name]
-    # a release without a file format must be refused before the budget is spent
-    if is_saved and not (kind.releases and all(map(RELEASE_KINDS.holds, kind.releases))):
-        raise ArgumentError(
-            f"`--mechanism` must be one whose release can be saved, got {name!r}, which names no such kind in "
-            "`releases`; call it from Python."
-        )
     if is_saved:
+        # a release without a file format must be refused before the budget is spent
+        is_kind = kind.releases and all(map(RELEASE_KINDS.holds, kind.releases))
+        seen = f"{name!r}, which names no such kind in `releases`"
+        require(is_kind, "--mechanism", "be one whose release can be saved", seen, python)
         for made in kind.releases:
             require_listed(RELEASE_KINDS.group, made.kind, made)
     known = inspect.signature(kind).parameters
@@ -62,9 +58,9 @@ def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> A
     elif options.adjacency != "add-or-remove-one":
         raise ArgumentError(f"the mechanism {name!r} has no choice of `--adjacency`.")
     missing = [key for key, one in known.items() if one.default is one.empty and key not in settings]
-    if missing:
-        wanted = " ".join(f"--set {key}=..." for key in missing)
-        raise ArgumentError(f"the mechanism {name!r} must be given {', '.join(missing)}; add {wanted}.")
+    wanted = " ".join(f"--set {key}=..." for key in missing)
+    must, what = f"be given {', '.join(missing)}", f"the mechanism {name!r}"
+    require(not missing, what, must, "none", f"add {wanted}")
     return kind(**settings)
 
 
@@ -94,29 +90,19 @@ def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for text in given:
         key, equals, value = text.partition("=")
-        if key in _OWN_OPTIONS:
-            raise ArgumentError(
-                f"`{key}` must be given by its own option, got `--set {text}`; use `--{key} {value or '...'}`."
-            )
-        if equals and key in kind.removed_settings:
-            raise ArgumentError(f"{name!r} has no setting {key!r} any more: {kind.removed_settings[key]}.")
-        if equals and key not in free:
-            remedy = (
-                nearest(key, free)
-                or "see `bayesprivmrf release --help` for settings with options of their own."
-            )
-            raise ArgumentError(
-                f"`--set` must name a setting of {name!r} ({', '.join(free)}), got {key!r}; {remedy}"
-            )
+        remedy = f"use `--{key} {value or '...'}`"
+        require(key not in _OWN_OPTIONS, key, "be given by its own option", f"`--set {text}`", remedy)
         require(bool(equals) and key not in found, "--set", "be NAME=VALUE, each name once", repr(text))
+        if key in kind.removed_settings:
+            raise ArgumentError(f"{name!r} has no setting {key!r} any more: {kind.removed_settings[key]}.")
+        remedy = nearest(key, free) or "see `bayesprivmrf release --help` for other options"
+        must = f"name a setting of {name!r} ({', '.join(free)})"
+        require(key in free, "--set", must, repr(key), remedy)
         try:
             found[key] = json.loads(value)
         except ValueError:
             found[key] = value
     return found
-
-
-__all__ = ["recoded_records", "training_and_test"]
 
 
 def recoded_records(
@@ -127,26 +113,18 @@ def recoded_records(
     variables = declaration.specification.domain.variables
     if options.count is None:
         warn_of_counts(records, variables)
-    elif options.count in map(str, variables):
-        raise ArgumentError(
-            f"`--count` must name a column that is not a declared variable, got {options.count!r}; leave it out of "
-            "the model file."
-        )
-    elif options.count not in records.columns:
-        remedy = nearest(options.count, [str(name) for name in records.columns]) or "correct the name."
-        raise ArgumentError(f"`--count` must name a column of the data, got {options.count!r}; {remedy}")
+    else:
+        remedy, is_variable = "leave it out of the model file", options.count in map(str, variables)
+        must = "name a column that is not a declared variable"
+        require(not is_variable, "--count", must, repr(options.count), remedy)
+        remedy = nearest(options.count, map(str, records.columns)) or "correct the name"
+        is_column = options.count in records.columns
+        require(is_column, "--count", "name a column of the data", repr(options.count), remedy)
     data = recode(declaration, records)
     for column in (options.count, person):
         if column in records.columns and column not in data:
             data[column] = records[column]
     return data
-
-
-def _units(specification: ModelSpecification, data: pd.DataFrame, count: str | None) -> np.ndarray:
-    """Return how many records each row stands for."""
-    # the largest number of records is that of mechanisms that use whole records
-    column = Counts.of(count, specification.domain.variables, 2**27)
-    return np.ones(len(data), dtype=np.int64) if column is None else column.units(data, frame_of(data))
 
 
 def training_and_test(
@@ -156,7 +134,10 @@ def training_and_test(
     generator: np.random.Generator,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a random three quarters of the records and the others; a row may be one record or several."""
-    units = _units(specification, data, count)
+    # the largest number of records is that of mechanisms that use whole records
+    column = Counts.of(count, specification.domain.variables, 2**27)
+    # how many records each row stands for
+    units = np.ones(len(data), dtype=np.int64) if column is None else column.units(data, frame_of(data))
     records = int(units.sum())
     train = int(0.75 * records)  # a usual share for comparisons of predictions
     if not 0 < train < records:

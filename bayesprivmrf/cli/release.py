@@ -6,16 +6,28 @@ import argparse
 import base64
 import sys
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.cli.learned import description
 from bayesprivmrf.cli.mechanism import chosen_mechanism, recoded_records, require_listed
-from bayesprivmrf.cli.output import NO_KERNEL, claim_file, json_text, promised, remark
+from bayesprivmrf.cli.output import (
+    NO_KERNEL,
+    SHOWN,
+    aligned,
+    claim_file,
+    counted,
+    json_text,
+    promised,
+    remark,
+)
 from bayesprivmrf.errors import PrivacyError, ReleaseFileError
+from bayesprivmrf.learning.models.advice import status_with_advice
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
@@ -42,11 +54,23 @@ def run(options: argparse.Namespace) -> None:
     remark(f"Saved to {target}. The budget is spent; results computed from this file spend nothing more.\n")
     summary = release.summary()
     if options.json:
-        print(json_text(_described(release, target) | summary))
+        provenance = release.provenance
+        described = {
+            "path": str(target),
+            "kind": release.kind,
+            "mechanism": provenance.mechanism,
+            "settings": dict(provenance.settings),
+            "guarantee": promised(release),
+            "statement": release.privacy_statement(),
+            "versions": dict(provenance.versions),
+            "total": getattr(release, "total", None),
+        }
+        print(json_text(described | summary))
         return
     print(release)
     if "couplings" in summary:
-        print(f"\n{description(release, summary, target)}")
+        print(f"\n{_description(release, summary, f'bayesprivmrf.load_release({str(target)!r})')}")
+        print(f"\n{_next_step(release, target)}")
 
 
 def _require_listed_noise(mechanism: Any, model: ModelSpecification) -> None:
@@ -94,15 +118,80 @@ def _as_text(release: Any) -> str:
         return "\n".join(f"{name} = {getattr(release, name)!r}" for name in names)
 
 
-def _described(release: Any, target: Path) -> dict[str, Any]:
-    """Return the facts of a release for JSON."""
-    return {
-        "path": str(target),
-        "kind": release.kind,
-        "mechanism": release.provenance.mechanism,
-        "settings": dict(release.provenance.settings),
-        "guarantee": promised(release),
-        "statement": release.privacy_statement(),
-        "versions": dict(release.provenance.versions),
-        "total": getattr(release, "total", None),
-    }
+def _description(release: LearnedNetwork, summary: Mapping[str, Any], loaded: str) -> str:
+    """Return status, measurements and the ten largest couplings of a learned model.
+
+    A coupling is the entry of its table with the largest size, which may be large by noise alone. It is shown from
+    three standard errors. With a standard error of a nat or more, its size is unknown: some states rarely occur
+    together.
+
+    Parameters
+    ----------
+    release, summary
+        Learned model, and its summary.
+    loaded
+        Python code that loads the model, for the hints.
+    """
+    details, couplings = summary["details"], summary["couplings"]
+    lines = [f"Status: {status_with_advice(summary['status'], details)}."]
+    if "tables_measured" in details:
+        rounds = details["tables_by_round"]
+        by_round = f", in {len(rounds)} rounds of {', '.join(map(str, rounds))}" if len(rounds) > 1 else ""
+        lines.append(
+            f"Measured: {counted(details['tables_measured'], 'table')} of several variables{by_round}."
+        )
+    elif "pairs_measured" in details:
+        pairs = counted(details["pairs_measured"], "pair")
+        lines.append(f"Measured: {pairs}, of which {details['pairs_kept']} stood out from the noise.")
+    lines.append("")
+    heading = f"{release.graph_heading}, nats"
+    if not couplings:
+        nothing = (
+            "No pair stood out from the noise, which is not evidence that the variables are independent."
+        )
+        return "\n".join([*lines, nothing])
+    if any(each["error"] is None for each in couplings):
+        remedy = f"in Python, {loaded}.couplings_interval() gives intervals"
+        shown = _table(couplings, "coupling")
+        return "\n".join([*lines, f"{heading}:", shown, f"Their standard errors are not shown; {remedy}."])
+    if len(release.domain.variables) <= 100:  # all dependences then take about a second
+        edges = sorted(release.graph(weight="dependence").edges(data="weight"), key=lambda edge: -edge[2])
+        pairs = [{"variables": edge[:2], "dependence": edge[2]} for edge in edges]
+        lines.append("Strongest dependences given all other variables, from 0 to 1, noise included:")
+        lines += [_table(pairs, "dependence"), ""]
+    sized = [each for each in couplings if each["error"] < 1.0]
+    clear = [each for each in sized if abs(each["coupling"]) > 3.0 * each["error"]]
+    if clear:
+        lines += [f"{heading}, with standard errors:", _table(clear, "coupling", "error")]
+    if hidden := len(sized) - len(clear):
+        what = f"The effect of {counted(hidden, 'pair')} is less than three times its standard error"
+        lines.append(f"{what}, so it may be noise.")
+    if sizeless := len(couplings) - len(sized):
+        lines.append(
+            f"The effect of {counted(sizeless, 'pair')} is not known to within a nat, because some states rarely "
+            f"occur together; in Python, {loaded}.graph(weight='dependence') weights states by their frequency."
+        )
+    return "\n".join(lines)
+
+
+def _table(pairs: Sequence[Mapping[str, Any]], *numbers: str) -> str:
+    """Return the first pairs of variables as a plain table with the given columns of numbers."""
+    rows = [
+        [*map(str, each["variables"]), *(f"{each[name]:.3f}" for name in numbers)] for each in pairs[:SHOWN]
+    ]
+    return aligned(["variable", "other", *numbers], rows, left=2)
+
+
+def _next_step(release: LearnedNetwork, path: Path) -> str:
+    """Return a hint on the next step, which spends no budget."""
+    loaded = f"bayesprivmrf.load_release({str(path)!r})"
+    if release.statistics is None:
+        return f"Next: {loaded}.sample(1000) in Python draws synthetic records, which spends no budget."
+    if isinstance(release.solution, RoundsSolution):
+        asked = f".interval({list(release.domain.variables[:2])!r}) gives a table with intervals"
+    else:
+        asked = ".couplings_interval() gives intervals of the couplings"
+    return (
+        f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends no budget; in Python, "
+        f"{loaded}{asked}, and .graph() gives the pairs that stand out."
+    )
