@@ -6,12 +6,13 @@ refuses NaN and booleans, which Python counts as numbers, and infinity where the
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from numbers import Number, Rational, Real
+from numbers import Number, Real
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,9 @@ def instance_of[T](
 def _number(name: str, value: Any, requirement: str) -> float:
     is_number = isinstance(value, Real) and type(value).__name__ not in _BOOLEANS
     require(is_number, name, f"be {requirement}", _shown(value), "write a number")
-    is_float = not isinstance(value, Rational) or abs(value) <= sys.float_info.max
-    require(is_float, name, f"be {requirement}", "a number beyond 1e308", "choose a smaller one")
-    return float(value)
+    with contextlib.suppress(OverflowError):
+        return float(value)
+    raise ArgumentError(f"`{name}` must be {requirement}, got a number beyond 1e308; choose a smaller one.")
 
 
 def _shown(value: Any) -> str:

@@ -70,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     require(model.cliques_declared, "the model file", "declare cliques", "none", remedy, error=ModelError)
     results, guarantees, (train, test) = evaluated(options, model, data, seed)
     described = {
-        "source": declaration.title or Path(options.data).name,
+        "source": declaration.title or Path(str(options.data)).name,
         "variables": len(model.domain.variables),
         "cliques": len(model.cliques),
         "train": train,
@@ -239,7 +239,7 @@ def _advice(results: pd.DataFrame) -> str:
     private = results.dropna(subset=["epsilon", "holdout_log_likelihood"])
     if private.empty:
         return "Advice: the model is too large for exact scores; declare smaller cliques to compare methods."
-    scores = private.groupby("method", sort=False)["holdout_log_likelihood"].agg(["size", "mean"])
+    scores: Any = private.groupby("method", sort=False)["holdout_log_likelihood"].agg(["size", "mean"])
     best = scores[scores["size"] == scores["size"].max()]["mean"].idxmax()
     found = f"Advice: {label(str(best))} predicts best over these budgets"
     if best == "posterior":

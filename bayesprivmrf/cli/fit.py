@@ -63,15 +63,15 @@ def run(options: argparse.Namespace) -> None:
     remedy = "it is fitted already, so read it in Python with bayesprivmrf.load_release"
     require(release is not None, "fit", must, seen, remedy)
     # another fit of the tables of a learned model with intervals would add little
-    estimate = None if options.method else getattr(found, "solution", None)
+    estimate: Any = None if options.method else getattr(found, "solution", None)
     is_learned = hasattr(estimate, "interval")
     method = "learned" if is_learned else chosen_method(options)
     is_posterior = method == "posterior"
     target = None
     if options.out is not None:
-        given: Any = {"force": options.force, "sources": [options.release]}
-        claim = (claim_file, ".nc") if is_posterior else (claim_folder, FILES)
-        target = claim[0](options.out, claim[1], **given)
+        claim: Any = claim_file if is_posterior else claim_folder
+        what = ".nc" if is_posterior else FILES
+        target = claim(options.out, what, force=options.force, sources=[options.release])
     seed = secrets.randbits(32) if options.seed is None else options.seed
     if not is_learned:
         sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
@@ -264,7 +264,7 @@ def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> Non
         raise ArgumentError(str(error)) from None
     if target is not None:
         model.save(target, overwrite=options.force)
-    coefficients = list(model.monomials.items())
+    coefficients: list[Any] = list(model.monomials.items())
     if options.json:
         facts = {
             "kind": model.kind,

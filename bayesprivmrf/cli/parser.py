@@ -121,7 +121,7 @@ def command_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "compare",
         help="compare the methods on your data at several epsilon (an evaluation, not a release)",
@@ -136,17 +136,18 @@ def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     budgets = "one or more budgets, by default 0.1 1 10; the option may be repeated"
     add("--epsilon", type=_number_or_text, metavar="E", help=budgets, **several)
     add("--methods", choices=known_methods(), help="methods to compare, by default all", **several)
+    _add_shared(command, "--count")
     add("--quick", action="store_true", help="leave out the posterior, so that the command takes seconds")
     draws = "draws of each of the posterior's 2 chains, after at most 400 warm-up draws; 1000 by default"
     add("--draws", type=at_least(1), default=1000, help=draws)
+    _add_shared(command, "--inference", "--adjacency")
     seed = "seed of the split, the noise and the sampling; by default a random one, which is printed"
     add("--seed", type=at_least(0), help=seed)
     add("--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png")
     add("--force", action="store_true", help="write into a folder that is not empty")
-    _add_shared(command, "--count", "--inference", "--adjacency")
 
 
-def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_model(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "model",
         help="draft a model file from a public codebook",
@@ -159,7 +160,7 @@ def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add("--force", action="store_true", help="replace an existing file")
 
 
-def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "plan",
         help="forecast what a budget buys, without spending any",
@@ -187,7 +188,7 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     add("--delta", type=float, metavar="D", help="delta of approximate privacy, together with --epsilon")
 
 
-def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_release(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "release",
         help="spend the budget: noisy tables of the declared cliques, or learned couplings, in one file",
@@ -203,7 +204,7 @@ def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     _add_settings(command)
 
 
-def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "fit",
         help="fit a model to a release, without spending budget",
@@ -228,7 +229,7 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add("--chains", type=at_least(1), help="number of chains of the posterior, 4 by default")
 
 
-def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "audit",
         help="test the promise of a saved release, or of a mechanism on made-up data",

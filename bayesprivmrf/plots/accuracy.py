@@ -85,7 +85,7 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     # the two panels of a method stand above each other
     ratios = [width, 1.4] * rows
     grid = figure.subplots(2 * rows, columns, sharex=True, sharey="row", squeeze=False, height_ratios=ratios)
-    upper, lower = grid[::2].ravel(), grid[1::2].ravel()
+    upper, lower = list(grid[::2].ravel()), list(grid[1::2].ravel())
     _draw_cells(upper[: len(estimates)], truth, estimates)
     limit = 1.1 * max(1e-12, *(float(np.abs(estimate - truth).max()) for estimate in estimates.values()))
     for number, (panel, estimate) in enumerate(zip(lower, estimates.values(), strict=False)):
@@ -167,7 +167,7 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     >>> holdout_against_epsilon(table).axes[0].get_xscale()
     'log'
     """
-    scores = _scores(results)
+    scores: Any = _scores(results)
     has_epsilon = scores["epsilon"].notna()
     require(has_epsilon.any(), "results", "hold at least one row with an epsilon and a finite score", "none")
     levels = scores[~has_epsilon].groupby("method", sort=False)["score"].mean()

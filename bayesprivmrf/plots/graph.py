@@ -133,7 +133,7 @@ def learned_graph(
         for variable, angle in angles.items():
             _name(panel, names[variable], angle, is_radial)
     if any("merged" in graph.nodes[variable] for variable in graph):
-        star = {"linestyle": "none", "marker": "$*$", "color": "black"}
+        star: Any = {"linestyle": "none", "marker": "$*$", "color": "black"}
         panel.plot([], [], **star, label="rare states merged in the fit")
     if panel.get_legend_handles_labels()[0]:
         figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=2)

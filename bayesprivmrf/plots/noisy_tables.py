@@ -96,9 +96,9 @@ def noisy_against_posterior(
     for panel, name, table, own, fits in zip(axes, names, tables, labels, is_named, strict=True):
         replicated = tree["posterior_predictive"][name].transpose("chain", "draw", *table.dims)
         true = _true_counts(posterior, table.dims)
-        draws = [each.values.reshape(-1, table.size) for each in (replicated, true)]
+        drawn = (each.values.reshape(-1, table.size) for each in (replicated, true))
         what = name.removeprefix("noisy_counts").translate(str.maketrans({",": " × ", "[": None, "]": None}))
-        outside = _draw(panel, table.values.ravel(), *draws, prob, is_centred)
+        outside = _draw(panel, table.values.ravel(), *drawn, prob=prob, is_centred=is_centred)
         panel.set_title(f"{what}\n{outside} outside", fontsize=9, loc="left")
         panel.set_xlim(-0.7, table.size - 0.3)
         panel.set_xticks(*([range(len(own)), own] if fits else [[]]), rotation=90)
@@ -114,7 +114,13 @@ def noisy_against_posterior(
 
 
 def _draw(
-    panel: Axes, released: FloatArray, replicated: FloatArray, true: FloatArray, prob: float, is_centred: bool
+    panel: Axes,
+    released: FloatArray,
+    replicated: FloatArray,
+    true: FloatArray,
+    *,
+    prob: float,
+    is_centred: bool,
 ) -> str:
     """Draw one table, and say how many of its released counts are outside the intervals of replicated ones."""
     # a structural zero is 0 without noise in every draw

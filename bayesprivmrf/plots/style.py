@@ -73,7 +73,7 @@ def _figure_class() -> type[Figure]:
     return ShownFigure
 
 
-def look(number: int) -> dict[str, str]:
+def look(number: int) -> dict[str, Any]:
     """Return the color and the marker of a method by its number."""
     return {"color": COLORS[number % len(COLORS)], "marker": MARKS[number % len(MARKS)]}
 
