@@ -1,14 +1,18 @@
 """Errors and warnings of bayesprivmrf.
 
 A message names the argument, the requirement, the value that was given and the remedy. The messages of code that
-reads data never contain a value of the data.
+reads data never contain a value of the data. `removed` makes the errors for names that left the package.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "BayesPrivMRFError",
+    "BayesPrivMRFWarning",
     "ConsistencyWarning",
     "DataError",
     "DeclarationWarning",
@@ -95,7 +99,11 @@ class NewerFormatError(ReleaseFileError):
     """Error for a release file whose format only a newer version of this package can read."""
 
 
-class ConsistencyWarning(UserWarning):
+class BayesPrivMRFWarning(UserWarning):
+    """Base class of every warning of this package. No message quotes a value of the data."""
+
+
+class ConsistencyWarning(BayesPrivMRFWarning):
     """Warning about data that seem to violate a condition of an estimate.
 
     One such condition is that overlapping tables of a release describe the same records. Another is that the tables
@@ -103,42 +111,49 @@ class ConsistencyWarning(UserWarning):
     """
 
 
-class DeclarationWarning(_Message, UserWarning):
+class DeclarationWarning(_Message, BayesPrivMRFWarning):
     """Warning about a part of a network that is not used as part of its declaration."""
 
 
-class ForecastWarning(UserWarning):
+class ForecastWarning(BayesPrivMRFWarning):
     """Warning about a computation that will take minutes, according to its forecast."""
 
 
-class GuaranteeWarning(UserWarning):
+class GuaranteeWarning(BayesPrivMRFWarning):
     """Warning about releases whose guarantees cannot be composed, or about noise that contradicts a guarantee."""
 
 
-class InterruptionWarning(UserWarning):
+class InterruptionWarning(BayesPrivMRFWarning):
     """Warning about a release that was interrupted after its budget was spent, and holds the results until then."""
 
 
-class NoiseWarning(UserWarning):
+class NoiseWarning(BayesPrivMRFWarning):
     """Warning about noise that is as large as the numbers that it protects."""
 
 
-class SamplingWarning(_Message, UserWarning):
+class SamplingWarning(_Message, BayesPrivMRFWarning):
     """Warning about chains of a posterior that cannot be trusted, for example because they have not mixed."""
 
 
-class UnfinishedSaveWarning(UserWarning):
+class UnfinishedSaveWarning(BayesPrivMRFWarning):
     """Warning about a complete release, whose budget is spent, that a killed save left beside the file."""
 
 
-# All warnings of this package. No message quotes a value of the data.
-OWN_WARNINGS: tuple[type[Warning], ...] = (
-    ConsistencyWarning,
-    DeclarationWarning,
-    ForecastWarning,
-    GuaranteeWarning,
-    InterruptionWarning,
-    NoiseWarning,
-    SamplingWarning,
-    UnfinishedSaveWarning,
-)
+def removed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module, whose error for a removed name says where the name is now.
+
+    Parameters
+    ----------
+    module
+        The ``__name__`` of the module.
+    names
+        The removed names, each with its present place.
+    """
+
+    def attribute(name: str) -> Any:
+        if name in names:
+            # an AttributeError would lose its message in `from module import name`
+            raise ImportError(f"{module}.{name} is no longer part of the package; it is in {names[name]}.")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return attribute

@@ -22,7 +22,7 @@ from bayesprivmrf.plots import (
     marginal_forest,
     noisy_against_posterior,
 )
-from bayesprivmrf.plots.ranks import band_of
+from bayesprivmrf.plots.posterior import band_of
 
 SPECIFICATION = ModelSpecification(
     domain=Domain.from_states({"a": [0, 1], "b": [0, 1, 2]}), cliques=(("a", "b"),)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.methods import offers_loopy, settle
 from bayesprivmrf.cli.parser import command_parser as _parser
-from bayesprivmrf.errors import OWN_WARNINGS, BayesPrivMRFError, ModelTooLargeError
+from bayesprivmrf.errors import BayesPrivMRFError, BayesPrivMRFWarning, ModelTooLargeError
 
 __all__ = ["guarded", "main"]
 
@@ -118,8 +118,7 @@ def _keep_own_warnings() -> None:
     """Show all warnings of this package, and hide other libraries' warnings for developers."""
     warnings.simplefilter("ignore", DeprecationWarning)
     warnings.simplefilter("ignore", FutureWarning)
-    for category in OWN_WARNINGS:
-        warnings.simplefilter("always", category)
+    warnings.simplefilter("always", BayesPrivMRFWarning)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:

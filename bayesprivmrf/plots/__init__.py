@@ -9,11 +9,9 @@ color-blind readers tell apart.
 from __future__ import annotations
 
 from bayesprivmrf.plots.accuracy import edge_marginals, holdout_against_epsilon
-from bayesprivmrf.plots.couplings import couplings
 from bayesprivmrf.plots.forest import marginal_forest
-from bayesprivmrf.plots.graph import learned_graph
-from bayesprivmrf.plots.noisy_tables import noisy_against_posterior
-from bayesprivmrf.plots.ranks import calibration_ranks
+from bayesprivmrf.plots.learned import couplings, learned_graph
+from bayesprivmrf.plots.posterior import calibration_ranks, noisy_against_posterior
 
 __all__ = [
     "calibration_ranks",

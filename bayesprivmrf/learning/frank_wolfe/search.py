@@ -26,6 +26,7 @@ from typing import Any, final
 
 import numpy as np
 
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.frank_wolfe.atoms import choose_atoms
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
@@ -34,7 +35,6 @@ from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
-from bayesprivmrf.threads import one_blas_thread
 
 # Most steps: their margins fit 16 bits
 LARGEST_STEPS = 30_000

@@ -29,6 +29,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.inference.effects_fit import ridge_mode
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.parities.mode import posterior_mode
@@ -38,7 +39,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution, NoNoise
 from bayesprivmrf.release.codec import Fields
-from bayesprivmrf.threads import one_blas_thread
 
 # Most coefficients whose covariances are factorized; their matrix takes 20 MB
 _DENSE = 1600
