@@ -1,8 +1,9 @@
 """Minimization by L-BFGS on free potentials, and by damped Gauss-Newton steps, with a `Status`.
 
-`one_blas_thread` limits BLAS while a fit runs, or while the library's own threads share the work. A fit computes many small matrix products, and BLAS threads spin while they wait for each other in each of them. On
-busy cores this makes a fit many times slower. The library's own threads each sum over their own records, and wait for
-each other only once.
+`one_blas_thread` limits BLAS while a fit runs, or while the library's own threads share the work. A fit computes
+many small matrix products, and BLAS threads spin while they wait for each other in each of them. On busy cores this
+makes a fit many times slower. The library's own threads each sum over their own records, and wait for each other
+only once.
 """
 
 from __future__ import annotations
