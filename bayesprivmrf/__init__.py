@@ -8,7 +8,7 @@ import lazy_loader
 
 # at once, not when first used: importing a submodule would put the module in place of its function of the same name
 from bayesprivmrf.citation import citation as citation
-from bayesprivmrf.compiled_cache import ensure_cache_folder
+from bayesprivmrf.files import ensure_cache_folder
 
 ensure_cache_folder()
 

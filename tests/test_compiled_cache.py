@@ -70,12 +70,12 @@ def compiled_in(module, function, tmp_path, monkeypatch):
 def test_compiling_that_takes_long_is_announced_once_where_somebody_watches(
     is_watched, monkeypatch, capsys, tmp_path
 ):
-    from bayesprivmrf import compiled_cache
+    from bayesprivmrf import compiled
 
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     if is_watched:
         monkeypatch.setitem(sys.modules, "ipykernel", sys)  # as in a notebook
-    compiled_cache.announce_compiling.__wrapped__(silent=0.0)
+    compiled.announce_compiling.__wrapped__(silent=0.0)
     compiled_in("elsewhere", "def added(x): return x + 1", tmp_path, monkeypatch)
     assert not capsys.readouterr().err
     for number in (2, 3):

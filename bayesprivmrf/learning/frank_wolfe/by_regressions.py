@@ -22,10 +22,10 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.errors import interrupted_by, remember
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, fit_means
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.search import STEPS_OF_LOGISTIC, default_steps
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure

@@ -26,8 +26,8 @@ from typing import Any, final
 
 import numpy as np
 
+from bayesprivmrf.errors import remember
 from bayesprivmrf.inference.optimize import one_blas_thread
-from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.frank_wolfe.atoms import choose_atoms
 from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, NodeRegressions
 from bayesprivmrf.model.tables import FloatArray, IntArray

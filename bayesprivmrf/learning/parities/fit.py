@@ -27,10 +27,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.errors import ReleaseFileError, remember
 from bayesprivmrf.inference.effects_fit import ridge_mode
 from bayesprivmrf.inference.optimize import one_blas_thread
-from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.parities.mode import posterior_mode
 from bayesprivmrf.learning.parities.sums import ParityMoments, noisy_parity_sums, walsh_hadamard

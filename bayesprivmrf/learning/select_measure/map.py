@@ -63,10 +63,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.errors import remember
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
 from bayesprivmrf.inference.effects_fit.moments import moments_of
 from bayesprivmrf.inference.effects_fit.sampled import features_of
-from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.saved import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
