@@ -17,8 +17,8 @@ from bayesprivmrf.audit import AuditResult, audit, audit_draws, exact_cost
 from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
 from bayesprivmrf.audit.worst_case import Draw, exceeds
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import aligned, json_text, number
+from bayesprivmrf.cli.release import chosen_mechanism
 from bayesprivmrf.errors import ConsistencyWarning, DeclarationWarning, NoiseWarning, PrivacyError
 from bayesprivmrf.mechanisms import available_mechanisms
 from bayesprivmrf.model import Domain, ModelSpecification

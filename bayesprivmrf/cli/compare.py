@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.cli.mechanism import recoded_records, training_and_test
 from bayesprivmrf.cli.methods import fitted, in_order, is_plug_in, label, offers_loopy, takes
 from bayesprivmrf.cli.output import aligned, claim_folder, json_text, number, progress, promised, remark
+from bayesprivmrf.cli.release import recoded_records
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
     ConsistencyWarning,
+    DataError,
     ForecastWarning,
     ModelError,
     ModelTooLargeError,
@@ -32,6 +33,8 @@ from bayesprivmrf.inference import NaiveMLE, Status
 from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.inference.solution import uniform_solution
 from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
+from bayesprivmrf.mechanisms.reading.frame import frame_of
+from bayesprivmrf.mechanisms.reading.row_counts import Counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records
@@ -136,7 +139,7 @@ def evaluated(
         LaplaceStatistics(epsilon=epsilon, adjacency=options.adjacency) for epsilon in options.epsilon
     ]
     split, *streams = np.random.SeedSequence(seed).spawn(1 + len(mechanisms))
-    train, test = training_and_test(model, data, count, np.random.default_rng(split))
+    train, test = _training_and_test(model, data, count, np.random.default_rng(split))
     sizes = [len(part) if count is None else int(part[count].to_numpy().sum()) for part in (train, test)]
     methods = in_order(options.methods, inference)
     estimators = [name for name in methods if name in estimator_names()]
@@ -176,6 +179,28 @@ def evaluated(
                     score(mechanism.epsilon, name, _fitted_if_it_fits(name, release, given))
                 bar.advance(task)
     return pd.concat(tables, ignore_index=True).reindex(columns=COLUMNS), guarantees, sizes
+
+
+def _training_and_test(
+    specification: ModelSpecification,
+    data: pd.DataFrame,
+    count: str | None,
+    generator: np.random.Generator,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a random three quarters of the records and the others; a row may be one record or several."""
+    # the largest number of records is that of mechanisms that use whole records
+    column = Counts.of(count, specification.domain.variables, 2**27)
+    # how many records each row stands for
+    units = np.ones(len(data), dtype=np.int64) if column is None else column.units(data, frame_of(data))
+    records = int(units.sum())
+    train = int(0.75 * records)  # a usual share for comparisons of predictions
+    if not 0 < train < records:
+        raise DataError("`compare` must have at least 2 records, so that some can be held out, got fewer.")
+    if count is None:
+        order = generator.permutation(len(data))
+        return data.iloc[order[:train]], data.iloc[order[train:]]
+    taken = generator.multivariate_hypergeometric(units, train, method="marginals")
+    return data.assign(**{count: taken}), data.assign(**{count: units - taken})
 
 
 def _fitted_if_it_fits(name: str, release: Any, given: dict[str, Any]) -> Any:

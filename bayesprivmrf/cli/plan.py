@@ -6,8 +6,8 @@ import argparse
 import math
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.cli.mechanism import chosen_mechanism
 from bayesprivmrf.cli.output import NO_KERNEL, aligned, column, json_text, memory
+from bayesprivmrf.cli.release import chosen_mechanism
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.planning import records_needed

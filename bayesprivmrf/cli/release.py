@@ -1,19 +1,24 @@
-"""Command ``bayesprivmrf release``, the only one that spends privacy budget."""
+"""Command ``bayesprivmrf release``, the only one that spends privacy budget.
+
+Other commands make the mechanism and the records of their options here as well.
+"""
 
 from __future__ import annotations
 
 import argparse
 import base64
+import inspect
+import json
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cli.mechanism import chosen_mechanism, recoded_records, require_listed
+from bayesprivmrf.checks import nearest, require
 from bayesprivmrf.cli.output import (
     NO_KERNEL,
     SHOWN,
@@ -24,15 +29,26 @@ from bayesprivmrf.cli.output import (
     promised,
     remark,
 )
-from bayesprivmrf.errors import PrivacyError, ReleaseFileError
+from bayesprivmrf.errors import ArgumentError, PrivacyError, ReleaseFileError
+from bayesprivmrf.kinds import is_listed
 from bayesprivmrf.learning.models.advice import status_with_advice
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
-from bayesprivmrf.mechanisms import StatisticsMechanism
+from bayesprivmrf.mechanisms import StatisticsMechanism, available_mechanisms
+from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.declaration_file import read_declaration
+from bayesprivmrf.model.declaration_file import Declaration, read_declaration
 from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
+from bayesprivmrf.records import read_records, recode
+from bayesprivmrf.release import RELEASE_KINDS
 from bayesprivmrf.release.file import reserved_space
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+# settings that have an option of their own, so that `--set` refuses them
+_OWN_OPTIONS = ("epsilon", "rho", "adjacency")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -195,3 +211,101 @@ def _next_step(release: LearnedNetwork, path: Path) -> str:
         f"Next: `bayesprivmrf fit {path}` fits what was measured, which spends no budget; in Python, "
         f"{loaded}{asked}, and .graph() gives the pairs that stand out."
     )
+
+
+def chosen_mechanism(options: argparse.Namespace, *, is_saved: bool = True) -> Any:
+    """Return the mechanism of ``--mechanism``, with its budget, ``--adjacency`` and the settings of ``--set``.
+
+    The mechanism checks its settings. By default it must accept a model file and make a release that can be saved.
+    """
+    name = options.mechanism or ("laplace" if options.rho is None else "gaussian")
+    available: dict[str, Any] = available_mechanisms()
+    fit = sorted(key for key, kind in available.items() if kind.runs_from_file or not is_saved)
+    python = "call it from Python"
+    remedy = (
+        nearest(name, fit) or "call other mechanisms from Python, or install the package that has this one"
+    )
+    remedy = python if name in available else remedy
+    require(name in fit, "--mechanism", f"be one of {', '.join(fit)}", repr(name), remedy)
+    kind = available[name]
+    if is_saved:
+        # a release without a file format must be refused before the budget is spent
+        is_kind = kind.releases and all(map(RELEASE_KINDS.holds, kind.releases))
+        seen = f"{name!r}, which names no such kind in `releases`"
+        require(is_kind, "--mechanism", "be one whose release can be saved", seen, python)
+        for made in kind.releases:
+            require_listed(RELEASE_KINDS.group, made.kind, made)
+    known = inspect.signature(kind).parameters
+    settings = _budget(name, known, options) | _settings(name, kind, options.set)
+    if "adjacency" in known:
+        settings["adjacency"] = options.adjacency
+    elif options.adjacency != "add-or-remove-one":
+        raise ArgumentError(f"the mechanism {name!r} has no choice of `--adjacency`.")
+    missing = [key for key, one in known.items() if one.default is one.empty and key not in settings]
+    wanted = " ".join(f"--set {key}=..." for key in missing)
+    must, what = f"be given {', '.join(missing)}", f"the mechanism {name!r}"
+    require(not missing, what, must, "none", f"add {wanted}")
+    return kind(**settings)
+
+
+def require_listed(group: str, kind: str, made: type) -> None:
+    """Raise an error, before the budget is spent, if later commands could not find the class that reads a release."""
+    if not is_listed(group, kind, made):
+        raise ArgumentError(
+            f"{made.__qualname__} must be listed as {kind!r}, its own name, in the entry-point group {group!r} of "
+            "its package, so that later commands can read the release; list it, and install the package again."
+        )
+
+
+def _budget(name: str, known: Any, options: argparse.Namespace) -> dict[str, float]:
+    """Return the budget of ``--epsilon`` or ``--rho``; empty for a mechanism that takes its budget by `--set`."""
+    given = {key: getattr(options, key) for key in ("epsilon", "rho") if getattr(options, key) is not None}
+    taken = [f"`--{key}`" for key in ("epsilon", "rho") if key in known]
+    if given.keys() <= known.keys() and (given or not taken):
+        return given
+    asked = next((f"takes no `--{key}`" for key in given), "has a budget")
+    instead = f"{' or '.join(taken)} instead" if taken else "its budget by `--set`, such as `--set delta=...`"
+    raise ArgumentError(f"the mechanism {name!r} {asked}; give it {instead}.")
+
+
+def _settings(name: str, kind: Any, given: list[str]) -> dict[str, Any]:
+    """Return the settings of ``--set NAME=VALUE``; a value that is not JSON is text."""
+    free = [key for key in inspect.signature(kind).parameters if key not in _OWN_OPTIONS]
+    found: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        remedy = f"use `--{key} {value or '...'}`"
+        require(key not in _OWN_OPTIONS, key, "be given by its own option", f"`--set {text}`", remedy)
+        require(bool(equals) and key not in found, "--set", "be NAME=VALUE, each name once", repr(text))
+        if key in kind.removed_settings:
+            raise ArgumentError(f"{name!r} has no setting {key!r} any more: {kind.removed_settings[key]}.")
+        remedy = nearest(key, free) or "see `bayesprivmrf release --help` for other options"
+        must = f"name a setting of {name!r} ({', '.join(free)})"
+        require(key in free, "--set", must, repr(key), remedy)
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def recoded_records(
+    options: argparse.Namespace, declaration: Declaration, person: str | None = None
+) -> pd.DataFrame:
+    """Return the recoded records of a file, with unchanged columns of counts (`--count`) and of persons."""
+    records = read_records(options.data)
+    variables = declaration.specification.domain.variables
+    if options.count is None:
+        warn_of_counts(records, variables)
+    else:
+        remedy, is_variable = "leave it out of the model file", options.count in map(str, variables)
+        must = "name a column that is not a declared variable"
+        require(not is_variable, "--count", must, repr(options.count), remedy)
+        remedy = nearest(options.count, map(str, records.columns)) or "correct the name"
+        is_column = options.count in records.columns
+        require(is_column, "--count", "name a column of the data", repr(options.count), remedy)
+    data = recode(declaration, records)
+    for column in (options.count, person):
+        if column in records.columns and column not in data:
+            data[column] = records[column]
+    return data
