@@ -9,8 +9,9 @@ from typing import Any, NoReturn
 from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
 
-# Help texts that several commands share
+# Help text of records, which several commands share
 _DATA = "records, .csv or .parquet, with one column per variable"
+# Help text of the models of mechanisms, which several commands share
 _VARIABLES = "TOML file that declares variables, states and, unless couplings are learned, cliques"
 
 
