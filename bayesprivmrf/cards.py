@@ -91,8 +91,8 @@ def card_html(
     """
     badge = "display:inline-block;border:1px solid;border-radius:3px;padding:0 4px;margin-left:6px"
     label = mark and f"<strong style='{badge}'>{_escaped(mark)}</strong>"
-    warned = _list("Problems", problems) if problems else ""
-    assumed = _details(f"Assumptions ({len(assumptions)})", _list("", assumptions)) if assumptions else ""
+    warned = f"<strong>Problems</strong>{_list(problems)}" if problems else ""
+    assumed = _details(f"Assumptions ({len(assumptions)})", _list(assumptions)) if assumptions else ""
     return f"<div><strong>{_escaped(title)}</strong>{label}{_table(facts)}{warned}{assumed}{folded}</div>"
 
 
@@ -106,16 +106,14 @@ def _table(facts: Sequence[tuple[str, str]]) -> str:
     for name, value in facts:
         text = _escaped(value)
         if len(value) > 240:
-            text = f"<details><summary>{_escaped(value[:80])} …</summary>{text}</details>"
-        rows.append(
-            f"<tr><th style='text-align:left'>{_escaped(name)}</th><td style='text-align:left'>{text}</td></tr>"
-        )
+            text = _details(f"{value[:80]} …", text)
+        left = "style='text-align:left'"
+        rows.append(f"<tr><th {left}>{_escaped(name)}</th><td {left}>{text}</td></tr>")
     return f"<table>{''.join(rows)}</table>"
 
 
-def _list(title: str, sentences: Sequence[str]) -> str:
-    items = "".join(f"<li>{_escaped(sentence)}</li>" for sentence in sentences)
-    return f"{title and f'<strong>{_escaped(title)}</strong>'}<ul>{items}</ul>"
+def _list(sentences: Sequence[str]) -> str:
+    return f"<ul>{''.join(f'<li>{_escaped(sentence)}</li>' for sentence in sentences)}</ul>"
 
 
 def _details(title: str, content: str) -> str:

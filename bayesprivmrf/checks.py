@@ -6,8 +6,10 @@ refuses NaN and booleans, which Python counts as numbers, and infinity where the
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Number, Real
@@ -45,7 +47,7 @@ def require(
         The value that was given. Text is shown unchanged, other values by their representation. Where records are
         checked, give a count, a type or a declared name, and no value of the data.
     remedy
-        The remedy; empty by default.
+        The remedy, or a question such as `nearest` asks; empty by default.
     error
         The class of the error.
 
@@ -57,7 +59,8 @@ def require(
     """
     if not holds:
         seen = got if isinstance(got, str) else repr(got)
-        raise error(f"{_named(name)} must {must}, got {seen}{remedy and f'; {remedy}'}.")
+        end = "" if remedy.endswith("?") else "."
+        raise error(f"{_named(name)} must {must}, got {seen}{remedy and f'; {remedy}'}{end}")
 
 
 def instance_of[T](
@@ -82,14 +85,11 @@ def instance_of[T](
 
 
 def _number(name: str, value: Any, requirement: str) -> float:
-    if not isinstance(value, Real) or type(value).__name__ in _BOOLEANS:
-        raise ArgumentError(f"`{name}` must be {requirement}, got {_shown(value)}; write a number.")
-    try:
+    is_number = isinstance(value, Real) and type(value).__name__ not in _BOOLEANS
+    require(is_number, name, f"be {requirement}", _shown(value), "write a number")
+    with contextlib.suppress(OverflowError):
         return float(value)
-    except OverflowError:
-        raise ArgumentError(
-            f"`{name}` must be {requirement}, got a number beyond 1e308; choose a smaller one."
-        ) from None
+    raise ArgumentError(f"`{name}` must be {requirement}, got a number beyond 1e308; choose a smaller one.")
 
 
 def _shown(value: Any) -> str:
@@ -139,10 +139,8 @@ def finite_pair(name: str, value: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         raise ArgumentError(f"`{name}` must be {must}, got {value!r}; write two numbers.") from None
     low, high = _number(name, low, must), _number(name, high, must)
-    if not -math.inf < low < high < math.inf:
-        raise ArgumentError(
-            f"`{name}` must be finite with low < high, got ({low!r}, {high!r}); put the lower one first."
-        )
+    is_ordered = -math.inf < low < high < math.inf
+    require(is_ordered, name, "be finite with low < high", (low, high), "put the lower one first")
     return low, high
 
 
@@ -181,19 +179,18 @@ def number_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray
         array = np.asarray(value, dtype)
     except (TypeError, ValueError, OverflowError):
         array = np.empty(0, dtype=object)
-    if array.dtype.kind not in "biuf":
-        raise ArgumentError(f"{_named(name)} must be an array of numbers, got {_shown(value)}.")
+    require(array.dtype.kind in "biuf", name, "be an array of numbers", _shown(value))
     return array
 
 
 def refuse_masked(name: str, value: Any) -> None:
     """Raise an ArgumentError for a masked array, whose fill value would be read as a number."""
     items = value if isinstance(value, list | tuple) else [value]
-    if any(isinstance(item, np.ma.MaskedArray) for item in items):
-        raise ArgumentError(
-            f"{_named(name)} must not be a masked array, whose fill values are not measurements; "
-            "replace the masked entries with `filled(...)`, or leave them out."
-        )
+    is_masked = any(isinstance(item, np.ma.MaskedArray) for item in items)
+    must = "not be a masked array, whose fill values are not measurements"
+    require(
+        not is_masked, name, must, "one", "replace the masked entries with `filled(...)`, or leave them out"
+    )
 
 
 def _named(name: str) -> str:
@@ -233,9 +230,8 @@ def sides_of(value: Any) -> list[list[tuple[Any, Any]]] | None:
 def is_labeled(value: Any) -> bool:
     """Return True for a value with labels, or a sequence of such values; they must not be read by position."""
     if isinstance(value, list | tuple):
-        kinds = {
-            type(item): item for item in value
-        }  # one item of each type: a list may hold millions of numbers
+        # one item of each type: a list may hold millions of numbers
+        kinds = {type(item): item for item in value}
         return any(not isinstance(item, list | tuple) and is_labeled(item) for item in kinds.values())
     sides = sides_of(value)
     if sides is None:  # data frames of every library have named columns
@@ -253,22 +249,15 @@ def same_labels(values: Iterable[Any]) -> bool:
 
 def bare_array(name: str, value: Any, dtype: type | None = None) -> np.ndarray:
     """Return a value without labels as an array of numbers; see `number_array`."""
-    if is_labeled(value):
-        raise ArgumentError(
-            f"{_named(name)} must be a plain array, which is read by position, got a {type(value).__name__} with "
-            "labels; put it in order and give `.to_numpy()`."
-        )
+    must, seen = "be a plain array, which is read by position", f"a {type(value).__name__} with labels"
+    require(not is_labeled(value), name, must, seen, "put it in order and give `.to_numpy()`")
     return number_array(name, value, dtype)
 
 
 def file_path(name: str, value: Any) -> Path:
     """Return the path of a file as a `Path`."""
-    try:
-        path = Path(value)
-    except TypeError:
-        path = Path()
-    if not path.name:
-        raise ArgumentError(f"`{name}` must be the path of a file, got {value!r}.")
+    path = Path(value) if isinstance(value, str | os.PathLike) else Path()
+    require(path.name, name, "be the path of a file", repr(value))
     return path
 
 
@@ -296,11 +285,9 @@ def whole_number(name: str, value: Any, least: int = 0, most: int | None = None,
     largest = 10**12
     if most is None and is_whole and value > largest:
         most = largest
-    if not is_whole or not least <= value <= (value if most is None else most):
-        limits = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ArgumentError(
-            f"`{name}` must be a whole number {limits}, got {_shown(value)}{remedy and f'; {remedy}'}."
-        )
+    is_inside = is_whole and least <= value <= (value if most is None else most)
+    limits = f"of at least {least}" if most is None else f"from {least} to {most}"
+    require(is_inside, name, f"be a whole number {limits}", _shown(value), remedy)
     return int(value)
 
 
@@ -313,11 +300,10 @@ def one_of(name: str, value: Any, choices: Sequence[str], *, remedy: str = "") -
     Traceback (most recent call last):
     bayesprivmrf.errors.ArgumentError: `stopping` must be 'balance' or 'none', got 'never'.
     """
-    if not (isinstance(value, str) and value in choices):
-        *others, last = map(repr, choices)
-        hint = nearest(value, choices) if isinstance(value, str) else ""
-        end = f"; {hint}" if hint else f"{remedy and f'; {remedy}'}."
-        raise ArgumentError(f"`{name}` must be {', '.join(others)} or {last}, got {_shown(value)}{end}")
+    *others, last = map(repr, choices)
+    is_known = isinstance(value, str) and value in choices
+    hint = nearest(value, choices) if isinstance(value, str) and not is_known else ""
+    require(is_known, name, f"be {', '.join(others)} or {last}", _shown(value), hint or remedy)
     return value
 
 
@@ -335,8 +321,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 def truth(name: str, value: Any) -> bool:
     """Return a boolean; other values that Python treats as true or false are refused."""
-    if type(value).__name__ not in _BOOLEANS:
-        raise ArgumentError(f"`{name}` must be True or False, got {_shown(value)}.")
+    require(type(value).__name__ in _BOOLEANS, name, "be True or False", _shown(value))
     return bool(value)
 
 

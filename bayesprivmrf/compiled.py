@@ -11,6 +11,7 @@ An entry point that only Python calls is decorated with `kept()`. Functions that
 from __future__ import annotations
 
 import sys
+import time
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -20,7 +21,7 @@ from typing import Any
 
 import numba
 from numba import cfunc, njit, types
-from numba.core import cgutils
+from numba.core import cgutils, event
 from numba.core.dispatcher import Dispatcher
 from numba.experimental import structref
 from numba.extending import intrinsic, overload
@@ -185,3 +186,39 @@ def _copied(record):
     fields = "".join(f"    made.{name} = record.{name}\n" for name in record.fields)
     exec(f"def copy(record):\n    made = new(structure)\n{fields}    return made\n", given)  # noqa: S102  names of fields
     return given["copy"]
+
+
+# announcement
+
+
+def is_watched() -> bool:
+    """Return True at a terminal and in a notebook, where somebody can see remarks and progress bars."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
+@cache
+def announce_compiling(silent: float = 1.0) -> None:
+    """Announce on standard error, once in a process, that numba compiles functions of this package.
+
+    Functions that numba loads from its cache are not announced, and nor are the first `silent` seconds, which need no
+    explanation. Nothing is written unless `is_watched`.
+    """
+
+    class Listener(event.Listener):
+        begin = spent = 0.0
+        is_announced = False
+
+        def on_start(self, event: Any) -> None:
+            self.begin = time.perf_counter()
+
+        def on_end(self, event: Any) -> None:
+            if self.is_announced or not event.data["module"].startswith("bayesprivmrf."):
+                return
+            self.spent += time.perf_counter() - self.begin
+            if self.spent > silent:
+                self.is_announced = True
+                if is_watched():
+                    time_needed = "about 30 s on a free core, a few minutes on a busy machine"
+                    print(f"building the engines once ({time_needed}) ...", file=sys.stderr)
+
+    event.register("numba:run_pass", Listener())

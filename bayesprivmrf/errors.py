@@ -1,14 +1,34 @@
-"""Errors and warnings of bayesprivmrf.
+"""Errors and warnings of bayesprivmrf, and interruptions of a release after its budget was charged.
 
 A message names the argument, the requirement, the value that was given and the remedy. The messages of code that
-reads data never contain a value of the data.
+reads data never contain a value of the data. `removed` makes the errors for names that left the package.
+
+A mechanism charges its budget before it draws noise. An interruption after that (Ctrl-C, a lack of memory, a time
+limit that raises an exception) must not lose results that were paid for. The context `heard` surrounds the draw.
+Inside it, a loop that can end early passes the exception to `remember`, and continues with the results so far:
+
+    try:
+        for step in range(steps):
+            ...
+    except BaseException as error:
+        remember(error)  # the mean of the steps so far is a result
+
+Outside a release, `remember` raises the exception again. An interval or a fit that is called by itself therefore
+stops as usual. An interrupted release names the cause. No number depends on a clock here, because interruptions
+come from outside.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "BayesPrivMRFError",
+    "BayesPrivMRFWarning",
     "ConsistencyWarning",
     "DataError",
     "DeclarationWarning",
@@ -95,7 +115,11 @@ class NewerFormatError(ReleaseFileError):
     """Error for a release file whose format only a newer version of this package can read."""
 
 
-class ConsistencyWarning(UserWarning):
+class BayesPrivMRFWarning(UserWarning):
+    """Base class of every warning of this package. No message quotes a value of the data."""
+
+
+class ConsistencyWarning(BayesPrivMRFWarning):
     """Warning about data that seem to violate a condition of an estimate.
 
     One such condition is that overlapping tables of a release describe the same records. Another is that the tables
@@ -103,42 +127,103 @@ class ConsistencyWarning(UserWarning):
     """
 
 
-class DeclarationWarning(_Message, UserWarning):
+class DeclarationWarning(_Message, BayesPrivMRFWarning):
     """Warning about a part of a network that is not used as part of its declaration."""
 
 
-class ForecastWarning(UserWarning):
+class ForecastWarning(BayesPrivMRFWarning):
     """Warning about a computation that will take minutes, according to its forecast."""
 
 
-class GuaranteeWarning(UserWarning):
+class GuaranteeWarning(BayesPrivMRFWarning):
     """Warning about releases whose guarantees cannot be composed, or about noise that contradicts a guarantee."""
 
 
-class InterruptionWarning(UserWarning):
+class InterruptionWarning(BayesPrivMRFWarning):
     """Warning about a release that was interrupted after its budget was spent, and holds the results until then."""
 
 
-class NoiseWarning(UserWarning):
+class NoiseWarning(BayesPrivMRFWarning):
     """Warning about noise that is as large as the numbers that it protects."""
 
 
-class SamplingWarning(_Message, UserWarning):
+class SamplingWarning(_Message, BayesPrivMRFWarning):
     """Warning about chains of a posterior that cannot be trusted, for example because they have not mixed."""
 
 
-class UnfinishedSaveWarning(UserWarning):
+class UnfinishedSaveWarning(BayesPrivMRFWarning):
     """Warning about a complete release, whose budget is spent, that a killed save left beside the file."""
 
 
-# All warnings of this package. No message quotes a value of the data.
-OWN_WARNINGS: tuple[type[Warning], ...] = (
-    ConsistencyWarning,
-    DeclarationWarning,
-    ForecastWarning,
-    GuaranteeWarning,
-    InterruptionWarning,
-    NoiseWarning,
-    SamplingWarning,
-    UnfinishedSaveWarning,
-)
+def removed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a module, whose error for a removed name says where the name is now.
+
+    Parameters
+    ----------
+    module
+        The ``__name__`` of the module.
+    names
+        The removed names, each with its present place.
+    """
+
+    def attribute(name: str) -> Any:
+        if name in names:
+            # an AttributeError would lose its message in `from module import name`
+            raise ImportError(f"{module}.{name} is no longer part of the package; it is in {names[name]}.")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return attribute
+
+
+# Name of a detail of interrupted releases: the type of the exception
+INTERRUPTED_BY = "interrupted_by"
+
+
+class Heard(list[str]):
+    """Names of the exceptions that were remembered, and whether something about the draw was disclosed."""
+
+    has_disclosed = False
+
+
+# Interruptions while a release is made, so that it can finish what was paid for; None outside a release
+_HEARD: ContextVar[Heard | None] = ContextVar("interruptions", default=None)
+
+
+@contextmanager
+def heard() -> Iterator[Heard]:
+    """Collect the names of the exceptions that are remembered inside this context."""
+    names = Heard()
+    token = _HEARD.set(names)
+    try:
+        yield names
+    finally:
+        _HEARD.reset(token)
+
+
+def remember(error: BaseException) -> None:
+    """Record an exception that ends a computation early; raise it again outside `heard`.
+
+    An exit of the program and a violation of a privacy condition are no interruptions, and are always raised again.
+    """
+    names = _HEARD.get()
+    if names is None or isinstance(error, SystemExit | GeneratorExit | PrivacyError):
+        raise error
+    names.append(type(error).__name__)
+
+
+def note_disclosure() -> None:
+    """Note that something about the draw was disclosed, so that another draw would cost more than was charged."""
+    names = _HEARD.get()
+    if names is not None:
+        names.has_disclosed = True
+
+
+def interrupted_by() -> str | None:
+    """Return the type of the first remembered exception; None if there was none."""
+    return next(iter(_HEARD.get() or ()), None)
+
+
+def stopped_details() -> dict[str, Any]:
+    """Return the status and the cause as details of an interrupted release; nothing for any other release."""
+    name = interrupted_by()
+    return {} if name is None else {"status": "stopped early", INTERRUPTED_BY: name}

@@ -6,15 +6,16 @@ privacy guarantee and are not releases.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import require
-from bayesprivmrf.errors import ArgumentError, DeclarationWarning, ModelError, ModelTooLargeError
+from bayesprivmrf.checks import instance_of, require
+from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import Posterior, Solution, Status
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import ModelSpecification
@@ -107,17 +108,15 @@ def holdout_log_likelihood(
     from bayesprivmrf.mechanisms.reading.row_counts import Counts
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
-    judged = _judged(estimate)
-    if judged is None and not hasattr(estimate, "get_factors"):
-        raise ArgumentError(
-            "`estimate` must be a solution, a posterior, a learned model or a pgmpy network, got "
-            f"{type(estimate).__name__}; the order is holdout_log_likelihood(estimate, data)."
-        )
+    judged, kind = _judged(estimate), type(estimate).__name__
+    is_known = judged is not None or hasattr(estimate, "get_factors")
+    must = "be a solution, a posterior, a learned model or a pgmpy network"
+    require(is_known, "estimate", must, kind, "the order is holdout_log_likelihood(estimate, data)")
     judged = judged or solution_of(estimate)
     model = judged.specification
+    given = {"missing": missing, "other": other}
     redirects = {
-        "missing": redirect_codes("missing", checked_redirect("missing", missing), model),
-        "other": redirect_codes("other", checked_redirect("other", other), model),
+        name: redirect_codes(name, checked_redirect(name, own), model) for name, own in given.items()
     }
     counts = count_tables(model, data, **redirects, rows=Counts.of(count, model.domain.variables))
     require(counts.records != 0, "data", "hold at least one record to evaluate on", "none")
@@ -125,9 +124,8 @@ def holdout_log_likelihood(
         from bayesprivmrf.inference.posterior.results.draws import log_predictive
         from bayesprivmrf.mechanisms.reading.coded import read_records
 
-        with warnings.catch_warnings(
-            action="ignore", category=DeclarationWarning
-        ):  # given by the first reading
+        # its warnings were given by the first reading
+        with warnings.catch_warnings(action="ignore", category=DeclarationWarning):
             records = read_records(model.domain, data, **redirects, count=count)
         # the predictive probability is a mean over about 500 draws
         scores = log_predictive(judged._draws, records.codes.astype(np.int64), 500)
@@ -175,33 +173,24 @@ def compare(
     """
     import pandas as pd
 
-    require(
-        isinstance(methods, Mapping), "methods", "be a mapping from name to solution", type(methods).__name__
-    )
-
-    def held_out(solution: Solution | Posterior) -> float:
-        return holdout_log_likelihood(solution, holdout, missing=missing, other=other, count=count)
-
-    judged = []
-    for name, estimate in methods.items():
-        solution = _judged(estimate)
-        if solution is None:
-            raise ArgumentError(
-                f"`methods` must map names to solutions, posteriors or learned models, got a "
-                f"{type(estimate).__name__} for {name!r}; fit a release first."
-            )
-        judged.append(solution)
-    rows = [
-        {
-            "holdout_log_likelihood": (math.nan if holdout is None else _score(held_out, solution)),
-            "kl_divergence": math.nan if truth is None else _score(kl_divergence, truth, solution),
-            "seconds": float(solution.stats.get("seconds", math.nan)),
-            "status": solution.status.value,
-        }
-        for solution in judged
-    ]
+    instance_of("methods", methods, Mapping, "be a mapping from name to solution")
+    judged: dict[str, Any] = {name: _judged(estimate) for name, estimate in methods.items()}
+    for name, solution in judged.items():
+        must, seen = "map names to solutions, posteriors or learned models", type(methods[name]).__name__
+        require(solution is not None, "methods", must, f"a {seen} for {name!r}", "fit a release first")
     columns = ["holdout_log_likelihood", "kl_divergence", "seconds", "status"]
-    return pd.DataFrame(rows, index=pd.Index(list(methods), name="method"), columns=columns)
+    table = pd.DataFrame(math.nan, index=pd.Index(list(methods), name="method"), columns=columns[:3])
+    given = {"missing": missing, "other": other, "count": count}
+    # a model that is too large for an exact score keeps its NaN
+    for name, solution in judged.items():
+        table.loc[name, "seconds"] = float(solution.stats.get("seconds", math.nan))
+        with contextlib.suppress(ModelTooLargeError):
+            if holdout is not None:
+                table.loc[name, columns[0]] = holdout_log_likelihood(solution, holdout, **given)
+        with contextlib.suppress(ModelTooLargeError):
+            if truth is not None:
+                table.loc[name, columns[1]] = kl_divergence(truth, solution)
+    return table.assign(status=[solution.status.value for solution in judged.values()])
 
 
 def solution_of(network: DiscreteMarkovNetwork | Solution | Posterior | LearnedNetwork) -> Solution:
@@ -234,14 +223,6 @@ def _exact_log_partition(solution: Solution) -> float:
     return marginal_engine(model.cardinalities, model.scopes).log_partition(solution.potentials.flat)
 
 
-def _score(score: Callable[..., float], *arguments: Any) -> float:
-    """Return a score, or NaN if exact inference does not fit."""
-    try:
-        return score(*arguments)
-    except ModelTooLargeError:
-        return math.nan
-
-
 def _expectation(potentials: FloatArray, marginals: FloatArray) -> float:
     """Return the sum of potentials times probabilities, with -inf times 0 as 0."""
     used = marginals > 0
@@ -252,16 +233,15 @@ def _expressed_in(
     model: ModelSpecification, solution: Solution
 ) -> tuple[tuple[tuple[int, ...], ...], FloatArray]:
     """Return scopes and potentials of a solution in another model's variable positions and state codes."""
-    theirs = solution.specification
-    if set(theirs.domain.variables) != set(model.domain.variables):
+    theirs, domain = solution.specification, model.domain
+    if set(theirs.domain.variables) != set(domain.variables):
         raise ModelError("both distributions must be over the same variables.")
     codes = {}
-    for variable in model.domain.variables:
-        labels = model.domain.states_of(variable)
-        own = theirs.domain.codes_of(variable)
-        if len(own) != len(labels):
+    for variable in domain.variables:
+        labels = domain.states_of(variable)
+        if len(theirs.domain.states_of(variable)) != len(labels):
             raise ModelError(f"both distributions must have the same states of {variable!r}.")
         codes[variable] = [theirs.domain.code(variable, label) for label in labels]
-    scopes = tuple(tuple(model.domain.index(v) for v in clique) for clique in theirs.cliques)
+    scopes = tuple(tuple(map(domain.index, clique)) for clique in theirs.cliques)
     tables = [solution.potentials[c][np.ix_(*(codes[v] for v in c))].ravel() for c in theirs.cliques]
     return scopes, np.concatenate([np.zeros(0), *tables])

@@ -20,20 +20,7 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.audit.worst_case import Draw
 
-__all__ = [
-    "LARGEST_HIDDEN",
-    "Outlay",
-    "about",
-    "checked_total",
-    "drowned_queries",
-    "drowned_tables",
-    "hidden_couplings",
-    "noise_preview",
-    "outlay_preview",
-    "possible_cells",
-    "query_preview",
-    "records_needed",
-]
+__all__ = ["records_needed"]
 
 
 # Nats: noise that hides a coupling of this size, which multiplies odds by 3.3, hides nearly all there is
@@ -87,12 +74,10 @@ def outlay_preview(outlays: Sequence[Outlay], total: float | None = None) -> pd.
     import pandas as pd
 
     frame = pd.DataFrame([asdict(outlay) for outlay in outlays]).drop(columns="draws")
-    unsaid = ("rho", "epsilon", "seconds", "memory_bytes")
     numbers = ["rho", "epsilon", "noise_sd", "smallest_coupling"]
-    frame[numbers] = frame[numbers].astype(float)
-    frame = frame.drop(
-        columns=[name for name in unsaid if all(getattr(one, name) is None for one in outlays)]
-    )
+    frame = frame.astype(dict.fromkeys(numbers, float))
+    optional = ("rho", "epsilon", "seconds", "memory_bytes")
+    frame = frame.drop(columns=[name for name in optional if frame[name].isna().to_numpy().all()])
     if total is None:
         return frame.drop(columns="smallest_coupling")
     frame.insert(list(frame).index("noise_sd") + 1, "relative_noise", frame["noise_sd"] / max(total, 1.0))
@@ -163,16 +148,9 @@ def noise_preview(
 
     cells = possible_cells(specification)
     deviations = np.array([law.standard_deviation for law in noise], dtype=float)
-    cliques = pd.Series(list(specification.cliques), dtype=object)
+    frame = pd.DataFrame({"clique": pd.Series(list(specification.cliques), dtype=object), "cells": cells})
     # the noise is to be at most a tenth of the count of an even cell
-    frame = pd.DataFrame(
-        {
-            "clique": cliques,
-            "cells": cells,
-            "noise_sd": deviations,
-            "records_needed": np.ceil(cells * deviations / 0.1),
-        }
-    )
+    frame = frame.assign(noise_sd=deviations, records_needed=np.ceil(cells * deviations / 0.1))
     if total is not None:
         total = checked_total(total)
         frame["even_cell"] = total / cells

@@ -22,10 +22,10 @@ import numpy as np
 import pandas as pd
 
 import bayesprivmrf as bpm
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.learning.frank_wolfe import Design, LogisticRegressions, choose_atoms
 from bayesprivmrf.mechanisms import PrivateFrankWolfe
 from bayesprivmrf.noise import SecureNoise
-from bayesprivmrf.threads import one_blas_thread
 
 WIDTH = 1.0
 BLOCK = 4000

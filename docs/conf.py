@@ -166,9 +166,6 @@ def build_engines(app):
     """Compile what the notebooks call on all cores, once an installation: each notebook would do it on one."""
     if app.config.nb_execution_mode == "off":
         return
-    from bayesprivmrf.cli.engines import build_engines
-
-    build_engines()
     if (DOCS.parent / "tests" / "built_engines.py").exists():
         sys.path.append(str(DOCS.parent / "tests"))
         importlib.import_module("built_engines").build()

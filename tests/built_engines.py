@@ -11,12 +11,15 @@ import os
 import subprocess
 import sys
 import warnings
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-TOGETHER = (("records", "held", "transitions"), ("effects", "table"))
+TOGETHER = (("records", "held", "transitions"), ("effects", "table"), ("log-linear", "hyper-dirichlet"))
 
 
 def released(names: str, cliques: list[tuple[str, ...]], exact: tuple[str, ...] = (), **declared):
@@ -54,25 +57,42 @@ RELEASES: dict[str, Callable] = {
     "transitions": chained,
     "effects": lambda: released("abc", [("a", "b"), ("b", "c"), ("a", "c")]),
     "table": lambda: released("ab", [("a", "b")]),
+    "log-linear": lambda: released("a", [("a",)]),
+    "hyper-dirichlet": lambda: released("a", [("a",)]),
 }
 
 
 def fit(name: str) -> None:
-    """A short fit of whole records, by which all is compiled that such fits need."""
+    """A short fit of whole records, or of the engine of this name, by which all is compiled that such fits need."""
     from bayesprivmrf.inference import LatentCounts
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a short chain
-        LatentCounts(formulation="exact").fit(
+        formulation: Any = name if "-" in name else "exact"
+        LatentCounts(formulation=formulation).fit(
             RELEASES[name](), rng=0, draws=8, tune=8, chains=1, progress_bar=False
         )
 
 
+def mark_file() -> Path | None:
+    """The file whose existence means that all is kept on disk; its name depends on sources, numba and processor."""
+    import llvmlite.binding
+    import numba
+
+    import bayesprivmrf
+    from bayesprivmrf.marginals import sweeps
+
+    folder = sweeps.collect.stats.cache_path
+    if folder is None:
+        return None
+    sources = b"".join(path.read_bytes() for path in sorted(Path(bayesprivmrf.__file__).parent.rglob("*.py")))
+    made_for = f"{numba.__version__}-{llvmlite.binding.get_host_cpu_name()}"
+    return Path(folder) / f"tests-{zlib.crc32(sources):08x}-{made_for}.built"
+
+
 def build() -> None:
     """All of them, unless they are kept; a failure is left to the first call, where the error has its place."""
-    from bayesprivmrf.cli.engines import mark_file
-
-    mark = mark_file("tests")
+    mark = mark_file()
     if mark is None or mark.exists():
         return
     commands = [[sys.executable, __file__, *names] for names in TOGETHER]

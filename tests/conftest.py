@@ -18,15 +18,33 @@ def pytest_configure(config):
     if is_whole and not config.option.collectonly and "PYTEST_XDIST_WORKER" not in os.environ:
         from built_engines import build
 
-        from bayesprivmrf.cli.engines import build_engines
-
-        build_engines()
         build()
 
 
-@pytest.fixture(scope="session", autouse=True)
-def no_engine_is_built_in_a_process_of_its_own():
-    """All are built when a run begins, or compiled where they are first called."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bayesprivmrf.cli.compare.build_engines", lambda *_: None)
-        yield
+@pytest.fixture
+def install(tmp_path_factory, monkeypatch):
+    """Install classes as another package would: call it with an entry-point group, and the classes by name.
+
+    The classes replace those that an earlier call installed in this group.
+    """
+    from bayesprivmrf import kinds
+
+    folder = tmp_path_factory.mktemp("site")
+    info = folder / "plugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(folder)
+    groups: dict[str, dict[str, type]] = {}
+
+    def installed(group, classes):
+        groups[group] = classes
+        lines = []
+        for each, own in groups.items():
+            lines.append(f"[{each}]")
+            lines += [f"{name} = {kind.__module__}:{kind.__qualname__}" for name, kind in own.items()]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+        kinds.installed.cache_clear()
+
+    yield installed
+    (info / "entry_points.txt").unlink(missing_ok=True)
+    kinds.installed.cache_clear()

@@ -216,11 +216,15 @@ def test_unseeded_noise_comes_from_no_generator_of_numpy_or_python(
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("privacy noise must not come from a generator of NumPy or Python")
 
-    monkeypatch.setattr(np.random, "default_rng", refuse)
-    monkeypatch.setattr(np.random, "Generator", refuse)
-    monkeypatch.setattr(np.random, "random", refuse)
-    for name in ("random", "getrandbits", "randint", "randrange", "gauss", "choice", "expovariate", "Random"):
-        monkeypatch.setattr(random, name, refuse)
+    names = ("random", "getrandbits", "randint", "randrange", "gauss", "choice", "expovariate", "Random")
+    generators = [(random, name) for name in names]
+    for module, name in [
+        (np.random, "default_rng"),
+        (np.random, "Generator"),
+        (np.random, "random"),
+        *generators,
+    ]:
+        monkeypatch.setattr(module, name, refuse)
     releases = [mechanism.release(network, data) for _ in range(3)]  # all equal by chance: 3e-6 at most
     assert not any(release.provenance.simulated for release in releases)
     assert not all(np.array_equal(released(releases[0]), released(other)) for other in releases[1:])

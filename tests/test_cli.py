@@ -16,19 +16,21 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from inference.posterior.drawn import formulation_on
 
 import bayesprivmrf as bpm
-from bayesprivmrf import cli, kinds
-from bayesprivmrf.cli import compare, main
-from bayesprivmrf.cli.methods import fitted
+from bayesprivmrf.cli import compare, guarded, main
 from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, ReleaseFileError
-from bayesprivmrf.inference import Status, registry
-from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms import LaplaceStatistics, ParityQueries, SelectMeasure, StatisticsMechanism
-from bayesprivmrf.mechanisms import registry as mechanism_registry
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.files import replaced_when_whole
+from bayesprivmrf.inference import Status
+from bayesprivmrf.mechanisms import (
+    LaplaceStatistics,
+    Mechanism,
+    ParityQueries,
+    SelectMeasure,
+    StatisticsMechanism,
+)
 from bayesprivmrf.noise import NoiseLaw
+from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.release import load_release
@@ -212,16 +214,11 @@ def test_a_release_is_never_replaced_without_force(toy, capsys):
 
 
 @pytest.mark.parametrize("target", ["nowhere/toy.release", "."])
-def test_an_unwritable_path_is_refused_before_noise_is_drawn(toy, capsys, monkeypatch, target):
-    from bayesprivmrf.mechanisms import LaplaceStatistics
-
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("noise was drawn")
-
-    monkeypatch.setattr(LaplaceStatistics, "_randomise", refuse)
-    code, out, err = run(capsys, *RELEASE[:-1], target)
+def test_an_unwritable_path_is_refused_before_records_are_read(toy, capsys, target):
+    code, out, err = run(capsys, "release", "no-data.csv", *RELEASE[2:-1], target)
     assert (code, out) == (1, "")
-    assert "error" in err
+    assert "--out" in err
+    assert "no-data" not in err
 
 
 @pytest.mark.parametrize(
@@ -422,13 +419,13 @@ def test_repeated_columns_are_refused_by_recoding(toy):
         (KeyboardInterrupt("secret"), 130, "interrupted"),
     ],
 )
-def test_an_unexpected_failure_prints_its_kind_alone(toy, capsys, monkeypatch, failure, expected, word):
-    def fail(_):
+def test_an_unexpected_failure_prints_its_kind_alone(capsys, failure, expected, word):
+    def fail():
         raise failure
 
-    monkeypatch.setattr(cli, "_run", fail)
-    code, out, err = run(capsys, *RELEASE)
-    assert (code, out) == (expected, "")
+    assert guarded(fail) == expected
+    out, err = capsys.readouterr()
+    assert not out
     assert word in err
     assert "secret" not in err
     assert len(err.strip().splitlines()) == 1
@@ -453,31 +450,30 @@ def test_no_command_writes_over_what_it_reads(toy, capsys):
     assert (toy / "found" / "comparison.csv").read_bytes() == (toy / "data.csv").read_bytes()
 
 
-def test_a_mechanism_without_promise_or_file_is_refused_before_anything_is_spent(toy, capsys, monkeypatch):
-    from bayesprivmrf import mechanisms
+def never(self, *_):
+    raise AssertionError("the data was read")
 
-    @dataclass(frozen=True, kw_only=True)
-    class Unpromising(mechanisms.StatisticsMechanism):
-        epsilon: float
 
-        def _noise(self, specification):
-            return tuple(DiscreteLaplace(1.0) for _ in specification.cliques)
+@dataclass(frozen=True, kw_only=True)
+class Unpromising(StatisticsMechanism):
+    epsilon: float
+    _read = never
 
-        def _promise(self, specification):
-            return None
+    def _noise(self, specification):
+        return tuple(DiscreteLaplace(1.0) for _ in specification.cliques)
 
-    @dataclass(frozen=True, kw_only=True)
-    class Number(mechanisms.Mechanism):
-        epsilon: float
+    def _promise(self, specification):
+        return None
 
-        def never(self, *_):
-            raise AssertionError("the data was read")
 
-        _prepare = _guarantee = _read = _randomise = never
+@dataclass(frozen=True, kw_only=True)
+class Number(Mechanism):
+    epsilon: float
+    _prepare = _guarantee = _read = _randomise = never
 
-    monkeypatch.setattr(Unpromising, "_read", Number.never)
-    plugins = {"unpromising": Unpromising, "number": Number}
-    monkeypatch.setattr(mechanisms, "available_mechanisms", lambda: plugins)
+
+def test_a_mechanism_without_promise_or_file_is_refused_before_anything_is_spent(toy, capsys, install):
+    install("bayesprivmrf.mechanisms", {"unpromising": Unpromising, "number": Number})
     for name, word in (("unpromising", "promises nothing"), ("number", "call it from Python")):
         code, out, err = run(capsys, *RELEASE, "--mechanism", name)
         assert (code, out) == (1, "")
@@ -660,69 +656,6 @@ def test_compare_quickly_leaves_out_what_samples(toy, capsys):
     assert "must be left out for posterior" in capsys.readouterr().err
 
 
-def test_engines_are_built_once_and_said_to_be(tmp_path, capsys, monkeypatch):
-    from bayesprivmrf.cli import engines
-
-    built = tmp_path / "log"
-    line = f"open({str(built)!r}, 'a').write('x')"
-    monkeypatch.setattr(engines, "mark_file", lambda name: tmp_path / "folder" / name)
-    (tmp_path / "folder").mkdir()
-    programs = {"marginals": (line, line), "log-linear": (line, "raise SystemExit(1)")}
-    monkeypatch.setattr(engines, "PROGRAMS", programs)
-    engines.build_engines(["log-linear"])
-    assert [mark.name for mark in (tmp_path / "folder").iterdir()] == ["marginals"]  # the other build failed
-    assert built.read_text() == "xxx"
-    programs["log-linear"] = (line,)
-    engines.build_engines(["log-linear"])  # tries again, and builds nothing else
-    assert built.read_text() == "xxxx"
-    assert capsys.readouterr().err.count("building the engines once") == 2
-    engines.build_engines(["log-linear"])
-    engines.build_engines([])
-    assert capsys.readouterr().err == ""
-    assert built.read_text() == "xxxx"
-
-
-def test_a_model_is_named_the_engine_that_its_posterior_takes():
-    from bayesprivmrf.cli.engines import engine_of
-    from bayesprivmrf.inference import gather
-    from bayesprivmrf.noise import Laplace
-    from bayesprivmrf.release import NoisyStatistics
-    from bayesprivmrf.survey import fair_survey_declaration
-
-    ring = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a")]
-    states = {name: list(range(20)) for name in "abcd"}  # so many that whole records are not cheaper
-    models = [
-        fair_survey_declaration().specification,
-        *(ModelSpecification.from_pgmpy(bpm.declare(states=states, cliques=ring[:k])) for k in (3, 4)),
-    ]
-    for model in models:
-        tables = {clique: model.tables(np.full(model.size, 1e6))[clique] for clique in model.cliques}
-        release = NoisyStatistics.from_tables(model, tables, noise=Laplace(1.0))
-        assert formulation_on(gather(release), 100).name.lower() == engine_of(model)
-
-
-def test_every_line_that_builds_an_engine_runs():
-    """In a process of its own its failure would not be seen."""
-    from bayesprivmrf.cli import engines
-
-    for line in (line for part in engines.PROGRAMS.values() for line in part):
-        exec(line, {})
-
-
-def test_the_mark_of_built_engines_stands_where_numba_keeps_them():
-    from bayesprivmrf.cli import engines
-    from bayesprivmrf.marginals import sweeps as compiled
-
-    mark = engines.mark_file("log-linear")
-    assert mark is not None
-    assert mark.parent.samefile(compiled.collect.stats.cache_path)
-    entries = (compiled.prepare, compiled.collect, compiled.distribute, compiled.tangent)
-    compiled.build("prepare", "collect", "distribute", "tangent")
-    built = [list(entry.signatures) for entry in entries]
-    marginal_engine((2, 3), ((0, 1),)).linearize(np.zeros(6))[2](np.ones(6))
-    assert [list(entry.signatures) for entry in entries] == built  # what is built is what the engine calls
-
-
 def test_the_figure_of_an_evaluation_says_what_it_is():
     rows = {
         "epsilon": [1.0],
@@ -730,8 +663,7 @@ def test_the_figure_of_an_evaluation_says_what_it_is():
         "holdout_log_likelihood": [-1.0],
         "kl_divergence": [math.nan],
     }
-    comparison = compare.Comparison(results=pd.DataFrame(rows), guarantees=(), train=3, test=1)
-    figure = compare.figure_of(comparison)
+    figure = compare.figure_of(pd.DataFrame(rows))
     assert compare.NOTE in [text.get_text() for text in figure.texts]
     assert "may be published as private" in compare.NOTE
 
@@ -990,12 +922,8 @@ def test_a_posteriors_file_is_checked_before_sampling_and_replaced_only_when_for
             assert words in err
     assert (toy / "kept.nc").read_text() == "kept"
 
-    class Failing:
-        def save(self, path: object) -> None:
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space"):
-        fit.write_posterior(Failing(), toy / "kept.nc")
+    with pytest.raises(OSError, match="No space"), replaced_when_whole(toy / "kept.nc"):
+        raise OSError(28, "No space left on device")
     assert (toy / "kept.nc").read_text() == "kept"
 
 
@@ -1051,21 +979,21 @@ def test_compare_has_a_row_for_every_method(toy, capsys):
     assert alone[0]["holdout_log_likelihood"] == score["posterior"]  # whatever else runs
 
 
-def test_a_method_too_large_for_the_model_loses_only_its_own_row(toy, capsys, monkeypatch):
-    from bayesprivmrf.cli import compare
+class Large:
+    """An estimator from outside that no model fits."""
 
-    def refusing(name, *arguments, **settings):
-        if name == "posterior":
-            raise ModelTooLargeError("too many cells")
-        return fitted(name, *arguments, **settings)
+    def fit(self, releases):
+        raise ModelTooLargeError("too many cells")
 
-    monkeypatch.setattr(compare, "fitted", refusing)
+
+def test_a_method_too_large_for_the_model_loses_only_its_own_row(toy, capsys, install):
+    install("bayesprivmrf.estimators", {"large": Large})
     arguments = ("compare", "data.csv", "--model", "model.toml", "--epsilon", "2", "--seed", "3")
-    chosen = ("--methods", "cgm", "posterior")
+    chosen = ("--methods", "cgm", "large")
     code, out, err = run(capsys, *arguments, *chosen, "--json")
     assert code == 0
-    cgm, posterior = json.loads(out)["results"]
-    assert (posterior["status"], posterior["holdout_log_likelihood"]) == ("too large", None)
+    cgm, large = json.loads(out)["results"]
+    assert (large["status"], large["holdout_log_likelihood"]) == ("too large", None)
     assert cgm["holdout_log_likelihood"] is not None
     assert "too many cells" in err
     out = run(capsys, *arguments, *chosen)[1]
@@ -1083,17 +1011,8 @@ class Halved:
         return replace(naive, potentials=naive.specification.tables(flat), method="halved", references=())
 
 
-class EntryPoint:
-    def __init__(self, name, target):
-        self.name, self._target = name, target
-
-    def load(self):
-        return self._target
-
-
-def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, monkeypatch):
-    points = [EntryPoint("halved", Halved)]
-    monkeypatch.setattr(registry, "installed", lambda group: points)
+def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, install):
+    install("bayesprivmrf.estimators", {"halved": Halved})
     assert run(capsys, *RELEASE)[0] == 0
     code, out, _ = run(capsys, "fit", "toy.release", "--method", "halved", "--json")
     assert code == 0
@@ -1113,11 +1032,11 @@ def test_an_installed_estimator_is_a_method_of_fit_and_of_compare(toy, capsys, m
         with pytest.raises(SystemExit):
             main(("fit", "toy.release", "--method", "halved", *option))
     capsys.readouterr()
-    points[0] = EntryPoint("cgm", Halved)
+    install("bayesprivmrf.estimators", {"cgm": Halved})
     code, _, err = run(capsys, "fit", "toy.release", "--method", "cgm")
     assert code == 1
     assert "two packages bring an estimator named 'cgm'" in err
-    points[0] = EntryPoint("halved", len)
+    install("bayesprivmrf.estimators", {"halved": len})
     code, _, err = run(capsys, "fit", "toy.release", "--method", "halved")
     assert code == 1
     assert "must be a class with `fit(release)`" in err
@@ -1138,15 +1057,9 @@ class Nothing:
         return None
 
 
-def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_its_row(
-    toy, capsys, monkeypatch
-):
-    points = [
-        EntryPoint("failing", Failing),
-        EntryPoint("nothing", Nothing),
-        EntryPoint("refusing", Refusing),
-    ]
-    monkeypatch.setattr(registry, "installed", lambda group: points)
+def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_its_row(toy, capsys, install):
+    classes = {"failing": Failing, "nothing": Nothing, "refusing": Refusing}
+    install("bayesprivmrf.estimators", classes)
     assert run(capsys, *RELEASE)[0] == 0
     for name, words in (
         ("failing", "the method 'failing' failed with ValueError: no NoisyStatistics; correct or remove"),
@@ -1164,7 +1077,7 @@ def test_an_installed_estimator_that_fails_is_named_and_costs_no_other_method_it
     assert statuses["cgm"] != "failed"
     assert "No failing: it failed with ValueError" in err
     assert "no NoisyStatistics" not in err
-    points[:] = [EntryPoint("broken", len), EntryPoint("cgm", Failing)]
+    install("bayesprivmrf.estimators", {"broken": len, "cgm": Failing})
     code, out, err = run(capsys, *compared, "--quick")
     assert code == 0, err
     assert {"uniform", "mle", "naive-mle", "noise-aware"} == {
@@ -1209,10 +1122,8 @@ class StepsStatistics(StatisticsMechanism):
         return bpm.PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency)
 
 
-def test_what_takes_noise_without_a_kernel_is_said_before_anything_is_spent(toy, capsys, monkeypatch):
-    listed = []
-    monkeypatch.setattr(kinds, "entry_points", lambda group, name: listed)
-    monkeypatch.setattr(mechanism_registry, "installed", lambda group: [EntryPoint("steps", StepsStatistics)])
+def test_what_takes_noise_without_a_kernel_is_said_before_anything_is_spent(toy, capsys, install):
+    install("bayesprivmrf.mechanisms", {"steps": StepsStatistics})
     assert StepsStatistics(epsilon=1.0).preview(read_declaration("model.toml").specification).attrs[
         "estimators"
     ] == ("NaiveMLE",)
@@ -1224,7 +1135,7 @@ def test_what_takes_noise_without_a_kernel_is_said_before_anything_is_spent(toy,
     assert "only naive-mle can use it" in err
     assert "Steps must be listed as 'test-cli-steps', its own name, in the entry-point group" in err
     assert not (toy / "toy.release").exists()
-    listed.append(EntryPoint("test-cli-steps", Steps))
+    install(ENTRY_POINT_GROUP, {"test-cli-steps": Steps})
     assert run(capsys, *RELEASE, "--mechanism", "steps")[0] == 0
     code, _, err = run(capsys, "fit", "toy.release")
     assert code == 1
@@ -1239,22 +1150,23 @@ def test_loopy_inference_without_a_method_takes_one_that_can(toy, capsys):
     assert json.loads(out)["method"] == "cgm"
 
 
-def test_compare_stops_where_the_posterior_is_interrupted(toy, capsys, monkeypatch):
-    from bayesprivmrf.cli import compare
+class Interrupted:
+    """A sampler from outside that was interrupted, and keeps its draws until then."""
 
-    stopped = SimpleNamespace(status=Status.STOPPED_EARLY)
-    monkeypatch.setattr(compare, "fitted", lambda *_, **__: stopped)
-    arguments = ("compare", "data.csv", "--model", "model.toml", "--methods", "posterior", "--seed", "1")
+    def fit(self, releases, rng, draws):
+        return SimpleNamespace(status=Status.STOPPED_EARLY)
+
+
+def test_compare_stops_where_a_sampler_is_interrupted(toy, capsys, install):
+    install("bayesprivmrf.estimators", {"interrupted": Interrupted})
+    arguments = ("compare", "data.csv", "--model", "model.toml", "--methods", "interrupted", "--seed", "1")
     assert run(capsys, *arguments)[0] == 130
 
 
 @pytest.mark.slow
 def test_the_main_job_takes_less_than_three_minutes(capsys):
     """On two cores of their own it takes about a third of that; here another test may run beside it."""
-    from bayesprivmrf.cli.engines import build_engines
-
     begin = time.perf_counter()
-    build_engines()
     code, out, _ = run(capsys, "compare", "--seed", "1", "--json")
     assert code == 0
     assert time.perf_counter() - begin < 180
@@ -1427,8 +1339,7 @@ def test_pairs_with_states_that_never_meet_are_not_called_noise(toy, seeded, cap
     assert graph.edges["sex", "role"]["weight"] > 0.5
 
 
-def test_a_comparison_without_cliques_is_refused_before_anything_is_built(toy, capsys, monkeypatch):
-    monkeypatch.setattr(compare, "build_engines", lambda *_: pytest.fail("engines were built"))
+def test_a_comparison_without_cliques_is_refused_with_the_line_to_add(toy, capsys):
     (toy / "model.toml").write_text(MODEL.replace('cliques = [["a", "b"], ["b", "c"]]', ""))
     code, _, err = run(capsys, "compare", "data.csv", "--model", "model.toml")
     assert code == 1

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from matplotlib.collections import LineCollection, PathCollection
 from notebook import png_of
 
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -21,7 +22,7 @@ from bayesprivmrf.plots import (
     marginal_forest,
     noisy_against_posterior,
 )
-from bayesprivmrf.plots.ranks import band_of
+from bayesprivmrf.plots.posterior import band_of
 
 SPECIFICATION = ModelSpecification(
     domain=Domain.from_states({"a": [0, 1], "b": [0, 1, 2]}), cliques=(("a", "b"),)
@@ -76,6 +77,16 @@ def posterior(seed: int) -> SimpleNamespace:
         marginal=solution(seed).marginal,
         interval=lambda variables, prob: interval(solution(seed), variables, prob),
     )
+
+
+def points_of(panel) -> list[np.ndarray]:
+    """Places of the points in a panel, one array for each call that drew some."""
+    return [np.asarray(each.get_offsets()) for each in panel.collections if isinstance(each, PathCollection)]
+
+
+def bars_of(panel) -> list[np.ndarray]:
+    """Ends of the bars in a panel, shape (bars, 2, 2), one array for each call that drew some."""
+    return [np.asarray(each.get_segments()) for each in panel.collections if isinstance(each, LineCollection)]
 
 
 def test_every_cell_is_a_point_of_every_panel():
@@ -143,15 +154,15 @@ def test_a_forest_has_a_point_for_each_method_and_cell_and_intervals_where_there
     methods = {"point": solution(0), "map": with_interval(1), "posterior": posterior(2)}
     figure = marginal_forest(methods, ["b", "a"], prob=0.5)
     (panel,) = figure.axes
-    cells = [np.asarray(drawn.get_offsets()) for drawn in panel.collections]
+    cells = points_of(panel)
     for seed, drawn in enumerate(cells):
         np.testing.assert_allclose(drawn[:, 0], np.asarray(solution(seed).marginal(["b", "a"])).ravel())
     assert np.all(np.diff([drawn[0, 1] for drawn in cells]) > 0)  # beside each other, in the order given
     assert np.ptp([drawn[0, 1] for drawn in cells]) < 0.5
-    strokes = [line.get_xdata() for line in panel.lines if np.isfinite(line.get_xdata()).any()]
+    strokes = bars_of(panel)
     assert len(strokes) == 2
-    np.testing.assert_allclose(strokes[1][0::3], cells[2][:, 0] - 0.05)
-    np.testing.assert_allclose(strokes[1][1::3], cells[2][:, 0] + 0.05)
+    np.testing.assert_allclose(strokes[1][:, 0, 0], cells[2][:, 0] - 0.05)
+    np.testing.assert_allclose(strokes[1][:, 1, 0], cells[2][:, 0] + 0.05)
     labels = [text.get_text() for text in panel.get_yticklabels()]
     assert labels == ["b × a", "0, 0", "0, 1", "1, 0", "1, 1", "2, 0", "2, 1"]
     assert panel.get_ylim()[0] > panel.get_ylim()[1]  # read downwards
@@ -174,7 +185,7 @@ def test_a_forest_marks_truth_and_held_out_frequencies_whatever_the_order_of_the
     data = pd.DataFrame({"a": [0, 0, 1, 1], "b": [0, 0, 2, 1]})
     figure = marginal_forest({"one": solution(0)}, [["a", "b"], "b"], truth=truth, holdout=data)
     (panel,) = figure.axes
-    _, true, held_out = (np.asarray(drawn.get_offsets())[:, 0] for drawn in panel.collections)
+    _, true, held_out = (points[:, 0] for points in points_of(panel))
     np.testing.assert_allclose(true, np.array([5, 3, 1, 6, 4, 2, 11, 7, 3]) / 21)
     np.testing.assert_allclose(held_out, [0.5, 0, 0, 0, 0.25, 0.25, 0.5, 0.25, 0.25])
     assert [text.get_text() for text in panel.get_yticklabels()][7] == "b"
@@ -201,21 +212,21 @@ def test_noisy_tables_stand_against_true_and_replicated_counts():
     drawn = posterior(3)
     figure = noisy_against_posterior(drawn, [("b", "a")], prob=0.8, is_centred=False)
     (panel,) = figure.axes
-    mean, released = (np.asarray(points.get_offsets()) for points in panel.collections)
+    mean, released = points_of(panel)
     np.testing.assert_allclose(
         released, [[0, 50], [1, 51], [2, 49], [3, 50], [4, 90]]
     )  # the impossible one left out
     counts = drawn.tree["posterior"]["counts[a,b]"].values.reshape(-1, 6)
     np.testing.assert_allclose(mean[:, 1], counts.mean(axis=0)[:5])
-    bars = np.array([line.get_ydata() for line in panel.lines])
-    np.testing.assert_allclose(bars[5:], np.quantile(counts, [0.1, 0.9], axis=0).T[:5])
-    assert np.all(np.ptp(bars[:5], axis=1) > np.ptp(bars[5:], axis=1))
+    noisy, true = (bars[:, :, 1] for bars in bars_of(panel))
+    np.testing.assert_allclose(true, np.quantile(counts, [0.1, 0.9], axis=0).T[:5])
+    assert np.all(np.ptp(noisy, axis=1) > np.ptp(true, axis=1))
     assert "1 of 5 outside" in panel.get_title(loc="left")
     assert [text.get_text() for text in panel.get_xticklabels()][1] == "0, 1"
     (centred,) = noisy_against_posterior(drawn, prob=0.8).axes
-    shifted = np.asarray(centred.collections[1].get_offsets())
+    own_mean, shifted = points_of(centred)
     np.testing.assert_allclose(shifted[:, 1], released[:, 1] - counts.mean(axis=0)[:5])
-    np.testing.assert_allclose(np.asarray(centred.collections[0].get_offsets())[:, 1], 0, atol=1e-9)
+    np.testing.assert_allclose(own_mean[:, 1], 0, atol=1e-9)
     assert "1 of 5 outside" in centred.get_title(loc="left")
 
 
@@ -229,7 +240,7 @@ def test_tables_inside_a_clique_and_measured_twice_are_drawn():
     one, two = noisy_against_posterior(drawn, ["b"], is_centred=False).axes
     counts = tree["posterior"]["counts[a,b]"].values.sum(axis=2).reshape(-1, 3)
     for panel in (one, two):
-        np.testing.assert_allclose(np.asarray(panel.collections[0].get_offsets())[:, 1], counts.mean(axis=0))
+        np.testing.assert_allclose(points_of(panel)[0][:, 1], counts.mean(axis=0))
     assert two.get_title(loc="left").startswith("b 2")
 
 
@@ -262,18 +273,18 @@ def test_short_intervals_are_not_hidden_by_their_points():
     areas = []
     for length in (0.1, 0.001):
         (panel,) = marginal_forest({"one": short(0, length)}, ["a", "b"]).axes
-        areas.append(panel.collections[0].get_sizes()[0])
+        areas.append(panel.collections[-1].get_sizes()[0])
     assert areas[1] < areas[0] / 2
     methods = {"one": short(0, 0.001), "two": short(1, 0.002)}
     (panel,) = marginal_forest(methods, ["a", "b"], is_centred=True).axes
-    one, two = (np.asarray(points.get_offsets())[:, 0] for points in panel.collections)
+    one, two = (points[:, 0] for points in points_of(panel))
     np.testing.assert_allclose(one, 0, atol=1e-12)
     difference = np.asarray(solution(1).marginal(["a", "b"]) - solution(0).marginal(["a", "b"])).ravel()
     np.testing.assert_allclose(two, difference)
     assert panel.get_xlabel() == "probability minus estimate by one"
     (panel,) = marginal_forest(methods, ["a", "b"], is_centred=True, truth=solution(1)).axes
-    np.testing.assert_allclose(np.asarray(panel.collections[1].get_offsets())[:, 0], 0, atol=1e-12)
-    np.testing.assert_allclose(np.asarray(panel.collections[2].get_offsets())[:, 0], 0, atol=1e-12)
+    for points in points_of(panel)[1:]:
+        np.testing.assert_allclose(points[:, 0], 0, atol=1e-12)
     assert panel.get_xlabel() == "probability minus truth"
 
 
@@ -286,9 +297,10 @@ def test_uniform_ranks_stay_inside_their_band_as_often_as_it_says():
     # 0.1 of 1000 at most, for the law is discrete: Binomial sd 9.5, and about as much from the simulated band
     assert 60 < leaving[0] < 145
     assert leaving[1] == quantities
-    line = figure.axes[1].collections[1].get_segments()[0]
-    assert line[len(line) // 2, 1] == pytest.approx(0.5, abs=0.02)  # all ranks lie in the lower half
-    assert len(figure.axes[0].collections[1].get_segments()) == quantities
+    _, first, *others = figure.axes[1].lines  # after the line at zero
+    line = first.get_ydata()
+    assert line[len(line) // 2] == pytest.approx(0.5, abs=0.02)  # all ranks lie in the lower half
+    assert len(others) == quantities - 1
 
 
 def test_the_band_of_few_ranks_is_exact():

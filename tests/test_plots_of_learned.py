@@ -212,9 +212,9 @@ def test_a_forest_has_intervals_of_rounds_and_says_which_marginals_are_not_trust
     assert labels[0] == "age × tenure"
     assert labels[1 + 17 * 3] == "sex × tenure, not trusted"
     assert figure.legends[0].get_texts()[0].get_text() == "rounds, 90 % interval (approximate)"
-    (stroke,) = [line.get_xdata() for line in panel.lines if np.isfinite(line.get_xdata()).any()]
+    lower = np.array([segment[0, 0] for segment in panel.collections[0].get_segments()])
     frame = learned.solution.interval(["age", "tenure"])
-    np.testing.assert_allclose(stroke[0 : 3 * len(frame) : 3], frame["lower"])
+    np.testing.assert_allclose(lower[: len(frame)], frame["lower"])
     exact = bpm.uniform_solution(learned.specification)
     (panel,) = marginal_forest({"rounds": learned, "uniform": exact}, ["sex", "tenure"]).axes
     assert panel.get_yticklabels()[0].get_text() == "sex × tenure, not trusted: rounds"

@@ -7,7 +7,6 @@ audit refuted a promise, and 130 if the command was interrupted.
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import os
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable, Sequence
 from bayesprivmrf.cards import printable
 from bayesprivmrf.cli.methods import offers_loopy, settle
 from bayesprivmrf.cli.parser import command_parser as _parser
-from bayesprivmrf.errors import OWN_WARNINGS, BayesPrivMRFError, ModelTooLargeError
+from bayesprivmrf.errors import BayesPrivMRFError, BayesPrivMRFWarning, ModelTooLargeError
 
 __all__ = ["guarded", "main"]
 
@@ -57,10 +56,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     def command() -> int:
         settle(options)
-        return _run(options)
+        # the other commands' imports would take seconds
+        return importlib.import_module(f"bayesprivmrf.cli.{options.command}").run(options) or 0
 
     def remedy(error: BayesPrivMRFError) -> str:
-        return " Here that is `--inference loopy`." if _may_go_loopy(options, error) else ""
+        is_exact = isinstance(error, ModelTooLargeError) and getattr(options, "inference", None) == "exact"
+        method = getattr(options, "method", None)
+        may_go_loopy = is_exact and (method is None or offers_loopy(method))
+        return " Here that is `--inference loopy`." if may_go_loopy else ""
 
     return guarded(command, remedy)
 
@@ -77,23 +80,20 @@ def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], st
     """
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
-        _keep_own_warnings()
+        # warnings of other libraries that are for developers
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        warnings.simplefilter("always", BayesPrivMRFWarning)
         try:
             return command()
         except BayesPrivMRFError as error:
-            print(f"bayesprivmrf: error: {printable(error.at_command_line)}{remedy(error)}", file=sys.stderr)
-            return 1
+            return _failed(f"{error.at_command_line}{remedy(error)}")
         except BrokenPipeError:
             # the program that reads the output has ended (`... | head`); Python must not flush to it again
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except OSError as error:
-            reason = error.strerror or type(error).__name__
-            print(
-                f"bayesprivmrf: error: {printable(str(error.filename or 'a file'))}: {reason}.",
-                file=sys.stderr,
-            )
-            return 1
+            return _failed(f"{error.filename or 'a file'}: {error.strerror or type(error).__name__}.")
         except KeyboardInterrupt:
             print("bayesprivmrf: interrupted.", file=sys.stderr)
             return 130
@@ -101,35 +101,18 @@ def guarded(command: Callable[[], int], remedy: Callable[[BayesPrivMRFError], st
             raise
         except BaseException as error:
             # print neither traceback nor message: both may quote the data, and standard error is often logged
-            print(
-                f"bayesprivmrf: error: unexpected {type(error).__name__}; its message is withheld, because it may "
-                "quote the data. Call the library from Python to see it.",
-                file=sys.stderr,
-            )
-            return 1
+            withheld = "its message is withheld, because it may quote the data"
+            remark = f"unexpected {type(error).__name__}; {withheld}. Call the library from Python to see it."
+            return _failed(remark)
 
 
-def _run(options: argparse.Namespace) -> int:
-    """Import the module of the command and run it; the other commands' imports would take seconds."""
-    return importlib.import_module(f"bayesprivmrf.cli.{options.command}").run(options) or 0
-
-
-def _keep_own_warnings() -> None:
-    """Show all warnings of this package, and hide other libraries' warnings for developers."""
-    warnings.simplefilter("ignore", DeprecationWarning)
-    warnings.simplefilter("ignore", FutureWarning)
-    for category in OWN_WARNINGS:
-        warnings.simplefilter("always", category)
+def _failed(message: str) -> int:
+    """Print an error as one line on standard error, and return its exit code."""
+    print(f"bayesprivmrf: error: {printable(message)}", file=sys.stderr)
+    return 1
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
     """Print a warning as one line on standard error."""
     text = " ".join(getattr(message, "at_command_line", str(message)).split())
     print(f"bayesprivmrf: warning: {printable(text)}", file=sys.stderr)
-
-
-def _may_go_loopy(options: argparse.Namespace, error: BayesPrivMRFError) -> bool:
-    """Return True if loopy inference would avoid the error."""
-    if not isinstance(error, ModelTooLargeError) or getattr(options, "inference", None) != "exact":
-        return False
-    return options.command == "compare" or options.method is None or offers_loopy(options.method)

@@ -16,15 +16,10 @@ import numpy as np
 from bayesprivmrf.audit import AuditResult, audit, audit_draws, exact_cost
 from bayesprivmrf.audit.whole import audit_releases, rehearsed, table_draws
 from bayesprivmrf.audit.worst_case import Draw, exceeds
-from bayesprivmrf.cli.mechanism import chosen_mechanism
+from bayesprivmrf.checks import require
 from bayesprivmrf.cli.output import aligned, json_text, number
-from bayesprivmrf.errors import (
-    ArgumentError,
-    ConsistencyWarning,
-    DeclarationWarning,
-    NoiseWarning,
-    PrivacyError,
-)
+from bayesprivmrf.cli.release import chosen_mechanism
+from bayesprivmrf.errors import ConsistencyWarning, DeclarationWarning, NoiseWarning, PrivacyError
 from bayesprivmrf.mechanisms import available_mechanisms
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
@@ -45,14 +40,8 @@ class Finding:
     result: AuditResult
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Audited:
-    """Promise of a release or mechanism, the findings about it, and the steps that were not audited."""
-
-    guarantee: PrivacyGuarantee
-    statement: str
-    findings: list[Finding]
-    not_audited: tuple[str, ...] = ()
+# Promise in words and as a guarantee, the findings about it, and the steps that were not audited
+type Audited = tuple[str, PrivacyGuarantee, list[Finding], list[str]]
 
 
 def run(options: argparse.Namespace) -> int:
@@ -62,105 +51,102 @@ def run(options: argparse.Namespace) -> int:
         for category in (ConsistencyWarning, DeclarationWarning, NoiseWarning):  # they concern made-up data
             warnings.simplefilter("ignore", category)
         audited = _of_file(options) if _is_file(options) else _of_mechanism(options)
-    guarantee, findings = audited.guarantee, audited.findings
+    statement, guarantee, findings, not_audited = audited
     is_refuted = any(finding.is_refuted for finding in findings)
     seconds = time.perf_counter() - begin
     if options.json:
-        head = {
+        whole = {
             "audited": options.subject,
             "guarantee": guarantee.as_dict(),
-            "statement": audited.statement,
-            "not_audited": list(audited.not_audited),
+            "statement": statement,
+            "not_audited": not_audited,
             "confidence": options.confidence,
+            "findings": [asdict(finding) for finding in findings],
+            "is_refuted": is_refuted,
+            "seconds": seconds,
         }
-        body = {"findings": [asdict(finding) for finding in findings], "is_refuted": is_refuted}
-        print(json_text(head | body | {"seconds": seconds}))
+        print(json_text(whole))
     else:
         verdict = "Not refuted. This is not a proof: other data or more runs may refute the promise."
         if is_refuted:
             verdict = "REFUTED: the promise does not hold."
-        print(f"Promised: {audited.statement}\n\n{_table(findings, guarantee)}\n\n{verdict}")
+        print(f"Promised: {statement}\n\n{_table(findings, guarantee)}\n\n{verdict}")
         print(f"Confidence {options.confidence:.6g} for each row; {seconds:.0f} seconds.")
-        if audited.not_audited:
-            print(f"Not audited, because they do not state their noise: {', '.join(audited.not_audited)}.")
+        if not_audited:
+            print(f"Not audited, because they do not state their noise: {', '.join(not_audited)}.")
     return 3 if is_refuted else 0
 
 
 def _is_file(options: argparse.Namespace) -> bool:
     """Return True if the subject is a file, and False if it is a mechanism with a budget."""
-    if options.epsilon is not None or options.rho is not None:
+    # the budget of a mechanism may be among its settings
+    is_set = options.set and options.subject in available_mechanisms()
+    if options.epsilon is not None or options.rho is not None or is_set:
         return False
-    if options.set and options.subject in available_mechanisms():  # its budget is among its settings
-        return False
-    if options.set or options.model is not None:
-        raise ArgumentError("`--model` and `--set` must go with a mechanism and its --epsilon or --rho.")
-    if not Path(options.subject).is_file():
-        raise ArgumentError(
-            "`audit` must be given the file of a release, or a mechanism with its --epsilon or --rho, got "
-            f"{options.subject!r}, which is not a file."
-        )
+    is_alone, both = not options.set and options.model is None, "`--model` and `--set`"
+    require(is_alone, both, "go with a mechanism and its --epsilon or --rho", "no such budget")
+    must, seen = "be given the file of a release, or a mechanism with its --epsilon or --rho", options.subject
+    require(Path(seen).is_file(), "audit", must, f"{seen!r}, which is not a file")
     return True
 
 
-def _of_file(options: argparse.Namespace) -> _Audited:
+def _of_file(options: argparse.Namespace) -> Audited:
     """Audit the noise that a saved release of tables states."""
     release: Any = load_release(options.subject)
-    if release.statistics is None:
-        raise ArgumentError(
-            f"`audit` must be given a file of noisy tables, which state their noise, got the kind {release.kind!r}; "
-            "audit the mechanism instead, for instance `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`."
-        )
-    continuous = sorted({law.name for law in release.statistics.noise if not law.is_discrete})
-    if continuous:
-        raise ArgumentError(
-            f"`audit` must be given tables with integer noise, but these state {', '.join(continuous)}; read the "
-            "publisher's own proof."
-        )
+    must, seen = "be given a file of noisy tables, which state their noise", f"the kind {release.kind!r}"
+    remedy = (
+        "audit the mechanism instead, for instance `bayesprivmrf audit frank-wolfe --rho 1 --set width=1`"
+    )
+    require(release.statistics is not None, "audit", must, seen, remedy)
+    continuous = ", ".join(sorted({law.name for law in release.statistics.noise if not law.is_discrete}))
+    remedy = "read the publisher's own proof"
+    require(not continuous, "audit", "be given tables with integer noise", continuous, remedy)
     guarantee = _required(release.guarantee)
     draws = table_draws(release.statistics, guarantee.adjacency)
-    found = _of_draws("stated noise", draws, guarantee, None, options)
-    return _Audited(guarantee=guarantee, statement=release.privacy_statement(), findings=[found])
+    return release.privacy_statement(), guarantee, [_of_draws("stated noise", draws, guarantee, options)], []
 
 
-def _of_mechanism(options: argparse.Namespace) -> _Audited:
+def _of_mechanism(options: argparse.Namespace) -> Audited:
     """Audit the steps of a mechanism that states the noise of each, or else its whole releases."""
     options.mechanism = options.subject
     mechanism = chosen_mechanism(options, is_saved=False)
+    # whole releases take longer than draws
+    few: Any = {"runs": max(options.runs // 50, 100), "confidence": options.confidence}
     if options.subject == "objective-perturbation":
-        return _of_network(mechanism, options)
-    model = _chain() if options.model is None else read_declaration(options.model).specification
+        is_alone = options.model is None
+        require(
+            is_alone, "--model", "be left out for objective-perturbation", "a model", "its audit has its own"
+        )
+        return _of_network(mechanism, few)
+    if options.model is not None:
+        model = read_declaration(options.model).specification
+    else:  # a chain of six two-state variables
+        domain = Domain.from_states({name: [0, 1] for name in "abcdef"})
+        model = ModelSpecification(domain=domain, cliques=tuple(pairwise("abcdef")))
     guarantee = _required(mechanism.promise(model))
     # a public guess of the number of records, which decides the number of steps of some mechanisms
     outlays = mechanism.outlays(model, 1000.0)
-    steps = [step for step in outlays if step.draws]
-    if steps:
-        return _Audited(
-            guarantee=guarantee,
-            statement=guarantee.sentence(),
-            findings=[
-                _of_draws(one.step, one.draws, guarantee, one.rho or one.epsilon, options) for one in steps
-            ],
-            not_audited=tuple(step.step for step in outlays if not step.draws),
-        )
-    if mechanism.releases and NoisyStatistics not in mechanism.releases:
-        raise ArgumentError(
-            f"`audit` must be given a mechanism that states the noise of what it releases, got {options.subject!r}, "
-            "which does not; its privacy proof is on its page in docs/explanation."
-        )
+    findings = [
+        _of_draws(one.step, one.draws, guarantee, options, one.rho or one.epsilon)
+        for one in outlays
+        if one.draws
+    ]
+    if findings:
+        return guarantee.sentence(), guarantee, findings, [one.step for one in outlays if not one.draws]
+    states_noise = not mechanism.releases or NoisyStatistics in mechanism.releases
+    must, remedy = (
+        "be given a mechanism that states the noise of what it releases",
+        "read its proof in the docs",
+    )
+    require(states_noise, "audit", must, f"{options.subject!r}, which does not", remedy)
     draws = table_draws(rehearsed(mechanism, model), guarantee.adjacency)
-    stated = _of_draws("stated noise", draws, guarantee, None, options)
-    runs, confidence = _fewer(options.runs), options.confidence
-    result = audit_releases(mechanism, model, runs=runs, confidence=confidence)
-    findings = [stated, _of_runs(stated.promised, result)]
-    return _Audited(guarantee=guarantee, statement=guarantee.sentence(), findings=findings)
+    stated = _of_draws("stated noise", draws, guarantee, options)
+    whole = _of_runs(stated.promised, audit_releases(mechanism, model, **few))
+    return guarantee.sentence(), guarantee, [stated, whole], []
 
 
-def _of_network(mechanism: Any, options: argparse.Namespace) -> _Audited:
+def _of_network(mechanism: Any, few: dict[str, Any]) -> Audited:
     """Audit estimates on a star network, in which the center's outcome has the largest effect on the score."""
-    if options.model is not None:
-        raise ArgumentError(
-            "`--model` must be left out for objective-perturbation, which is audited on a star network."
-        )
     star = IsingNetwork.from_graph([("center", leaf) for leaf in range(6)])
     guarantee = mechanism.promise(star)
 
@@ -170,15 +156,12 @@ def _of_network(mechanism: Any, options: argparse.Namespace) -> _Audited:
             [mechanism.release(star, outcomes).inverse_temperature for _ in range(runs)]
         )
 
-    result = audit(
-        estimates(1), estimates(-1), guarantee, runs=_fewer(options.runs), confidence=options.confidence
-    )
-    findings = [_of_runs(guarantee.epsilon, result)]
-    return _Audited(guarantee=guarantee, statement=guarantee.sentence(), findings=findings)
+    result = audit(estimates(1), estimates(-1), guarantee, **few)
+    return guarantee.sentence(), guarantee, [_of_runs(guarantee.epsilon, result)], []
 
 
 def _of_draws(
-    what: str, draws: Sequence[Draw], guarantee: PrivacyGuarantee, share: float | None, options: Any
+    what: str, draws: Sequence[Draw], guarantee: PrivacyGuarantee, options: Any, share: float | None = None
 ) -> Finding:
     """Audit draws from the secure source, and compare their exact cost with the promise, or their share of it."""
     promised = share or guarantee.rho or guarantee.epsilon
@@ -191,14 +174,8 @@ def _of_draws(
 
 def _of_runs(promised: Any, result: AuditResult) -> Finding:
     """Return the finding of an audit of whole releases."""
-    return Finding(
-        what="whole releases", promised=promised, cost=None, is_refuted=result.is_violated, result=result
-    )
-
-
-def _fewer(runs: int) -> int:
-    """Return the number of whole releases for a number of draws: a fiftieth, because a release takes longer."""
-    return max(runs // 50, 100)
+    is_refuted = result.is_violated
+    return Finding(what="whole releases", promised=promised, cost=None, is_refuted=is_refuted, result=result)
 
 
 def _required(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee:
@@ -208,15 +185,6 @@ def _required(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee:
             "`audit` must be given a release or a mechanism with a promise, got one that promises nothing."
         )
     return guarantee
-
-
-def _chain() -> ModelSpecification:
-    """Return the default model: a chain of six two-state variables."""
-    names = "abcdef"
-    return ModelSpecification(
-        domain=Domain.from_states({name: [0, 1] for name in names}),
-        cliques=tuple(pairwise(names)),
-    )
 
 
 def _table(findings: Sequence[Finding], guarantee: PrivacyGuarantee) -> str:

@@ -9,19 +9,22 @@ from __future__ import annotations
 import argparse
 import re
 import secrets
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.cli.learned import trusted_tables
+from bayesprivmrf.cards import printable
+from bayesprivmrf.checks import require
 from bayesprivmrf.cli.methods import chosen_method, fitted
 from bayesprivmrf.cli.output import (
     aligned,
     claim_file,
     claim_folder,
-    clear_folder,
+    counted,
     json_text,
+    listed,
     promised,
     remark,
 )
@@ -31,8 +34,9 @@ from bayesprivmrf.inference import Status
 from bayesprivmrf.inference.criticism.assumptions import point_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, joint_index, point_status
 from bayesprivmrf.learning.models.advice import status_with_advice
+from bayesprivmrf.learning.rounds import MeasuredTable, Merging
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
-from bayesprivmrf.release import NoisyStatistics, load_release
+from bayesprivmrf.release import load_release
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,96 +44,68 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from bayesprivmrf.inference import Solution
-    from bayesprivmrf.learning import LearnedMonomials, ReleasedParities
+    from bayesprivmrf.learning import ReleasedParities
     from bayesprivmrf.model.domain import Variable
 
-# patterns of all files that `write_folder` writes
+# patterns of all files in the folder of a point estimate
 FILES = ("solution.json", "network.json", "marginals/[0-9][0-9]*_*.csv")
 
 
 def run(options: argparse.Namespace) -> None:
     """Fit a saved release, print the one-way marginals, and write the files that ``--out`` asks for."""
-    found = load_release(options.release)
+    found: Any = load_release(options.release)
     if hasattr(found, "fit"):  # released parities have a fit of their own
         _fit_parities(options, found)
         return
-    release = _tables_of(found)
-    learned = None if options.method else _learned_solution(found)
-    method = chosen_method(options) if learned is None else "learned"
+    # the noisy tables themselves, or those inside a learned model
+    release = found.statistics
+    must, seen = "be given a release of noisy tables or parities", f"the kind {found.kind!r}"
+    remedy = "it is fitted already, so read it in Python with bayesprivmrf.load_release"
+    require(release is not None, "fit", must, seen, remedy)
+    # another fit of the tables of a learned model with intervals would add little
+    estimate: Any = None if options.method else getattr(found, "solution", None)
+    is_learned = hasattr(estimate, "interval")
+    method = "learned" if is_learned else chosen_method(options)
     is_posterior = method == "posterior"
     target = None
     if options.out is not None:
-        chosen = {"force": options.force, "sources": [options.release]}
-        target = (
-            claim_file(options.out, ".nc", **chosen)
-            if is_posterior
-            else claim_folder(options.out, FILES, **chosen)
-        )
+        claim: Any = claim_file if is_posterior else claim_folder
+        what = ".nc" if is_posterior else FILES
+        target = claim(options.out, what, force=options.force, sources=[options.release])
     seed = secrets.randbits(32) if options.seed is None else options.seed
-    sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
-    if "draws" in sampling:
-        sampling["tune"] = sampling["draws"]
-    estimate: Any = learned
-    if learned is None:
+    if not is_learned:
+        sampling = {name: getattr(options, name) for name in ("draws", "chains") if getattr(options, name)}
+        if "draws" in sampling:
+            sampling["tune"] = sampling["draws"]
         estimate = fitted(method, release, inference=options.inference, rng=seed, sampling=sampling)
-    trust = "" if learned is None else _trust(learned)
+    elif estimate.status is not Status.CONVERGED:
+        status = status_with_advice(estimate.status, estimate.stats)
+        remark(f"bayesprivmrf: warning: the learned model is {status}.")
     prob = options.prob if hasattr(estimate, "interval") else None
-    summary = _summary(method, release, estimate)
-    if is_posterior:
-        summary |= {"seed": seed}
+    summary = _summary(method, release, estimate) | ({"seed": seed} if is_posterior else {})
+    written = ""
     if target is not None and is_posterior:
-        write_posterior(estimate, target)
+        with replaced_when_whole(target) as part:
+            estimate.save(part)
     elif target is not None:
-        clear_folder(target, FILES)
-        write_folder(target, summary, estimate, prob)
+        _write_folder(target, summary, estimate, prob)
+        written = "solution.json, network.json and marginals/*.csv to "
     if options.json:
         entry = {} if prob is None else {"prob": prob}
         print(json_text({**summary, **entry, "marginals": _marginals(estimate, prob)}))
     else:
         print(f"{estimate}\n\n{release.privacy_statement()}\n")
         print(_one_way(estimate, prob))
-        if trust:
-            print(f"\n{trust}")
+        if isinstance(estimate, RoundsSolution):
+            print(f"\n{trusted_tables(estimate)}")
         if prob is not None:
             kind = f"sampled with seed {seed}" if is_posterior else "approximate"
             print(f"\nLower and upper: {100 * prob:.4g} % intervals, {kind}.")
     if target is not None:
-        files = "solution.json, network.json and marginals/*.csv to " if not is_posterior else ""
-        remark(f"\nWrote {files}{options.out}.")
+        remark(f"\nWrote {written}{options.out}.")
 
 
-def _tables_of(release: Any) -> NoisyStatistics:
-    """Return the noisy tables of a release, or those inside a learned model."""
-    if release.statistics is None:
-        raise ArgumentError(
-            f"`fit` must be given a release of noisy tables or parities, got the kind {release.kind!r}; it is fitted "
-            "already, so read it in Python with bayesprivmrf.load_release."
-        )
-    return release.statistics
-
-
-def _learned_solution(release: Any) -> Solution | None:
-    """Return the fitted model inside a release, if it has intervals; another fit of its tables would add little."""
-    solution = getattr(release, "solution", None)
-    return solution if hasattr(solution, "interval") else None
-
-
-def _trust(learned: Solution) -> str:
-    """Return a text on which tables of a learned model can be trusted; warn if its own fit did not converge."""
-    if learned.status is not Status.CONVERGED:
-        remark(
-            f"bayesprivmrf: warning: the learned model is {status_with_advice(learned.status, learned.stats)}."
-        )
-    return trusted_tables(learned) if isinstance(learned, RoundsSolution) else ""
-
-
-def write_posterior(posterior: Any, target: Path) -> None:
-    """Write a posterior to a new file, then move it into place, so that no incomplete file is left."""
-    with replaced_when_whole(target) as part:
-        posterior.save(part)
-
-
-def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, Any]:
+def _summary(name: str, release: Any, estimate: Any) -> dict[str, Any]:
     """Return the contents of ``solution.json``: the fit, and the release that it was fitted to.
 
     It repeats the facts of the release, because the folder and the release file may be separated.
@@ -148,10 +124,7 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
         "assumptions": list(estimate.assumptions),
         "guarantee": None if release.guarantee is None else promised(release),
         "statement": release.privacy_statement(),
-        "model": {
-            "variables": variables_of(solution),
-            "cliques": [list(clique) for clique in solution.specification.cliques],
-        },
+        "model": {"variables": _variables(solution), "cliques": list(solution.specification.cliques)},
         "noise": [law.as_dict() for law in release.noise],
         "provenance": {
             "mechanism": provenance.mechanism,
@@ -162,14 +135,6 @@ def _summary(name: str, release: NoisyStatistics, estimate: Any) -> dict[str, An
     }
 
 
-def _table(estimate: Any, variables: Sequence[Variable], prob: float | None) -> dict[str, np.ndarray]:
-    """Return the columns of a marginal's table, each in the shape of the marginal."""
-    domain = estimate.specification.domain
-    shape = [len(domain.states_of(variable)) for variable in variables]
-    table = marginal_table(estimate, variables, prob)
-    return {str(name): column.to_numpy().reshape(shape) for name, column in table.items()}
-
-
 def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
     """Return the tables of all cliques, or for a model learned in rounds, of all measured scopes."""
     domain = estimate.specification.domain
@@ -177,37 +142,82 @@ def _marginals(estimate: Any, prob: float | None) -> list[dict[str, Any]]:
     measured = [] if statistics is None else [each.query.scope for each in statistics.measurements]
     found = []
     for scope in measured or estimate.specification.cliques:
-        cells = _table(estimate, scope, prob)
-        states = [list(domain.states_of(variable)) for variable in scope]
-        found.append({"variables": list(scope), "states": states, **cells})
+        states = [domain.states_of(variable) for variable in scope]
+        table = marginal_table(estimate, scope, prob)
+        shape = [len(own) for own in states]
+        cells = {str(name): column.to_numpy().reshape(shape) for name, column in table.items()}
+        found.append({"variables": scope, "states": states, **cells})
     return found
 
 
 def _one_way(estimate: Any, prob: float | None) -> str:
     """Return the one-way marginals as a plain table."""
     domain = estimate.specification.domain
+    rows: list[list[str]] = []
     names: list[str] = []
-    states: list[str] = []
-    found: dict[str, list[str]] = {}
     for variable in domain.variables:
-        names += [str(variable)] * len(domain.states_of(variable))
-        states += [str(state) for state in domain.states_of(variable)]
-        for name, values in _table(estimate, [variable], prob).items():
-            if name != "note":  # too wide for a terminal; files and --json have the notes
-                shown = values.tolist()
-                found.setdefault(name, []).extend(one if name == "status" else f"{one:.3f}" for one in shown)
-    rows = zip(names, *found.values(), states, strict=True)
-    return aligned(["variable", *found, "state"], [list(row) for row in rows])
+        # the notes are too wide for a terminal; files and --json have them
+        table = marginal_table(estimate, [variable], prob).drop(columns="note")
+        names = list(table)
+        for state, cells in zip(domain.states_of(variable), table.to_numpy().tolist(), strict=True):
+            shown = [cell if isinstance(cell, str) else f"{cell:.3f}" for cell in cells]
+            rows.append([str(variable), *shown, str(state)])
+    return aligned(["variable", *names, "state"], rows)
 
 
-def write_folder(
-    folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None = None
-) -> None:
-    """Write the summary, the network and the marginal tables of the cliques, with intervals if `prob` is given."""
+def trusted_tables(solution: RoundsSolution) -> str:
+    """Return a text on which tables of a model learned in rounds can be trusted, as its intervals mark them.
+
+    A pair in no measured table is `not trusted`, unless one of its variables has a single state in the fit. Rows of
+    merged states are `doubtful` in tables of several variables.
+    """
+    domain = solution.specification.domain
+    if solution.status not in (Status.CONVERGED, Status.APPROXIMATE):
+        is_short = solution.status is Status.ITERATION_LIMIT
+        verdict = "doubtful, because the model is" if is_short else "not trusted, because the model is not"
+        return f"Tables: all are {verdict}."
+    tables = [MeasuredTable.of(each, domain) for each in solution.statistics.measurements]
+    merging = Merging.released(domain, solution.statistics.measurements, solution.groups)
+    names = [printable(str(variable)) for variable in domain.variables]
+    together = {pair for table in tables for pair in combinations(sorted(table.scope), 2)}
+    several = [v for v, states in enumerate(merging.cardinalities) if states > 1]
+    apart = [f"({names[v]}, {names[w]})" for v, w in combinations(several, 2) if (v, w) not in together]
+    merged = [name for v, name in enumerate(names) if merging.is_merged(v)]
+    text = f"Tables: {counted(len(together), 'pair')} of variables lie in measured tables and can be trusted."
+    if apart:
+        text += (
+            f"\nNot trusted: {counted(len(apart), 'pair')} never measured together; their tables, and larger ones "
+            f"with them, rest on independences: {listed(apart)}."
+        )
+    if merged:
+        text += (
+            f"\nDoubtful: rare states of {counted(len(merged), 'variable')} are merged in the fit, and their rows in "
+            f"tables of several variables are doubtful: {listed(merged)}."
+        )
+    return text
+
+
+def _write_folder(folder: Path, summary: dict[str, Any], solution: Solution, prob: float | None) -> None:
+    """Write summary, network and marginal tables of the cliques, in place of the files of an earlier run.
+
+    The network has the log-potentials of each clique, with null for minus infinity: P(x) is proportional to the
+    exponential of their sum.
+    """
+    for pattern in FILES:
+        for path in folder.glob(pattern):
+            path.unlink()
+    cliques = solution.specification.cliques
+    factors = [{"variables": own, "log_potential": solution.potentials[own]} for own in cliques]
+    network = {
+        "simulated": solution.is_simulated,
+        "variables": _variables(solution),
+        "factors": factors,
+        "log_partition": solution.log_partition,
+    }
     (folder / "solution.json").write_text(json_text(summary) + "\n", encoding="utf-8")
-    (folder / "network.json").write_text(json_text(_network(solution)) + "\n", encoding="utf-8")
+    (folder / "network.json").write_text(json_text(network) + "\n", encoding="utf-8")
     (folder / "marginals").mkdir(exist_ok=True)
-    for position, clique in enumerate(solution.specification.cliques, start=1):
+    for position, clique in enumerate(cliques, start=1):
         name = re.sub(r"[^A-Za-z0-9]+", "_", "_".join(map(str, clique)))[:80]
         table = marginal_table(solution, clique, prob).assign(simulated=solution.is_simulated)
         table.to_csv(folder / "marginals" / f"{position:02d}_{name}.csv")
@@ -230,38 +240,21 @@ def marginal_table(estimate: Any, variables: Sequence[Variable], prob: float | N
     return frame.drop(columns=["lower", "upper"]).rename(columns={"estimate": "probability"})
 
 
-def variables_of(solution: Solution) -> list[dict[str, Any]]:
+def _variables(solution: Solution) -> list[dict[str, Any]]:
     """Return names and states of the variables for JSON."""
     domain = solution.specification.domain
-    return [
-        {"name": variable, "states": list(states)}
-        for variable, states in zip(domain.variables, domain.states, strict=True)
-    ]
-
-
-def _network(solution: Solution) -> dict[str, Any]:
-    """Return the contents of ``network.json``: the log-potentials of each clique, with null for minus infinity.
-
-    P(x) is proportional to the exponential of their sum.
-    """
-    return {
-        "simulated": solution.is_simulated,
-        "variables": variables_of(solution),
-        "factors": [
-            {"variables": list(clique), "log_potential": solution.potentials[clique]}
-            for clique in solution.specification.cliques
-        ],
-        "log_partition": solution.log_partition,
-    }
+    pairs = zip(domain.variables, domain.states, strict=True)
+    return [{"name": variable, "states": states} for variable, states in pairs]
 
 
 def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> None:
-    """Fit released parities, print the largest coefficients, and write the model that ``--out`` asks for."""
-    if options.method is not None or options.inference != "exact":
-        raise ArgumentError(
-            "`--method` and `--inference` must be left out for released parities, which have one method with exact "
-            "inference."
-        )
+    """Fit released parities, print the ten largest coefficients, and write the model that ``--out`` asks for."""
+    must, seen = (
+        "be left out for released parities, which have one method with exact inference",
+        "one of them",
+    )
+    is_plain = options.method is None and options.inference == "exact"
+    require(is_plain, "`--method` and `--inference`", must, seen)
     target = None
     if options.out is not None:
         target = claim_file(options.out, force=options.force, sources=[options.release])
@@ -271,37 +264,21 @@ def _fit_parities(options: argparse.Namespace, release: ReleasedParities) -> Non
         raise ArgumentError(str(error)) from None
     if target is not None:
         model.save(target, overwrite=options.force)
+    coefficients: list[Any] = list(model.monomials.items())
     if options.json:
-        print(json_text(_summary_of_monomials(model)))
+        facts = {
+            "kind": model.kind,
+            "status": model.status,
+            "guarantee": promised(model),
+            "statement": model.privacy_statement(),
+            "total": model.total,
+            "monomials": [{"variables": own, "coefficient": value} for own, value in coefficients],
+        }
+        print(json_text(facts))
     else:
-        print(f"{model}\n\nstatus: {model.status}\n")
-        print(_largest(model))
+        largest = sorted(coefficients, key=lambda each: -abs(each[1]))[:10]
+        rows = [[" ".join(map(str, members)), f"{value:.3f}"] for members, value in largest]
+        table = aligned(["monomial", "coefficient"], rows)
+        print(f"{model}\n\nstatus: {model.status}\n\nLargest coefficients, nats:\n{table}")
     if target is not None:
         remark(f"\nWrote {target}, which bayesprivmrf.load_release reads.")
-
-
-def _summary_of_monomials(model: LearnedMonomials) -> dict[str, Any]:
-    """Return a model learned from parities for JSON."""
-    return {
-        "kind": model.kind,
-        "status": model.status,
-        "guarantee": promised(model),
-        "statement": model.privacy_statement(),
-        "total": model.total,
-        "monomials": [
-            {"variables": members, "coefficient": value} for members, value in _coefficients(model)
-        ],
-    }
-
-
-def _coefficients(model: LearnedMonomials) -> list[tuple[list[Any], float]]:
-    """Return the variables and the coefficient of each monomial."""
-    found = model.monomials
-    return [(list(members), value) for members, value in zip(found.index, found.tolist(), strict=True)]
-
-
-def _largest(model: LearnedMonomials) -> str:
-    """Return the ten largest coefficients as a plain table; the file has all of them."""
-    found = sorted(_coefficients(model), key=lambda each: -abs(each[1]))[:10]
-    rows = [[" ".join(map(str, members)), f"{value:.3f}"] for members, value in found]
-    return f"Largest coefficients, nats:\n{aligned(['monomial', 'coefficient'], rows)}"

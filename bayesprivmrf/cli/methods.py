@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.cli.output import remark
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
+from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.inference.registry import estimator, estimator_names
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from bayesprivmrf.inference import Posterior, Solution
-    from bayesprivmrf.release import NoisyStatistics
-
+from bayesprivmrf.kinds import is_own
 
 # methods that ``compare`` has besides the estimators, and their printed names
 _REFERENCES = {"uniform": "uniform", "mle": "non-private MLE"}
@@ -33,19 +28,6 @@ def known_methods() -> tuple[str, ...]:
     return (*_REFERENCES, *estimator_names())
 
 
-def usable_methods() -> list[str]:
-    """Return the methods that can be imported; a remark names each of the others."""
-    found = []
-    for name in known_methods():
-        try:
-            label(name)
-        except BayesPrivMRFError as error:
-            remark(f"{error} `compare` leaves {name!r} out.")
-        else:
-            found.append(name)
-    return found
-
-
 def label(name: str) -> str:
     """Return the printed name of a method: the attribute `method` of its estimator, if there is one."""
     return _REFERENCES.get(name) or getattr(estimator(name), "method", name)
@@ -53,12 +35,7 @@ def label(name: str) -> str:
 
 def is_plug_in(name: str) -> bool:
     """Return True if the method comes from another package."""
-    return name not in _REFERENCES and estimator(name).__module__.partition(".")[0] != "bayesprivmrf"
-
-
-def has_intervals(name: str) -> bool:
-    """Return True if the results of the estimator have intervals."""
-    return getattr(estimator(name), "has_intervals", False)
+    return name not in _REFERENCES and not is_own(estimator(name))
 
 
 def offers_loopy(name: str) -> bool:
@@ -74,30 +51,19 @@ def takes(name: str, argument: str) -> bool:
     return argument in known or any(each.kind is each.VAR_KEYWORD for each in known.values())
 
 
-def fitted(
-    name: str,
-    release: NoisyStatistics,
-    *,
-    inference: Literal["exact", "loopy"],
-    rng: int | np.random.Generator,
-    sampling: dict[str, Any],
-) -> Solution | Posterior:
+def fitted(name: str, release: Any, *, inference: str, rng: Any, sampling: dict[str, Any]) -> Any:
     """Fit an estimator to a release; `rng` and `sampling` are used if the estimator samples."""
-    settings = {"inference": inference} if offers_loopy(name) else {}
     kind = estimator(name)
-    lacking = [
-        one.name
-        for one in inspect.signature(kind).parameters.values()
-        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
-    ]
-    if lacking:
-        raise ArgumentError(
-            f"the method {name!r} must have defaults for all settings, but has none for {', '.join(lacking)}; "
-            "call it from Python."
-        )
+    parameters = inspect.signature(kind).parameters.values()
+    starred = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    lacking = ", ".join(
+        one.name for one in parameters if one.default is one.empty and one.kind not in starred
+    )
+    what, seen = f"the method {name!r}", f"none for {lacking}"
+    require(not lacking, what, "have defaults for all settings", seen, "call it from Python")
     named = {key: value for key, value in sampling.items() if takes(name, key)} | {"rng": rng}
     try:
-        made: Any = kind(**settings)
+        made = kind(inference=inference) if offers_loopy(name) else kind()
         found = made.fit(release, **named) if takes(name, "rng") else made.fit(release)
     except BayesPrivMRFError:
         raise
@@ -108,11 +74,9 @@ def fitted(
             f"the method {name!r} failed with {type(error).__name__}: {error}; correct or remove the package that "
             "it comes from."
         ) from error
-    if not hasattr(found, "status"):
-        raise BayesPrivMRFError(
-            f"the `fit` of the method {name!r} must return a Solution, got {type(found).__name__}; "
-            "correct or remove the package that it comes from."
-        )
+    what, remedy = f"the `fit` of the method {name!r}", "correct or remove the package that it comes from"
+    is_solution = hasattr(found, "status")
+    require(is_solution, what, "return a Solution", type(found).__name__, remedy, error=BayesPrivMRFError)
     return found
 
 
@@ -124,41 +88,36 @@ def in_order(chosen: Sequence[str] | None, inference: str) -> list[str]:
 
 def settle(options: argparse.Namespace) -> None:
     """Refuse contradictory options as wrong usage, and set the options whose defaults depend on others."""
-    parser: argparse.ArgumentParser = options.parser
     spends = options.command in ("plan", "release")
     if spends and options.epsilon is options.rho is None and not (options.mechanism and options.set):
-        parser.error(
-            "one of the arguments --epsilon --rho is required"
-        )  # unless the budget is among the settings
-    if options.command == "compare":
-        _settle_compare(parser, options)
-    elif options.command == "plan":
-        _settle_plan(parser, options)
-    elif options.command == "fit":
-        _settle_fit(parser, options)
+        # unless the budget is among the settings
+        options.parser.error("one of the arguments --epsilon --rho is required")
+    rules = {"compare": _settle_compare, "plan": _settle_plan, "fit": _settle_fit}
+    if options.command in rules:
+        rules[options.command](options.parser.error, options)
 
 
-def _settle_plan(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _settle_plan(refuse: Callable[[str], None], options: argparse.Namespace) -> None:
     """Refuse options of a plan for a release together with ``--learn``, and the reverse."""
     learn = ("variables", "error", "states", "order", "width", "delta")
     given = [f"--{name}" for name in learn if getattr(options, name) is not None]
     if options.learn is None:
         if given:
-            parser.error(f"argument {given[0]}: must be given together with --learn")
+            refuse(f"argument {given[0]}: must be given together with --learn")
         if options.model is None:
-            parser.error("the following arguments are required: --model")
+            refuse("the following arguments are required: --model")
         return
     if options.error is None:
-        parser.error("argument --learn: must be given together with --error")
+        refuse("argument --learn: must be given together with --error")
     if (options.model is None) == (options.variables is None):
-        parser.error("argument --learn: must be given together with either --variables or --model")
+        refuse("argument --learn: must be given together with either --variables or --model")
     if options.mechanism or options.set or options.total is not None:
-        parser.error("argument --learn: must be given without --mechanism, --set and --total")
+        refuse("argument --learn: must be given without --mechanism, --set and --total")
     if options.delta is not None and options.epsilon is None:
-        parser.error("argument --delta: must be given together with --epsilon")
+        refuse("argument --delta: must be given together with --epsilon")
 
 
-def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _settle_compare(refuse: Callable[[str], None], options: argparse.Namespace) -> None:
     """Set the defaults of ``compare``, and refuse contradictory options.
 
     ``--epsilon`` takes all arguments that follow it, so the name of the data file may be among its values.
@@ -168,37 +127,39 @@ def _settle_compare(parser: argparse.ArgumentParser, options: argparse.Namespace
     if len(strays) == 1 and options.data is None and Path(strays[0]).is_file():
         options.data = strays[0]
     elif strays:
-        parser.error(
+        refuse(
             f"argument --epsilon: must be numbers, got {strays[0]!r}; put the data file before the options"
         )
     options.epsilon = [value for value in given if not isinstance(value, str)] or [0.1, 1.0, 10.0]
     if (options.data is None) != (options.model is None):
-        parser.error("data and --model must be given together; without both, compare uses Fair's survey")
-    if options.quick:
-        sampling = [name for name in options.methods or () if takes(name, "draws")]
-        if sampling:
-            parser.error(f"argument --quick: must be left out for {sampling[0]}, which --methods asks for")
+        refuse("data and --model must be given together; without both, compare uses Fair's survey")
     for name in options.methods or ():
+        if options.quick and takes(name, "draws"):
+            refuse(f"argument --quick: must be left out for {name}, which --methods asks for")
         if options.inference == "loopy" and not offers_loopy(name):
-            parser.error(f"argument --methods: {name} needs --inference exact")
+            refuse(f"argument --methods: {name} needs --inference exact")
     if options.methods is None:
-        options.methods = in_order(usable_methods(), options.inference)
-    if options.quick:
-        options.methods = [name for name in options.methods if not takes(name, "draws")]
+        options.methods = []
+        for name in known_methods():
+            try:
+                label(name)
+            except BayesPrivMRFError as error:  # of a package that cannot be imported
+                remark(f"{error} `compare` leaves {name!r} out.")
+            else:
+                if not (options.quick and takes(name, "draws")):
+                    options.methods.append(name)
 
 
-def _settle_fit(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+def _settle_fit(refuse: Callable[[str], None], options: argparse.Namespace) -> None:
     """Refuse options that the method would ignore."""
     method = chosen_method(options)
     for name, argument in (("seed", "rng"), ("draws", "draws"), ("chains", "chains")):
         if getattr(options, name) is not None and not takes(method, argument):
-            parser.error(
-                f"argument --{name}: must go with a method that samples, such as posterior, got {method}"
-            )
-    if options.prob is not None and not has_intervals(method):
-        parser.error(
+            refuse(f"argument --{name}: must go with a method that samples, such as posterior, got {method}")
+    if options.prob is not None and not getattr(estimator(method), "has_intervals", False):
+        refuse(
             f"argument --prob: must go with a method that has intervals, such as noise-aware, got {method}"
         )
     if options.inference == "loopy" and not offers_loopy(method):
-        parser.error(f"argument --inference: {method} needs exact marginals on the command line")
+        refuse(f"argument --inference: {method} needs exact marginals on the command line")
     options.prob = 0.9 if options.prob is None else options.prob

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import enum
+import itertools
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.cards import printable
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
+# rows of a table, or names of a list, that are printed of a learned model; the file has all
+SHOWN = 10
 # remark before the budget is spent
 NO_KERNEL = (
     "This noise has no `kernel`; of this library's estimators only naive-mle can use it "
@@ -30,13 +33,12 @@ def remark(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def refuse_to_replace(target: Path, *sources: str | None) -> None:
+def refuse_to_replace(target: Path, sources: Sequence[str | None]) -> None:
     """Raise an ArgumentError if `target` is one of the files that the command reads."""
-    for source in sources:
-        if source is not None and target.exists() and Path(source).exists() and target.samefile(source):
-            raise ArgumentError(
-                f"`--out` must not be a file that the command reads, got {str(target)!r}; choose another name."
-            )
+    own = [source for source in sources if source is not None and Path(source).exists() and target.exists()]
+    is_source = any(target.samefile(source) for source in own)
+    must = "not be a file that the command reads"
+    require(not is_source, "--out", must, repr(str(target)), "choose another name")
 
 
 def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None], force: bool = True) -> Path:
@@ -54,16 +56,13 @@ def claim_folder(out: str, own: Sequence[str], *, sources: Sequence[str | None],
         True if the folder may have files in it.
     """
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise ArgumentError(f"`--out` must name a folder, got the file {out!r}; choose another name.")
-    for pattern in own:
-        for path in folder.glob(pattern):
-            refuse_to_replace(path, *sources)
-    if folder.is_dir() and any(folder.iterdir()) and not force:
-        raise ArgumentError(
-            f"`--out` must name a new or an empty folder, got {out!r}, which has files in it; choose another name, "
-            "or pass --force."
-        )
+    is_file = folder.exists() and not folder.is_dir()
+    require(not is_file, "--out", "name a folder", f"the file {out!r}", "choose another name")
+    for path in itertools.chain.from_iterable(map(folder.glob, own)):
+        refuse_to_replace(path, sources)
+    is_free = force or not folder.is_dir() or not any(folder.iterdir())
+    seen = f"{out!r}, which has files in it"
+    require(is_free, "--out", "name a new or an empty folder", seen, "choose another name, or pass --force")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -88,11 +87,9 @@ def claim_file(out: str, suffix: str = "", *, force: bool, sources: Sequence[str
     from bayesprivmrf.release.file import require_no_unfinished_save, require_writable
 
     target = Path(out)
-    if suffix and (target.suffix != suffix or target.is_dir()):
-        raise ArgumentError(
-            f"`--out` must name a file that ends in {suffix}, got {out!r}; choose another name."
-        )
-    refuse_to_replace(target, *sources)
+    is_named = not suffix or (target.suffix == suffix and not target.is_dir())
+    require(is_named, "--out", f"name a file that ends in {suffix}", repr(out), "choose another name")
+    refuse_to_replace(target, sources)
     if target.exists() and not force:
         raise ArgumentError(f"`--out` {out!r} exists already; choose another name, or pass --force.")
     try:
@@ -107,13 +104,6 @@ def promised(release: Any) -> dict[str, Any]:
     return {**release.guarantee.as_dict(), "simulated": release.provenance.simulated}
 
 
-def clear_folder(folder: Path, own: Sequence[str]) -> None:
-    """Remove the files that match the patterns, which an earlier run of the same command wrote."""
-    for pattern in own:
-        for path in folder.glob(pattern):
-            path.unlink()
-
-
 def column(values: Sequence[float]) -> list[str]:
     """Return the numbers of one column as text, with a dash for NaN.
 
@@ -121,26 +111,18 @@ def column(values: Sequence[float]) -> list[str]:
     smallest.
     """
     shown = [abs(value) for value in values if value and math.isfinite(value)]
-    if all(value == round(value) for value in shown):
-        return [_none_dashed(f"{value:,.0f}") for value in values]
-    decimals = min(max(2 - math.floor(math.log10(min(shown))), 0), 6) if shown else 0
-    return [_none_dashed(f"{value:,.{decimals}f}") for value in values]
-
-
-def _none_dashed(text: str) -> str:
-    """Return a dash for NaN."""
-    return "-" if text == "nan" else text
+    decimals = 0
+    if any(value != round(value) for value in shown):
+        decimals = min(max(2 - math.floor(math.log10(min(shown))), 0), 6)
+    return ["-" if math.isnan(value) else f"{value:,.{decimals}f}" for value in values]
 
 
 def memory(size: float) -> str:
     """Return a number of bytes as text with a unit."""
     if size >= 1024**6:
         return f"10^{math.log10(size):.0f} bytes"
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if size < 1024:
-            return f"{size:,.3g} {unit}"
-        size /= 1024
-    return f"{size:,.3g} PiB"
+    power = max(int(size).bit_length() - 1, 0) // 10
+    return f"{size / 1024**power:,.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[power]}"
 
 
 def number(value: Any, digits: int = 4) -> str:
@@ -148,6 +130,17 @@ def number(value: Any, digits: int = 4) -> str:
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "-"
     return f"{value:,.{digits}g}" if isinstance(value, float) else str(value)
+
+
+def counted(count: int, what: str) -> str:
+    """Return a number with its noun, in the singular or the plural."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first names as a list, with the number of the others."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
@@ -188,33 +181,11 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def progress(*, has_forecast: bool = False) -> Iterator[Progress]:
-    """Show progress bars on standard error while the context lasts, if that is a terminal.
-
-    With a forecast, each task has a field `until`: the expected end by `time.monotonic`, or NaN. It is shown as the
-    number of seconds to go.
-    """
+def progress() -> Iterator[Progress]:
+    """Show progress bars on standard error while the context lasts, if that is a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress
 
     console = Console(stderr=True)
-    columns: tuple[Any, ...] = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    if has_forecast:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _to_go())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         yield bar
-
-
-def _to_go() -> Any:
-    """Return a column of progress bars with the seconds to go."""
-    from rich.progress import ProgressColumn
-    from rich.text import Text
-
-    class ToGo(ProgressColumn):
-        """Seconds to the forecast end."""
-
-        def render(self, task: Any) -> Text:
-            left = task.fields.get("until", math.nan) - time.monotonic()
-            return Text("" if math.isnan(left) else f"about {max(left, 1):.0f} s to go")
-
-    return ToGo()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bayesprivmrf.cli.methods import known_methods
 from bayesprivmrf.inference.registry import estimator_names
 
-# Help texts that several commands share
-_DATA_HELP = "records, .csv or .parquet, with one column per variable"
-# The same for the models of learners
-_VARIABLES_HELP = "TOML file that declares variables, states and, unless couplings are learned, cliques"
+# Help text of records, which several commands share
+_DATA = "records, .csv or .parquet, with one column per variable"
+# Help text of the models of mechanisms, which several commands share
+_VARIABLES = "TOML file that declares variables, states and, unless couplings are learned, cliques"
 
 
 class Parser(argparse.ArgumentParser):
@@ -21,88 +21,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message and the command for help, and exit with code 2."""
         self.exit(2, f"{self.prog}: error: {message}\nsee {self.prog} --help\n")
-
-
-def _number_or_text(text: str) -> float | str:
-    """Return a number if the text is one, or else the text."""
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _whole() -> argparse.ArgumentParser:
-    """Return the parser without commands."""
-    from importlib.metadata import version
-
-    parser = Parser(
-        prog="bayesprivmrf",
-        description="Markov random fields from sensitive data: declare a model, make one release, and "
-        "infer as often as you like.",
-    )
-    parser.add_argument("--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}")
-    return parser
-
-
-def command_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
-    parser = _whole()
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    _add_compare(commands)
-    _add_model(commands)
-    _add_plan(commands)
-    _add_release(commands)
-    _add_fit(commands)
-    _add_audit(commands)
-    for command in commands.choices.values():
-        command.set_defaults(parser=command)  # an error refers to the help of its command
-    return parser
-
-
-def _add_compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    command = commands.add_parser(
-        "compare",
-        help="compare the methods on your data at several epsilon (an evaluation, not a release)",
-        description="Split the records 75/25, simulate a release of the larger part at each epsilon, fit every "
-        "method, and score the fits on the smaller part. The command reads the data unprotected: use it to choose a "
-        "method, and do not publish its results. Without arguments it uses Fair's survey of 6,366 marriages.",
-    )
-    add = command.add_argument
-    add("data", nargs="?", help=_DATA_HELP)
-    add("--model", help="TOML file that declares variables, states and cliques")
-    add(
-        "--epsilon",
-        type=_number_or_text,
-        nargs="+",
-        action="extend",
-        metavar="E",
-        help="one or more budgets, by default 0.1 1 10; the option may be repeated",
-    )
-    add(
-        "--methods",
-        choices=known_methods(),
-        nargs="+",
-        action="extend",
-        help="methods to compare, by default all",
-    )
-    _add_count(command)
-    add("--quick", action="store_true", help="leave out the posterior, so that the command takes seconds")
-    add(
-        "--draws",
-        type=at_least(1),
-        default=1000,
-        help="draws of each of the posterior's 2 chains, after at most 400 warm-up draws; 1000 by default",
-    )
-    _add_inference(command)
-    _add_adjacency(command)
-    add(
-        "--seed",
-        type=at_least(0),
-        help="seed of the split, the noise and the sampling; by default a random one, which is printed",
-    )
-    add("--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png")
-    add("--force", action="store_true", help="write into a folder that is not empty")
-    _add_json(command)
 
 
 def at_least(least: int) -> Callable[[str], int]:
@@ -116,6 +34,14 @@ def at_least(least: int) -> Callable[[str], int]:
     return read
 
 
+def _number_or_text(text: str) -> float | str:
+    """Return a number if the text is one, or else the text."""
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
 def _probability(text: str) -> float:
     """Return a number above 0 and below 1 from an option."""
     value = _number_or_text(text)
@@ -124,7 +50,105 @@ def _probability(text: str) -> float:
     return value
 
 
-def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+# Options that several commands share
+_SHARED: dict[str, dict[str, Any]] = {
+    "--count": {
+        "metavar": "COLUMN",
+        "help": "column of a frequency table with the number of records of each row",
+    },
+    "--inference": {
+        "choices": ("exact", "loopy"),
+        "default": "exact",
+        "help": "exact marginals, or loopy belief propagation, an approximation for models that are too large",
+    },
+    "--adjacency": {
+        "choices": (
+            "add-or-remove-one",
+            "replace-one",
+        ),  # values of `Adjacency`, whose module is slow to import
+        "default": "add-or-remove-one",
+        "help": "relation of neighboring data sets, by default add-or-remove-one",
+    },
+    "--mechanism": {
+        "metavar": "NAME",
+        "help": "laplace (default with --epsilon), gaussian (default with --rho), frank-wolfe, select-measure, "
+        "parity-queries, stable-structure, dpsgd, or an installed plug-in",
+    },
+    "--set": {
+        "action": "append",
+        "default": [],
+        "metavar": "NAME=VALUE",
+        "help": "setting of the mechanism, such as width=1.0 or degree=4; the option may be repeated (epsilon, rho "
+        "and adjacency have options of their own)",
+    },
+    "--json": {"action": "store_true", "help": "print JSON on standard output"},
+}
+
+
+def _add_shared(command: argparse.ArgumentParser, *names: str) -> None:
+    """Add options that several commands share."""
+    for name in names:
+        command.add_argument(name, **_SHARED[name])
+
+
+def _add_settings(command: argparse.ArgumentParser) -> None:
+    """Add the budget and the other settings of a mechanism."""
+    add = command.add_mutually_exclusive_group().add_argument
+    pure = (
+        "budget of pure differential privacy; for dpsgd, of approximate privacy together with --set delta=D"
+    )
+    add("--epsilon", type=float, metavar="E", help=pure)
+    add("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
+    _add_shared(command, "--set", "--adjacency")
+
+
+def command_parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    from importlib.metadata import version
+
+    purpose = "declare a model, make one release, and infer as often as you like."
+    parser = Parser(prog="bayesprivmrf", description=f"Markov random fields from sensitive data: {purpose}")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('bayesprivmrf')}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    _add_compare(commands)
+    _add_model(commands)
+    _add_plan(commands)
+    _add_release(commands)
+    _add_fit(commands)
+    _add_audit(commands)
+    for command in commands.choices.values():
+        _add_shared(command, "--json")
+        command.set_defaults(parser=command)  # an error refers to the help of its command
+    return parser
+
+
+def _add_compare(commands: argparse._SubParsersAction[Parser]) -> None:
+    command = commands.add_parser(
+        "compare",
+        help="compare the methods on your data at several epsilon (an evaluation, not a release)",
+        description="Split the records 75/25, simulate a release of the larger part at each epsilon, fit every "
+        "method, and score the fits on the smaller part. The command reads the data unprotected: use it to choose a "
+        "method, and do not publish its results. Without arguments it uses Fair's survey of 6,366 marriages.",
+    )
+    add = command.add_argument
+    add("data", nargs="?", help=_DATA)
+    add("--model", help="TOML file that declares variables, states and cliques")
+    several: Any = {"nargs": "+", "action": "extend"}
+    budgets = "one or more budgets, by default 0.1 1 10; the option may be repeated"
+    add("--epsilon", type=_number_or_text, metavar="E", help=budgets, **several)
+    add("--methods", choices=known_methods(), help="methods to compare, by default all", **several)
+    _add_shared(command, "--count")
+    add("--quick", action="store_true", help="leave out the posterior, so that the command takes seconds")
+    draws = "draws of each of the posterior's 2 chains, after at most 400 warm-up draws; 1000 by default"
+    add("--draws", type=at_least(1), default=1000, help=draws)
+    _add_shared(command, "--inference", "--adjacency")
+    seed = "seed of the split, the noise and the sampling; by default a random one, which is printed"
+    add("--seed", type=at_least(0), help=seed)
+    add("--out", metavar="DIR", help="write comparison.csv, comparison.json and comparison.png")
+    add("--force", action="store_true", help="write into a folder that is not empty")
+
+
+def _add_model(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "model",
         help="draft a model file from a public codebook",
@@ -135,10 +159,9 @@ def _add_model(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add("codebook", help="CSV file with the columns variable and state, and optionally label")
     add("--out", metavar="FILE", help="model file to write; by default it is printed")
     add("--force", action="store_true", help="replace an existing file")
-    _add_json(command)
 
 
-def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_plan(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "plan",
         help="forecast what a budget buys, without spending any",
@@ -147,51 +170,26 @@ def _add_plan(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         "number of records that it takes to learn a model, by lower bounds and by measurements. The command reads "
         "no data.",
     )
-    add = command.add_argument
-    add("--model", help=_VARIABLES_HELP)
-    add("--total", type=int, help="public guess of the number of records")
-    _add_budget(command)
-    _add_learn(command)
-    _add_json(command)
-
-
-def _add_learn(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group("records needed to learn a model (--learn)")
-    add = group.add_argument
-    add(
-        "--learn",
-        choices=("parameters", "structure"),
-        help="goal: couplings and graph (parameters), or only the graph (structure)",
-    )
+    command.add_argument("--model", help=_VARIABLES)
+    command.add_argument("--total", type=int, help="public guess of the number of records")
+    _add_shared(command, "--mechanism")
+    _add_settings(command)
+    add = command.add_argument_group("records needed to learn a model (--learn)").add_argument
+    goal = "goal: couplings and graph (parameters), or only the graph (structure)"
+    add("--learn", choices=("parameters", "structure"), help=goal)
     add("--variables", type=at_least(1), metavar="P", help="number of variables; by default those of --model")
-    add(
-        "--error",
-        type=float,
-        metavar="A",
-        help="largest accepted error of a coupling, in nats; for structure, the smallest coupling of an edge",
-    )
-    add(
-        "--states",
-        type=at_least(1),
-        metavar="K",
-        help="number of states of a variable; by default the largest in --model, or 2",
-    )
-    add(
-        "--order",
-        type=at_least(1),
-        metavar="T",
-        help="largest number of variables in one interaction, 2 by default",
-    )
-    add(
-        "--width",
-        type=float,
-        metavar="L",
-        help="bound on the sum of the absolute couplings and field of a variable, in nats, 1 by default",
-    )
+    error = "largest accepted error of a coupling, in nats; for structure, the smallest coupling of an edge"
+    add("--error", type=float, metavar="A", help=error)
+    states = "number of states of a variable; by default the largest in --model, or 2"
+    add("--states", type=at_least(1), metavar="K", help=states)
+    order = "largest number of variables in one interaction, 2 by default"
+    add("--order", type=at_least(1), metavar="T", help=order)
+    width = "bound on the sum of the absolute couplings and field of a variable, in nats, 1 by default"
+    add("--width", type=float, metavar="L", help=width)
     add("--delta", type=float, metavar="D", help="delta of approximate privacy, together with --epsilon")
 
 
-def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_release(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "release",
         help="spend the budget: noisy tables of the declared cliques, or learned couplings, in one file",
@@ -199,16 +197,15 @@ def _add_release(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "This is the only command that spends privacy budget.",
     )
     add = command.add_argument
-    add("data", help=_DATA_HELP)
-    add("--model", required=True, help=_VARIABLES_HELP)
+    add("data", help=_DATA)
+    add("--model", required=True, help=_VARIABLES)
     add("--out", required=True, metavar="FILE", help="file of the release, for instance survey.release")
     add("--force", action="store_true", help="replace an existing file")
-    _add_count(command)
-    _add_budget(command)
-    _add_json(command)
+    _add_shared(command, "--count", "--mechanism")
+    _add_settings(command)
 
 
-def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_fit(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "fit",
         help="fit a model to a release, without spending budget",
@@ -217,35 +214,23 @@ def _add_fit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     )
     add = command.add_argument
     add("release", help="file that `bayesprivmrf release` wrote")
-    add(
-        "--method",
-        choices=estimator_names(),
-        help="estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute",
+    method = (
+        "estimator, by default noise-aware, or cgm with --inference loopy; posterior takes about a minute"
     )
-    _add_inference(command)
-    add(
-        "--out",
-        metavar="PATH",
-        help="folder for solution.json, network.json and marginals/*.csv; for a posterior, a file such as x.nc; for "
-        "released parities, the file of the learned model",
-    )
+    add("--method", choices=estimator_names(), help=method)
+    _add_shared(command, "--inference")
+    files = "folder for solution.json, network.json and marginals/*.csv; for a posterior, a file such as x.nc"
+    add("--out", metavar="PATH", help=f"{files}; for released parities, the file of the learned model")
     add("--force", action="store_true", help="replace the files of an earlier fit")
     add("--prob", type=_probability, metavar="P", help="probability of intervals, 0.9 by default")
-    add(
-        "--seed",
-        type=at_least(0),
-        help="seed of the posterior's sampling; by default a random one, which is printed",
-    )
-    add(
-        "--draws",
-        type=at_least(1),
-        help="draws of each chain of the posterior, after as many warm-up draws; by default 1000 after 500",
-    )
+    seed = "seed of the posterior's sampling; by default a random one, which is printed"
+    add("--seed", type=at_least(0), help=seed)
+    draws = "draws of each chain of the posterior, after as many warm-up draws; by default 1000 after 500"
+    add("--draws", type=at_least(1), help=draws)
     add("--chains", type=at_least(1), help="number of chains of the posterior, 4 by default")
-    _add_json(command)
 
 
-def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _add_audit(commands: argparse._SubParsersAction[Parser]) -> None:
     command = commands.add_parser(
         "audit",
         help="test the promise of a saved release, or of a mechanism on made-up data",
@@ -254,86 +239,12 @@ def _add_audit(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "refuted. A promise that is not refuted is not thereby proved.",
     )
     add = command.add_argument
-    add(
-        "subject",
-        metavar="RELEASE_OR_MECHANISM",
-        help="file of noisy tables; or laplace, gaussian, objective-perturbation, select-measure, frank-wolfe, "
-        "parity-queries, stable-structure or a plug-in for noisy tables, with its budget",
-    )
+    names = "laplace, gaussian, objective-perturbation, select-measure, frank-wolfe, parity-queries, stable-structure"
+    subject = f"file of noisy tables; or {names} or a plug-in for noisy tables, with its budget"
+    add("subject", metavar="RELEASE_OR_MECHANISM", help=subject)
     add("--model", help="TOML file that declares the mechanism's model; by default a chain of six variables")
-    add(
-        "--runs",
-        type=at_least(100),
-        default=20_000,
-        help="number of noise draws, 20,000 by default; whole releases are made a fiftieth as often",
-    )
-    add(
-        "--confidence",
-        type=_probability,
-        default=0.9999,
-        metavar="P",
-        help="confidence of each bound, 0.9999 by default",
-    )
+    runs = "number of noise draws, 20,000 by default; whole releases are made a fiftieth as often"
+    add("--runs", type=at_least(100), default=20_000, help=runs)
+    confidence = "confidence of each bound, 0.9999 by default"
+    add("--confidence", type=_probability, default=0.9999, metavar="P", help=confidence)
     _add_settings(command)
-    _add_json(command)
-
-
-def _add_budget(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--mechanism",
-        metavar="NAME",
-        help="laplace (default with --epsilon), gaussian (default with --rho), frank-wolfe, select-measure, "
-        "parity-queries, stable-structure, dpsgd, or an installed plug-in",
-    )
-    _add_settings(command)
-
-
-def _add_settings(command: argparse.ArgumentParser) -> None:
-    budget = command.add_mutually_exclusive_group()
-    budget.add_argument(
-        "--epsilon",
-        type=float,
-        metavar="E",
-        help="budget of pure differential privacy; for dpsgd, of approximate privacy together with --set delta=D",
-    )
-    budget.add_argument("--rho", type=float, metavar="R", help="budget of zero-concentrated privacy")
-    add = command.add_argument
-    add(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="setting of the mechanism, such as width=1.0 or degree=4; the option may be repeated (epsilon, rho and "
-        "adjacency have options of their own)",
-    )
-    _add_adjacency(command)
-
-
-def _add_adjacency(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--adjacency",
-        choices=("add-or-remove-one", "replace-one"),  # values of `Adjacency`, whose module is slow to import
-        default="add-or-remove-one",
-        help="relation of neighboring data sets, by default add-or-remove-one",
-    )
-
-
-def _add_count(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--count",
-        metavar="COLUMN",
-        help="column of a frequency table with the number of records of each row",
-    )
-
-
-def _add_inference(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--inference",
-        choices=("exact", "loopy"),
-        default="exact",
-        help="exact marginals, or loopy belief propagation, an approximation for models that are too large",
-    )
-
-
-def _add_json(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--json", action="store_true", help="print JSON on standard output")

@@ -23,11 +23,11 @@ from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_p
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.naive_mle import match_marginals
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.threads import one_blas_thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_shared, without_records
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import minimize, one_blas_thread
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.mode import (
@@ -27,7 +27,6 @@ from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.threads import one_blas_thread
 
 # A potential beyond this says that the likelihood has no finite maximum
 LARGEST_POTENTIAL = 1e4

@@ -4,7 +4,7 @@
 them.
 """
 
-from bayesprivmrf.deprecation import removed
+from bayesprivmrf.errors import removed
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.monomials import LearnedMonomials
 from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesprivmrf.compiled_cache import announce_compiling
+from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.marginals import kernels
 from bayesprivmrf.marginals import sweeps as compiled
 from bayesprivmrf.marginals.arrays import impossible

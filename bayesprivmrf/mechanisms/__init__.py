@@ -3,7 +3,7 @@
 ``from bayesprivmrf.mechanisms import ...`` is the line that a privacy reviewer looks for.
 """
 
-from bayesprivmrf.deprecation import removed
+from bayesprivmrf.errors import removed
 from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
 from bayesprivmrf.mechanisms.dpsgd import DPSGD

@@ -7,8 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from bayesprivmrf.errors import ConsistencyWarning, InterruptionWarning, NoiseWarning
-from bayesprivmrf.interruption import heard, interrupted_by, note_disclosure, remember, stopped_details
+from bayesprivmrf.errors import (
+    ConsistencyWarning,
+    InterruptionWarning,
+    NoiseWarning,
+    heard,
+    interrupted_by,
+    note_disclosure,
+    remember,
+    stopped_details,
+)
 from bayesprivmrf.learning.models.base import LearnedNetwork
 
 # failures from outside, which a second call may survive

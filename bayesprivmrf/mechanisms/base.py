@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 import numpy as np
 
 from bayesprivmrf.errors import (
-    OWN_WARNINGS,
     ArgumentError,
     BayesPrivMRFError,
+    BayesPrivMRFWarning,
     ConsistencyWarning,
     DataError,
     DeclarationWarning,
@@ -215,7 +215,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """Call a hook that sees data, and withhold the message and context of another library's error."""
         try:
             return getattr(self, hook)(*given)
-        except (BayesPrivMRFError, ImportError, *OWN_WARNINGS, KeyboardInterrupt, SystemExit):
+        except (BayesPrivMRFError, ImportError, BayesPrivMRFWarning, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
             # a panic of Polars, Arrow or OpenDP is no Exception; nor is a warning that raises

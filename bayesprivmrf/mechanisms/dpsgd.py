@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.checks import at_least, positive_finite, probability, require, whole_number
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.interruption import stopped_details
+from bayesprivmrf.errors import ModelError, stopped_details
 from bayesprivmrf.learning.gradient_ascent import (
     RATE_BITS,
     SMALLEST_CLIP,

@@ -12,9 +12,8 @@ import numpy as np
 
 from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import one_of, probability, require, require_memory, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ArgumentError, ModelError, stopped_details
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe import (
     FrankWolfeFit,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.interruption import stopped_details
+from bayesprivmrf.errors import ModelError, stopped_details
 from bayesprivmrf.learning.frank_wolfe import SparseLogistic
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp

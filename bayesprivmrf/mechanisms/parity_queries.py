@@ -10,8 +10,7 @@ import numpy as np
 
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, require_memory, whole_number
-from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.interruption import stopped_details
+from bayesprivmrf.errors import ArgumentError, stopped_details
 from bayesprivmrf.learning.parities import MultiplicativeWeights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT

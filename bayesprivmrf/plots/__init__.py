@@ -3,17 +3,15 @@
 Every function returns a matplotlib Figure and changes no global state: a notebook displays it, and
 ``figure.savefig("name.png")`` writes it. A figure is at most 8 inches wide, so that its labels are legible in a
 picture of 800 pixels. Methods differ by marker as well as by color, and the colors are those of Okabe and Ito, which
-color-blind readers tell apart. Draws and intervals are drawn through arviz-plots.
+color-blind readers tell apart.
 """
 
 from __future__ import annotations
 
 from bayesprivmrf.plots.accuracy import edge_marginals, holdout_against_epsilon
-from bayesprivmrf.plots.couplings import couplings
 from bayesprivmrf.plots.forest import marginal_forest
-from bayesprivmrf.plots.graph import learned_graph
-from bayesprivmrf.plots.noisy_tables import noisy_against_posterior
-from bayesprivmrf.plots.ranks import calibration_ranks
+from bayesprivmrf.plots.learned import couplings, learned_graph
+from bayesprivmrf.plots.posterior import calibration_ranks, noisy_against_posterior
 
 __all__ = [
     "calibration_ranks",

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import instance_of, require
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.plots.style import (
-    COLORS,
     GRAY,
-    MARKS,
     PAGE_WIDTH,
+    look,
     new_figure,
     panels,
     plain_ticks,
@@ -70,39 +68,39 @@ def edge_marginals(reference: Solution | Posterior, solutions: Mapping[str, Solu
     """
     reference = point_estimate(reference)
     instance_of("solutions", solutions, Mapping, "map names to solutions")
-    estimated = {name: point_estimate(solution) for name, solution in solutions.items()}
-    names = _checked_names(reference, estimated)
-    truth = reference.marginals.flat
-    estimates = {name: estimated[name].marginals.flat for name in names}
-    columns = min(len(names), 3)
-    rows = math.ceil(len(names) / columns)
+    require(solutions, "solutions", "hold at least one solution by name", "none")
+    truth, model = reference.marginals.flat, reference.specification
+    estimates = {}
+    for name, solution in solutions.items():
+        estimate = point_estimate(solution)
+        own, what = estimate.specification, f"the solution {name!r}"
+        is_like = own.cliques == model.cliques and own.domain == model.domain
+        must = "have the cliques of the reference, in the same order"
+        require(is_like, what, must, "others", "fit both on one declared network")
+        estimates[name] = estimate.marginals.flat
+    columns = min(len(estimates), 3)
+    rows = math.ceil(len(estimates) / columns)
     width = min(PAGE_WIDTH / columns, 4.2)
     figure = new_figure(width * columns, rows * (width + 2.2))
     # the two panels of a method stand above each other
-    grid = figure.subplots(2 * rows, columns, squeeze=False, height_ratios=[width, 1.4] * rows)
+    ratios = [width, 1.4] * rows
+    grid = figure.subplots(2 * rows, columns, sharex=True, sharey="row", squeeze=False, height_ratios=ratios)
     upper, lower = list(grid[::2].ravel()), list(grid[1::2].ravel())
-    _draw_cells(upper[: len(names)], truth, estimates)
-    errors = {name: estimate - truth for name, estimate in estimates.items()}
-    limit = 1.1 * max(1e-12, *(float(np.abs(error).max()) for error in errors.values()))
-    for number, (panel, name) in enumerate(zip(lower, names, strict=False)):
+    _draw_cells(upper[: len(estimates)], truth, estimates)
+    limit = 1.1 * max(1e-12, *(float(np.abs(estimate - truth).max()) for estimate in estimates.values()))
+    for number, (panel, estimate) in enumerate(zip(lower, estimates.values(), strict=False)):
         panel.axhline(0, color=GRAY, linewidth=0.8, zorder=1)
-        _scatter(panel, truth, errors[name], number)
-        panel.set_xlim(upper[0].get_xlim())
+        _scatter(panel, truth, estimate - truth, number)
         panel.set_ylim(-limit, limit)
-        panel.set_xlabel("reference probability")
-        plain_ticks(panel, 5)
         tidy(panel)
-    for number, (cells, residuals) in enumerate(zip(upper, lower, strict=True)):
-        cells.set_visible(number < len(names))
-        residuals.set_visible(number < len(names))
-        if number % columns == 0:
-            cells.set_ylabel("estimated probability")
-            residuals.set_ylabel("estimate minus\nreference")
-        else:
-            cells.tick_params(labelleft=False)
-            residuals.tick_params(labelleft=False)
-        cells.tick_params(labelbottom=False)
-        cells.set_xlabel("")
+        panel.set_xlabel("reference probability")
+        panel.tick_params(labelbottom=True)
+        upper[number].set_xlabel("")
+    for unused in (*upper[len(estimates) :], *lower[len(estimates) :]):
+        unused.set_visible(False)
+    for cells, residuals in zip(upper[::columns], lower[::columns], strict=True):
+        cells.set_ylabel("estimated probability")
+        residuals.set_ylabel("estimate minus\nreference")
     return figure
 
 
@@ -114,7 +112,7 @@ def draw_edges(truth: FloatArray, estimates: Mapping[str, FloatArray]) -> Figure
     return figure
 
 
-def _draw_cells(axes: list[Any], truth: FloatArray, estimates: Mapping[str, FloatArray]) -> None:
+def _draw_cells(axes: Sequence[Any], truth: FloatArray, estimates: Mapping[str, FloatArray]) -> None:
     """Draw each method's estimates against the truth, with the line of equality, on one square panel each."""
     top = 1.05 * max(float(truth.max()), *(float(values.max()) for values in estimates.values()))
     for number, (panel, name) in enumerate(zip(axes, estimates, strict=True)):
@@ -132,8 +130,7 @@ def _draw_cells(axes: list[Any], truth: FloatArray, estimates: Mapping[str, Floa
 
 def _scatter(panel: Any, across: FloatArray, up: FloatArray, number: int) -> None:
     """Draw the cells of one method, in the color and marker of its number."""
-    mark, color = MARKS[number % len(MARKS)], COLORS[number % len(COLORS)]
-    panel.scatter(across, up, s=16, marker=mark, color=color, alpha=0.6, linewidths=0, zorder=2)
+    panel.scatter(across, up, s=16, alpha=0.6, linewidths=0, zorder=2, **look(number))
 
 
 def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = None) -> Figure:
@@ -170,31 +167,28 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     >>> holdout_against_epsilon(table).axes[0].get_xscale()
     'log'
     """
-    lines, levels = _scores(results)
+    scores: Any = _scores(results)
+    has_epsilon = scores["epsilon"].notna()
+    require(has_epsilon.any(), "results", "hold at least one row with an epsilon and a finite score", "none")
+    levels = scores[~has_epsilon].groupby("method", sort=False)["score"].mean()
     if reference is not None:
-        if not isinstance(reference, str) or reference not in levels:
-            raise ArgumentError(
-                f"`reference` must be a method without epsilon that has a score, one of {sorted(levels)}, got "
-                f"{reference!r}."
-            )
-        level = float(np.mean(levels[reference]))
-        levels = {reference: [0.0]}
-        lines = {name: {e: [level - s for s in own] for e, own in at.items()} for name, at in lines.items()}
-    epsilons = sorted({epsilon for points in lines.values() for epsilon in points})
+        must = f"be a method without epsilon that has a score, one of {sorted(levels.index)}"
+        require(isinstance(reference, str) and reference in levels, "reference", must, repr(reference))
+        scores["score"] = levels[reference] - scores["score"]
+        levels = levels[[reference]] * 0
+    lines = scores[has_epsilon].groupby("method", sort=False)
+    epsilons = sorted(scores["epsilon"].dropna().unique())
     figure, (panel,) = panels(1, width=6.8)
     # decades between neighboring methods, so that markers of nearly equal scores do not cover each other
     step = 0.15 if len(epsilons) == 1 else 0.0 if reference is None else 0.03
-    for number, (name, points) in enumerate(lines.items()):
-        color, mark = COLORS[number % len(COLORS)], MARKS[number % len(MARKS)]
-        means = [float(np.mean(scores)) for _, scores in sorted(points.items())]
+    for number, (name, points) in enumerate(lines):
         aside = 10 ** (step * (number - (len(lines) - 1) / 2))
-        places = [aside * epsilon for epsilon in sorted(points)]
-        panel.plot(places, means, color=color, marker=mark, markersize=6, label=name)
-        for epsilon, scores in points.items():
-            if len(scores) > 1:
-                panel.scatter([aside * epsilon] * len(scores), scores, s=7, color=color, alpha=0.5)
-    for name, scores in levels.items():
-        level = float(np.mean(scores))
+        means = points.groupby("epsilon")["score"].agg(["mean", "size"])
+        panel.plot(aside * means.index, means["mean"], markersize=6, label=name, **look(number))
+        repeated = points[points["epsilon"].isin(means.index[means["size"] > 1])]
+        place = aside * repeated["epsilon"], repeated["score"]
+        panel.scatter(*place, s=7, color=look(number)["color"], alpha=0.5)
+    for name, level in levels.items():
         panel.axhline(level, color=GRAY, linestyle=(0, (4, 3)), linewidth=1)
         place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points"}
         panel.annotate(name, xy=(0, level), xytext=(4, 3), color=GRAY, fontsize=9, **place)
@@ -215,35 +209,17 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     return figure
 
 
-def _checked_names(reference: Any, solutions: Mapping[str, Any]) -> list[str]:
-    require(solutions, "solutions", "hold at least one solution by name", "none")
-    model = reference.specification
-    for name, solution in solutions.items():
-        own = solution.specification
-        if own.cliques != model.cliques or own.domain != model.domain:
-            raise ArgumentError(
-                f"the solution {name!r} must have the cliques of the reference, in the same order; "
-                "fit both on one declared network."
-            )
-    return list(solutions)
+def _scores(results: Any) -> pd.DataFrame:
+    """Return the finite scores with their method and epsilon, which is NaN for methods without one."""
+    import pandas as pd
 
-
-def _scores(results: Any) -> tuple[dict[str, dict[float, list[float]]], dict[str, list[float]]]:
-    """Return the finite scores by method and epsilon, and the scores of the methods without epsilon."""
     needed = ["method", "epsilon", "holdout_log_likelihood"]
     columns = getattr(results, "columns", ())
     known = columns if isinstance(columns, Iterable) else ()
     missing = [column for column in needed if column not in known]
-    if missing:
-        raise ArgumentError(f"`results` must be a DataFrame with the columns {needed}, and lacks {missing}.")
-    lines: dict[str, dict[float, list[float]]] = {}
-    levels: dict[str, list[float]] = {}
-    for name, epsilon, score in zip(*(list(results[column]) for column in needed), strict=True):
-        if not math.isfinite(score):
-            continue
-        if epsilon is None or not math.isfinite(epsilon):
-            levels.setdefault(str(name), []).append(float(score))
-        else:
-            lines.setdefault(str(name), {}).setdefault(float(epsilon), []).append(float(score))
-    require(lines, "results", "hold at least one row with an epsilon and a finite score", "none")
-    return lines, levels
+    must = f"be a DataFrame with the columns {needed}"
+    require(not missing, "results", must, f"none of the name {', '.join(missing)}")
+    method, epsilon, score = (list(results[column]) for column in needed)
+    found = pd.DataFrame({"method": list(map(str, method)), "epsilon": epsilon, "score": score})
+    found = found.astype({"epsilon": float, "score": float}).replace([np.inf, -np.inf], np.nan)
+    return found.dropna(subset="score")

@@ -5,17 +5,12 @@ from __future__ import annotations
 import functools
 import io
 import math
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.release.base import Released
 
 if TYPE_CHECKING:
-    import xarray as xr
-    from arviz_plots.plot_collection import PlotCollection
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -78,38 +73,9 @@ def _figure_class() -> type[Figure]:
     return ShownFigure
 
 
-def plot_collection(plotted: xr.Dataset, axes: Mapping[str, Axes], **aesthetics: Any) -> PlotCollection:
-    """Return an arviz-plots collection that draws on existing panels.
-
-    Parameters
-    ----------
-    plotted
-        Variables that are mapped to the aesthetics.
-    axes
-        Panel of each variable; a single panel is shared by all.
-    aesthetics
-        ``aes``, and the values of each aesthetic, as `arviz_plots.PlotCollection` takes them.
-    """
-    import xarray as xr
-    from arviz_plots.plot_collection import PlotCollection
-
-    def boxed(value: Any) -> np.ndarray:
-        """Return an array of dimension 0 with any object, which xarray would otherwise try to convert."""
-        cell = np.empty((), dtype=object)
-        cell[()] = value
-        return cell
-
-    figure = next(iter(axes.values())).figure
-    # PlotCollection keeps its panels in a tree of this form, which `PlotCollection.grid` would make anew
-    leaves = {"plot": lambda _, panel: boxed(panel), "row_index": lambda n, _: n, "col_index": lambda *_: 0}
-    children = {
-        leaf: xr.DataTree(
-            xr.Dataset({name: ((), value(n, panel)) for n, (name, panel) in enumerate(axes.items())})
-        )
-        for leaf, value in leaves.items()
-    }
-    tree = xr.DataTree(xr.Dataset({"figure": ((), boxed(figure))}), children=children)
-    return PlotCollection(plotted, tree, backend="matplotlib", **aesthetics)
+def look(number: int) -> dict[str, Any]:
+    """Return the color and the marker of a method by its number."""
+    return {"color": COLORS[number % len(COLORS)], "marker": MARKS[number % len(MARKS)]}
 
 
 def point_estimate(estimate: Any) -> Solution:

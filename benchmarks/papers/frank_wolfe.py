@@ -31,6 +31,7 @@ from typing import Literal, Self, final
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.learning.frank_wolfe import (
     LARGEST_STEPS,
     UNIT,
@@ -49,7 +50,6 @@ from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace
 from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.privacy.guarantee import round_up
-from bayesprivmrf.threads import one_blas_thread
 
 _LIPSCHITZ = 2.0
 """The paper's :math:`L_1`, the Lipschitz constant of the logistic loss."""

@@ -116,7 +116,7 @@ def test_tables_of_continuous_noise_are_refused_with_the_reason(tmp_path, capsys
     path = tmp_path / "published.release"
     NoisyStatistics.from_tables(MODEL, tables, noise=noise, guarantee=guarantee).save(path)
     assert main(["audit", str(path)]) == 1
-    assert "tables with integer noise, but these state laplace" in " ".join(capsys.readouterr().err.split())
+    assert "tables with integer noise, got laplace" in " ".join(capsys.readouterr().err.split())
 
 
 @pytest.mark.parametrize("adjacency", few(["replace-one", "add-or-remove-one"]))

@@ -162,7 +162,7 @@ def test_a_solution_from_simulated_noise_says_so_when_printed():
 def test_a_fit_runs_on_one_blas_thread_and_gives_the_others_back():
     from threadpoolctl import threadpool_info, threadpool_limits
 
-    from bayesprivmrf.threads import one_blas_thread
+    from bayesprivmrf.inference.optimize import one_blas_thread
 
     def threads():
         return {i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"}

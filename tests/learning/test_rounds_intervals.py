@@ -12,7 +12,7 @@ from repeats import few
 from scipy.stats import chi2
 
 import bayesprivmrf as bpm
-from bayesprivmrf.cli.learned import trusted_tables
+from bayesprivmrf.cli.fit import trusted_tables
 from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError, NoiseWarning
 from bayesprivmrf.inference import Status
 from bayesprivmrf.learning.rounds import MeasuredTable, Merging

@@ -143,7 +143,6 @@ def test_a_second_run_computes_nothing_and_gives_the_same(tiny, tmp_path, capsys
     path = tmp_path / "out" / "prising-fig1-quick.csv"
     first = path.read_text()
     path.unlink()
-
     entry = json.loads(run(capsys, *arguments)[1])["figures"][0]
     assert (entry["cells"], entry["kept"]) == (3, 3)
     assert path.read_text() == first

@@ -39,12 +39,11 @@ from bayesprivmrf.chains.gibbs import mixing_of
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import Eliminated, Inference
 from bayesprivmrf.inference.effects_fit.sampled import NOTHING_FIXED, Fixed, Sampled
-from bayesprivmrf.inference.optimize import Optimum, minimize
+from bayesprivmrf.inference.optimize import Optimum, minimize, one_blas_thread
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.threads import one_blas_thread
 
 type Means = Callable[[FloatArray], tuple[float, FloatArray]]
 """Log partition, and means of all effects, at some coordinates."""

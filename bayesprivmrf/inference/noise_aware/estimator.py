@@ -28,6 +28,7 @@ from bayesprivmrf.inference.noise_aware.interval import (
 )
 from bayesprivmrf.inference.noise_aware.mode import Mode, Settings, noise_aware_mode
 from bayesprivmrf.inference.noise_aware.records import interval_of_records, refuse_other_records
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, delta_bounds, delta_errors
@@ -45,7 +46,6 @@ from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.threads import one_blas_thread
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from bayesprivmrf.compiled_cache import is_watched
+from bayesprivmrf.compiled import is_watched
 from bayesprivmrf.inference.evidence import Population
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.model.tables import FloatArray

@@ -18,6 +18,7 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.posterior.choice import Choice
 from bayesprivmrf.inference.posterior.formulation import Clock, Formulation, Sampler, Settings, Source
 from bayesprivmrf.inference.posterior.nuts.sampling import (
@@ -32,7 +33,6 @@ from bayesprivmrf.inference.posterior.results.tree import build_tree
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.threads import one_blas_thread
 
 # Half-counts per record above which the log-linear relaxation is called approximate (`LogLinear.sparsity`). Up to
 # about this value the population's probabilities keep their prior distribution within a few percent (`latent_prior`)

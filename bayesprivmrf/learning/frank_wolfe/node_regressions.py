@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.interruption import remember
+from bayesprivmrf.errors import remember
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.learning.frank_wolfe.atoms import Atoms, choose_atoms
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.threads import one_blas_thread
 
 type _Four = tuple[Any, Any, Any, Any]
 

@@ -27,9 +27,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from bayesprivmrf.errors import ReleaseFileError
+from bayesprivmrf.errors import ReleaseFileError, remember
 from bayesprivmrf.inference.effects_fit import ridge_mode
-from bayesprivmrf.interruption import remember
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.learning.models.parameters import SavedMap
 from bayesprivmrf.learning.parities.mode import (
     ParityMoments,
@@ -42,7 +42,6 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution, NoNoise
 from bayesprivmrf.release.codec import Fields
-from bayesprivmrf.threads import one_blas_thread
 
 # Most coefficients whose covariances are factorized; their matrix takes 20 MB
 _DENSE = 1600

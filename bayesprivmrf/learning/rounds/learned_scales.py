@@ -51,7 +51,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Product, Scope
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPrior, learned_scales
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import minimize, one_blas_thread
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.rounds.fit import (
     CONVERGED,
@@ -66,7 +66,6 @@ from bayesprivmrf.learning.rounds.fit import (
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.threads import one_blas_thread
 
 # Updates of covariance and scales: further ones change errors by less than one percent (benchmarks of rounds)
 RENEWALS = 3

@@ -30,8 +30,8 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.threads import one_blas_thread
 
 # M, the steps of a misfit for one record. Rounding a mean count to a step moves a misfit by at most half a step, far
 # less than the noise on it.

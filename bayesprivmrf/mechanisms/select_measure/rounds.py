@@ -53,9 +53,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from bayesprivmrf.errors import interrupted_by, remember
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.rounds.cell_errors import Unmeasured
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,

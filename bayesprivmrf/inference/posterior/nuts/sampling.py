@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 
 from bayesprivmrf.checks import one_of, probability, whole_number
-from bayesprivmrf.compiled_cache import is_watched
+from bayesprivmrf.compiled import is_watched
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import MEMORY, WORK
 from bayesprivmrf.inference.posterior.formulation import (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesprivmrf.compiled_cache import announce_compiling
+from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.forest import JunctionForest
