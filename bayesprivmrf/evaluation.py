@@ -104,7 +104,7 @@ def holdout_log_likelihood(
         Exact inference, which the log-partition function needs, does not fit into memory.
     """
     from bayesprivmrf.mechanisms.reading.counting import count_tables
-    from bayesprivmrf.mechanisms.reading.row_counts import Counts
+    from bayesprivmrf.mechanisms.reading.frame import Counts
     from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
 
     judged = _judged(estimate)

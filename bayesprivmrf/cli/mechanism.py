@@ -12,8 +12,7 @@ import numpy as np
 from bayesprivmrf.checks import nearest, require
 from bayesprivmrf.errors import ArgumentError, DataError
 from bayesprivmrf.kinds import is_listed
-from bayesprivmrf.mechanisms.reading.frame import frame_of
-from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts
+from bayesprivmrf.mechanisms.reading.frame import Counts, frame_of, warn_of_counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import Declaration
 from bayesprivmrf.records import read_records, recode

@@ -22,6 +22,7 @@ from bayesprivmrf.errors import (
     ConsistencyWarning,
     DataError,
     DeclarationWarning,
+    NoiseWarning,
     PrivacyError,
 )
 from bayesprivmrf.mechanisms.after_charge import drawn
@@ -219,16 +220,13 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             raise
         except BaseException as error:
             # a panic of Polars, Arrow or OpenDP is no Exception; nor is a warning that raises
-            failure, line = (
-                type(error),
-                traceback.extract_tb(error.__traceback__)[:2][-1],
-            )  # in the hook itself
+            failure = type(error)
+            line = traceback.extract_tb(error.__traceback__)[:2][-1]  # in the hook itself
         # raised outside the handler, whose error would be kept as context
         where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"
-        if issubclass(failure, MemoryError):
-            raise MemoryError(f"memory ran out in {where}")
-        if issubclass(failure, TimeoutError):
-            raise TimeoutError(f"time ran out in {where}")
+        for kind, cause in ((MemoryError, "memory"), (TimeoutError, "time")):
+            if issubclass(failure, kind):
+                raise kind(f"{cause} ran out in {where}")
         raise DataError(
             f"unexpected {failure.__name__} in {where}; its message is withheld, because it may quote the data."
         )
@@ -299,7 +297,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         return guarantee
 
     def preview(self, network: NetworkT, total: float | None = None) -> pd.DataFrame:
-        """Return the steps of a release, one row for each, before any data is read or budget spent.
+        """Return the steps of a release with their costs and noise, before any data is read or budget spent.
 
         A mechanism that does not list its steps has one row: the cost of a release.
 
@@ -310,16 +308,35 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         total
             A public guess of the number of records, with which the noise is compared.
 
+        Returns
+        -------
+        DataFrame
+            One row for each step, whose ``rho`` or ``epsilon`` add up to that of the guarantee; see
+            `bayesprivmrf.planning.outlay_preview`. The table of a release of statistics is documented at
+            `StatisticsMechanism`, and that of objective perturbation at `ObjectivePerturbation`.
+
         Raises
         ------
         ArgumentError, ModelError
             `release` would raise the same error before it reads anything, or ``total`` is not a number of records.
+
+        Warns
+        -----
+        NoiseWarning
+            The noise would hide nearly all tables, answers or couplings at `total` records.
         """
         from bayesprivmrf.mechanisms.preview import Preview
 
         known = None if total is None else checked_total(total)
-        frame = outlay_preview(self.outlays(network, known), known)
-        return Preview.of(frame, self, self.promise(network))
+        plan = self._prepare(network)
+        frame, problems = self._preview(plan, known)
+        for problem in problems:
+            warnings.warn(problem, NoiseWarning, stacklevel=2)
+        return Preview.of(frame, self, self._promised(plan))
+
+    def _preview(self, plan: PlanT, total: float | None) -> tuple[pd.DataFrame, list[str]]:
+        """Return the table of a preview, and warnings about noise that would hide the records."""
+        return outlay_preview(self._outlays(plan, total), total), []
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
         """Return the steps of a release as objects, each with its cost, its noise and its random draws.

@@ -9,8 +9,8 @@ from typing import ClassVar, final
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, noise_of_queries
-from bayesprivmrf.mechanisms.settings import checked_weights, shares
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
+from bayesprivmrf.mechanisms.statistics_plan import checked_weights, shares
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
@@ -68,7 +68,7 @@ class GaussianStatistics(StatisticsMechanism):
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
         given = {"budget": self.rho, "adjacency": self.adjacency, "at_most": self.contribution}
-        return noise_of_queries(DiscreteGaussian, specification, queries, self.weights, **given)
+        return noise_of_queries(specification, queries, DiscreteGaussian, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:
         return PrivacyGuarantee(rho=self.rho, adjacency=self.adjacency, unit=self.unit)

@@ -9,8 +9,8 @@ from typing import ClassVar, final
 from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, noise_of_queries
-from bayesprivmrf.mechanisms.settings import checked_weights, shares
 from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
+from bayesprivmrf.mechanisms.statistics_plan import checked_weights, shares
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
@@ -70,7 +70,7 @@ class LaplaceStatistics(StatisticsMechanism):
 
     def _query_noise(self, specification: ModelSpecification, queries: tuple[Query, ...]) -> QueryNoise:
         given = {"budget": self.epsilon, "adjacency": self.adjacency, "at_most": self.contribution}
-        return noise_of_queries(DiscreteLaplace, specification, queries, self.weights, **given)
+        return noise_of_queries(specification, queries, DiscreteLaplace, self.weights, **given)
 
     def _promise(self, specification: ModelSpecification) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, adjacency=self.adjacency, unit=self.unit)

@@ -21,9 +21,9 @@ A preview takes the first step only, and shows the cost and the noise of each st
 from __future__ import annotations
 
 import math
-import warnings
+from abc import abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
@@ -31,7 +31,6 @@ import numpy as np
 
 from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite
-from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.after_charge import warn_without_raising
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
@@ -44,7 +43,6 @@ from bayesprivmrf.planning import (
     LARGEST_HIDDEN,
     Outlay,
     about,
-    checked_total,
     hidden_couplings,
     outlay_preview,
 )
@@ -59,62 +57,55 @@ TOTAL_SHARE = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """Division of rho between learning and the number of records.
+class LearningPlan[MapT](RecordPlan):
+    """The public part of a release of couplings: variables, division of the budget, codes of redirected values.
+
+    If the specification declares cliques, only couplings inside a clique are learned.
 
     Parameters
     ----------
     learning
         rho of the mechanism itself, nats.
-    total
+    total_noise
         Noise distribution of the number of records; ``None`` if the number is public or not needed.
+    is_total_public
+        True if the number of records is public.
+    ordered
+        Variables whose states have scores.
+    map
+        What a mechanism plans beside: its map from records to a model, say.
     """
 
     learning: float
-    total: DiscreteGaussian | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LearningPlan(RecordPlan):
-    """The public part of a release of couplings: variables, division of the budget, codes of redirected values.
-
-    If the specification declares cliques, only couplings inside a clique are learned. Variables whose states have
-    scores are `ordered`.
-    """
-
-    budget: Budget
+    total_noise: DiscreteGaussian | None
     is_total_public: bool
-    ordered: frozenset[Variable] = frozenset()
+    ordered: frozenset[Variable]
+    map: MapT
 
     @property
     def knows_total(self) -> bool:
         """True if the number of records is known, as a public or a noisy number."""
-        return self.is_total_public or self.budget.total is not None
+        return self.is_total_public or self.total_noise is not None
 
     @property
     def merge_rules(self) -> tuple[MergeRule, ...]:
         """Declared rules for merging states: their order, and the states for missing and undeclared values."""
         redirected = (self.missing, self.other)
+        apart = {
+            v: {codes[v] for codes in redirected if v in codes} for v in self.specification.domain.variables
+        }
         return tuple(
-            MergeRule(
-                is_ordered=v in self.ordered,
-                apart=tuple(sorted({codes[v] for codes in redirected if v in codes})),
-            )
-            for v in self.specification.domain.variables
+            MergeRule(is_ordered=v in self.ordered, apart=tuple(sorted(codes))) for v, codes in apart.items()
         )
-
-    def extended[PlanT: LearningPlan](self, kind: type[PlanT], **more: Any) -> PlanT:
-        """Return the plan of a mechanism: the fields of this plan and further ones."""
-        return kind(**{field.name: getattr(self, field.name) for field in fields(self)}, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, CodedRecords, ReleaseT]):
+class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], CodedRecords, ReleaseT]):
     """Abstract mechanism that learns from whole records under zero-concentrated privacy.
 
-    A subclass supplies `_plan` and `_randomise`. Its `needs_total` is True if some step depends on the number of
-    records n. Under replace-one neighbors n is public. Under add-or-remove-one it is private: a share of the budget
-    then measures n with noise, and no other step may use the exact number.
+    A subclass supplies `_map`, `_outlays` and `_randomise`. Its `needs_total` is True if some step depends on the
+    number of records n. Under replace-one neighbors n is public. Under add-or-remove-one it is private: a share of
+    the budget then measures n with noise, and no other step may use the exact number.
 
     Parameters
     ----------
@@ -126,6 +117,8 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
 
     _sought: ClassVar[str] = "couplings"
     _remedy: ClassVar[str] = "spend more, or declare fewer variables"
+    _knows_order: ClassVar[bool] = False
+    """True if the learner uses declared scores, as learners that merge states do."""
 
     rho: float
 
@@ -133,66 +126,27 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         super().__post_init__()
         self._keep(rho=positive_finite("rho", self.rho))
 
-    def preview(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> pd.DataFrame:
-        """Return the steps of a release, with their costs and noise, before any data is read or budget spent.
+    def _preview(self, plan: LearningPlan[MapT], total: float | None) -> tuple[pd.DataFrame, list[str]]:
+        outlays = self._outlays(plan, total)
+        problem = None if total is None else self._hidden(outlays, about(total))
+        return outlay_preview(outlays, total), [] if problem is None else [problem]
 
-        Parameters
-        ----------
-        network
-            The declared model.
-        total
-            A public guess of the number of records, with which the noise is compared. A `NoiseWarning` appears if the
-            noise would hide nearly all couplings.
-
-        Returns
-        -------
-        DataFrame
-            One row for each step, whose ``rho`` add up to that of the guarantee; see
-            `bayesprivmrf.planning.outlay_preview`.
-
-        Raises
-        ------
-        ArgumentError, ModelError
-            `release` would raise the same error before it reads anything, or ``total`` is not a number of records.
-        """
-        from bayesprivmrf.mechanisms.preview import Preview
-
-        known = None if total is None else checked_total(total)
-        plan = self._prepare(network)
-        outlays = self._outlays(plan, known)
-        message = None if known is None else self._hidden(outlays, about(known))
-        if message is not None:
-            warnings.warn(message, NoiseWarning, stacklevel=2)
-        return Preview.of(outlay_preview(outlays, known), self, self._promised(plan))
-
-    def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
-        """Return the steps of a release, first the number of records if it is measured with noise."""
-        return [*self._total_outlay(plan), Outlay(step="learning", rho=plan.budget.learning)]
-
-    def _total_outlay(self, plan: LearningPlan) -> list[Outlay]:
-        law = plan.budget.total
+    def _total_outlay(self, plan: LearningPlan[MapT]) -> list[Outlay]:
+        """Return the number of records as a step of a release, if it is measured with noise."""
+        law = plan.total_noise
         if law is None:
             return []
+        rho, draws = TOTAL_SHARE * self.rho, (Sums(law=law, copies=1),)
         return [
-            Outlay(
-                step="number of records",
-                rho=TOTAL_SHARE * self.rho,
-                count=1,
-                noise_sd=law.standard_deviation,
-                draws=(Sums(law=law, copies=1),),
-            )
+            Outlay(step="number of records", rho=rho, count=1, noise_sd=law.standard_deviation, draws=draws)
         ]
 
     @final
-    def _warn(self, plan: PlanT, total: float | None) -> None:
+    def _warn(self, plan: LearningPlan[MapT], total: float | None) -> None:
         """Warn, from `_randomise`, if the noise hides nearly all couplings at a released number of records."""
-        if total is None:
-            return
-        message = self._hidden(self._outlays(plan, total), about(total))
-        if message is not None:
-            warn_without_raising(message)
+        problem = None if total is None else self._hidden(self._outlays(plan, total), about(total))
+        if problem is not None:
+            warn_without_raising(problem)
 
     def _hidden(self, outlays: Sequence[Outlay], what: str, also: str = "") -> str | None:
         """Return the text of a warning if the noise hides nearly all couplings, or if there is more to say."""
@@ -204,78 +158,48 @@ class LearningMechanism[PlanT: LearningPlan, ReleaseT](RecordMechanism[PlanT, Co
         return f"at {what} the noise hides {self._sought} {below}{also}; take more records, {self._remedy}."
 
     @property
-    def _knows_order(self) -> bool:
-        """True if the learner uses declared scores, as learners that merge states do."""
-        return False
-
-    @property
     def needs_total(self) -> bool:
         """True if the algorithm uses the number of records."""
         return True
 
     @final
-    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> PlanT:
-        specification = ModelSpecification.from_pgmpy(network)
-        if len(specification.domain.variables) < 2:
-            raise ModelError(
-                f"{type(self).__name__} must be given at least two variables, got "
-                f"{len(specification.domain.variables)}; declare more."
-            )
-        if specification.impossible:
-            raise ModelError(
-                f"{type(self).__name__} must be given no impossible cells, got {len(specification.impossible)}; "
-                "declare the variables without them."
-            )
-        ordered = (
-            frozenset(one.variable for one in specification.ordinal) if self._knows_order else frozenset()
-        )
-        if ordered:  # the scores give the order of the states, and restrict nothing
+    def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> LearningPlan[MapT]:
+        specification, ordered = ModelSpecification.from_pgmpy(network), frozenset[Variable]()
+        if self._knows_order:  # the scores give the order of the states, and restrict nothing
+            ordered = frozenset(one.variable for one in specification.ordinal)
             specification = replace(specification, ordinal=())
-        if any(specification.sharing):
-            raise ModelError(
-                f"{type(self).__name__} must be given no ties, scores or levels, because it learns each coupling "
-                "separately; declare the variables without them, or release sums over the tied cliques and fit those."
-            )
-        return self._plan(
-            LearningPlan(
-                **self._declared(specification),
-                budget=self._budget(),
-                is_total_public=self.adjacency is Adjacency.REPLACE_ONE,
-                ordered=ordered,
-            )
+        self._require_plain(specification)
+        learning, law = self.rho, None
+        if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE and self.needs_total:
+            (law,) = discrete_gaussian_laws([1.0], TOTAL_SHARE * self.rho, 1.0)
+            # both parts add up to no more than rho
+            learning = math.nextafter(float(Fraction(self.rho) - Fraction(TOTAL_SHARE * self.rho)), 0.0)
+        plan: LearningPlan[Any] = LearningPlan(
+            **self._declared(specification),
+            learning=learning,
+            total_noise=law,
+            is_total_public=self.adjacency is Adjacency.REPLACE_ONE,
+            ordered=ordered,
+            map=None,
         )
+        return replace(plan, map=self._map(plan))
 
-    def _plan(self, plan: LearningPlan) -> PlanT:
-        """Return the plan of the subclass, after a check of its own public inputs."""
-        raise NotImplementedError
-
-    def _budget(self) -> Budget:
-        if self.adjacency is Adjacency.REPLACE_ONE or not self.needs_total:
-            return Budget(learning=self.rho)
-        (law,) = discrete_gaussian_laws([1.0], TOTAL_SHARE * self.rho, 1.0)
-        spent = Fraction(TOTAL_SHARE * self.rho)
-        # both parts add up to no more than rho
-        learning = math.nextafter(float(Fraction(self.rho) - spent), 0.0)
-        return Budget(learning=learning, total=law)
+    @abstractmethod
+    def _map(self, plan: LearningPlan[Any]) -> MapT:
+        """Return what the mechanism plans beside the shared parts, after a check of its own public inputs."""
 
     @staticmethod
-    def _total(plan: LearningPlan, records: CodedRecords, source: NoiseSource) -> float | None:
+    def _total(plan: LearningPlan[Any], records: CodedRecords, source: NoiseSource) -> float | None:
         """Return n if it is public, else a noisy n of at least 1, or ``None`` if it was not measured."""
-        law = plan.budget.total
-        if law is not None:
-            return float(max(source.add(np.array([records.records]), law)[0], 1))
+        if plan.total_noise is not None:
+            return float(max(source.add(np.array([records.records]), plan.total_noise)[0], 1))
         return float(records.records) if plan.is_total_public else None
 
-    @final
-    def _guarantee(self, plan: PlanT) -> PrivacyGuarantee | None:
-        return PrivacyGuarantee(rho=self._cost(plan), adjacency=self.adjacency)
-
-    def _cost(self, plan: PlanT) -> float:
-        """Return the cost of a release, nats: the budget, unless a subclass spends another sum."""
-        return self.rho
+    def _guarantee(self, plan: LearningPlan[MapT]) -> PrivacyGuarantee | None:
+        return PrivacyGuarantee(rho=self.rho, adjacency=self.adjacency)
 
     @final
-    def _read(self, plan: PlanT, data: Any, count: Hashable | None = None) -> CodedRecords:
+    def _read(self, plan: LearningPlan[MapT], data: Any, count: Hashable | None = None) -> CodedRecords:
         records = self._records(plan, data, count)
         if self.adjacency is Adjacency.REPLACE_ONE:
             require_records(records.records)

@@ -346,7 +346,7 @@ def _frequencies(
     domain: Domain, marginals: Sequence[tuple[Variable, ...]], holdout: Any, count: Hashable | None
 ) -> tuple[FloatArray, int]:
     from bayesprivmrf.mechanisms.reading.counting import count_tables
-    from bayesprivmrf.mechanisms.reading.row_counts import Counts
+    from bayesprivmrf.mechanisms.reading.frame import Counts
 
     cells, records = [], 0
     # one by one, because a specification drops a marginal that lies inside another

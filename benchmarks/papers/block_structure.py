@@ -37,7 +37,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.structure import ReleasedGraph
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
-from bayesprivmrf.mechanisms.stable_structure import ExactGraph, ExactGraphs, StableStructure, StructurePlan
+from bayesprivmrf.mechanisms.stable_structure import ExactGraphs, Pairs, StableStructure, StructurePlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
@@ -49,8 +49,6 @@ __all__ = ["BlockStructure", "answers_of_blocks", "enough_blocks", "most_frequen
 
 _MOST_BLOCKS = 10_000
 """Largest number of blocks, against budgets so small that a release would never end; arbitrary."""
-
-type Pairs = tuple[tuple[int, int], ...] | None
 
 
 def enough_blocks(law: DiscreteLaplace, needed: int) -> int:
@@ -137,15 +135,14 @@ class BlockStructure(StableStructure):
         details = {**found.details, "blocks": self._number(plan)}
         return replace(found, details=details, is_threshold_chosen=self.threshold == "gap")
 
-    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraph:
+    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraphs:
         def rule(codes: np.ndarray) -> Pairs:
             found = self._answers(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
-            if isinstance(found, ExactGraphs):
-                found = found.graphs[int(found.clearness.argmax())]
+            place = 0 if found.clearness is None else int(found.clearness.argmax())
+            pairs, distance = found.graphs[place]
             # a tie, and no records, are no graph
-            return found.pairs if found.distance and len(codes) else None
+            return pairs if distance and len(codes) else None
 
         coins = source.words(exact.records)
         answers = answers_of_blocks(exact.codes, exact.counts, coins, self._number(plan), rule)
-        pairs, distance = most_frequent(answers)
-        return ExactGraph(pairs=pairs, distance=distance)
+        return ExactGraphs(graphs=(most_frequent(answers),))

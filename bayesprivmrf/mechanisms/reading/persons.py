@@ -96,15 +96,18 @@ class Persons:
         """
         import narwhals.stable.v2 as nw
 
-        column = named_column(
-            self.column, column_names(data, frame), "identifies the person of a row", "person"
-        )
+        column = self._named(data, frame)
         dtype = frame.collect_schema()[column]
         is_bytewise = frame.implementation.is_polars() or frame.implementation.is_pyspark()
         # the collation of an engine may treat two different texts as equal; Polars and Spark compare bytes
         if not (dtype.is_integer() or dtype == nw.Date or (dtype == nw.String and is_bytewise)):
             raise self.error()
-        who, alike, rows, kinds = _free_names(columns)
+        # new columns: the person of a row, and three counts, of equal rows, of all rows and of different rows of the
+        # person. Their names differ from all given ones in every engine, of which many ignore the case of letters:
+        # a variable of the same name would be read in place of the count, and the limit on rows would not hold.
+        taken = max((len(str(c)) for c in columns if str(c).lower().startswith("bayesprivmrf")), default=0)
+        new = ("person", "alike", "rows", "kinds")
+        who, alike, rows, kinds = (f"bayesprivmrf {name}".ljust(taken + 1, "_") for name in new)
         groups = frame.select(nw.col(column).alias(who), *[nw.col(each) for each in set(columns)])
         groups = groups.group_by(who, *set(columns)).agg(nw.len().alias(alike))
         persons = groups.group_by(who).agg(nw.col(alike).sum().alias(rows), nw.len().alias(kinds))
@@ -142,24 +145,16 @@ class Persons:
                 "`data` must be in memory, because the order of events matters; sort it by person and by the "
                 "position of events, and collect it."
             )
-        column = named_column(
-            self.column, column_names(data, frame), "identifies the person of a row", "person"
-        )
-        series = frame.get_column(column)
+        series = frame.get_column(self._named(data, frame))
         if is_missing(series).any():
             raise DataError(
                 f"column {self.column!r} must identify a person in each row, but has a missing value; drop the rows "
                 "without a person, or give each a name of its own."
             )
-        return self._numbered(series)
-
-    def _numbered(self, series: Any) -> IntArray:
-        """Return a number for each row, equal for rows of the same person and different for different persons.
-
-        Both directions matter. A person with two numbers has twice as many counted rows, and if two persons share a
-        number, one of them changes which rows of the other are counted. So only types with an exact equality are
-        allowed. A typed Polars column is compared by Polars, because times in Python are coarser.
-        """
+        # Equal numbers for rows of one person, different ones for different persons. Both directions matter: a
+        # person with two numbers has twice as many counted rows, and if two persons share a number, one of them
+        # changes which rows of the other are counted. So only types with an exact equality are allowed. A typed
+        # Polars column is compared by Polars, because times in Python are coarser.
         positions, distinct = distinct_values(series)
         names = [_name(value) for value in distinct]
         if any(name is None for name in names):
@@ -173,19 +168,11 @@ class Persons:
         of_value = [numbers.setdefault(label_key(name), len(numbers)) for name in names]
         return np.array(of_value, dtype=np.int64)[positions]
 
-
-def _free_names(columns: list[Any]) -> list[str]:
-    """Return names of new columns for a query that differ from all given names in every engine.
-
-    A variable with the same name would be read in place of the count, and the limit on a person's rows would not
-    hold. Many engines do not distinguish capital and small letters.
-    """
-    # the person of a row, and three counts: of equal rows, of all rows, and of different rows of the person
-    new = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
-    taken = max(
-        (len(str(each)) for each in columns if str(each).lower().startswith("bayesprivmrf")), default=0
-    )
-    return [name.ljust(taken + 1, "_") for name in new]
+    def _named(self, data: Any, frame: Any) -> Any:
+        """Return the name of the column as the frame spells it."""
+        return named_column(
+            self.column, column_names(data, frame), "identifies the person of a row", "person"
+        )
 
 
 def _name(value: Any) -> Any:
@@ -204,11 +191,8 @@ def _name(value: Any) -> Any:
     )
     kind = type(value)
     # by name, because pandas may not be imported
-    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in {
-        "Timestamp",
-        "Timedelta",
-        "Period",
-    }
+    pandas_names = {"Timestamp", "Timedelta", "Period"}
+    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in pandas_names
     if not (kind in _NAMES or is_pandas) or value != value:
         return None
     if isinstance(value, datetime) and not MINYEAR <= value.year <= MAXYEAR:

@@ -27,9 +27,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds import MergeRule
@@ -37,6 +39,7 @@ from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.learning import LearningPlan
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 
@@ -142,7 +145,7 @@ class Spending:
 
 
 def rounds_plan(
-    plan: LearningPlan, adjacency: Adjacency, workload: Iterable[Clique] | None, maximum_cells: int
+    plan: LearningPlan[Any], adjacency: Adjacency, workload: Iterable[Clique] | None, maximum_cells: int
 ) -> RoundsPlan:
     """Return the plan of rounds, after a check of the public inputs.
 
@@ -168,7 +171,7 @@ def rounds_plan(
         )
     rounds = RoundsPlan(
         declared=model.cardinalities,
-        rho=plan.budget.learning,
+        rho=plan.learning,
         adjacency=adjacency,
         inside=model.scopes if model.cliques_declared else None,
         workload=_positions(model, workload),
@@ -323,3 +326,27 @@ def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
             if set(combinations(triple, 2)) <= pairs:
                 found.add(triple)
     return found
+
+
+def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | None:
+    """Return a checked workload; each table is a tuple of two variables or more."""
+    if workload is None:
+        return None
+    example = "write [('age', 'smokes'), ...], from a shell [[\"age\", \"smokes\"]]"
+    is_list = isinstance(workload, Iterable) and not isinstance(workload, str | bytes)
+    is_list = is_list and not hasattr(workload, "shape")
+    require(is_list, "workload", "be a list of tables", f"a {type(workload).__name__}", example)
+    found = []
+    for scope in workload:
+        is_table = isinstance(scope, Iterable) and not isinstance(scope, str | bytes)
+        require(is_table, "workload", "hold tuples of variables", scope, example)
+        table = tuple(listed("a table of `workload`", scope))
+        is_joint = len(table) > 1 and all(table.count(v) == 1 for v in table)
+        must, remedy = (
+            "hold tables of two or more different variables",
+            "single variables are measured anyway",
+        )
+        require(is_joint, "workload", must, table, remedy)
+        found.append(table)
+    require(found, "workload", "contain at least one table", "none", "leave it out for all")
+    return tuple(found)
