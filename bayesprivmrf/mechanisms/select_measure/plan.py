@@ -158,17 +158,15 @@ def rounds_plan(
     """
     model = plan.specification
     variables = len(model.cardinalities)
-    if variables > MOST_VARIABLES and (model.cliques_declared or workload is not None):
-        raise ModelTooLargeError(
-            f"rounds within declared cliques or a `workload` must have at most {MOST_VARIABLES} variables, got "
-            f"{variables}; leave those out, so that any pair may be measured, or learn groups of variables apart."
-        )
+    is_wide = variables > MOST_VARIABLES and (model.cliques_declared or workload is not None)
+    must = f"have at most {MOST_VARIABLES} variables"
+    remedy = "leave those out, so that any pair may be measured, or learn groups of variables apart"
+    what = "rounds within declared cliques or a `workload`"
+    require(not is_wide, what, must, variables, remedy, error=ModelTooLargeError)
     singles, most = sum(model.cardinalities), max(maximum_cells, maximum_cells * variables // MOST_VARIABLES)
-    if singles > most:
-        raise ModelTooLargeError(
-            f"`maximum_cells` must be at least the {singles:,} cells of the tables of single variables, got "
-            f"{maximum_cells:,}; allow more, or merge states."
-        )
+    must = f"be at least the {singles:,} cells of the tables of single variables"
+    remedy = "allow more, or merge states"
+    require(singles <= most, "maximum_cells", must, f"{maximum_cells:,}", remedy, error=ModelTooLargeError)
     rounds = RoundsPlan(
         declared=model.cardinalities,
         rho=plan.learning,
@@ -228,10 +226,9 @@ def require_noise(plan: RoundsPlan) -> None:
         choice_scale(plan, plan.rho)
     except ArgumentError:
         laws = []
-    if not laws or not min(law.variance for law in laws) > 0:
-        raise ArgumentError(
-            f"`rho` must give every step noise that can be drawn, got {plan.rho!r}; choose a budget nearer to one."
-        )
+    is_drawn = laws and min(law.variance for law in laws) > 0
+    remedy = "choose a budget nearer to one"
+    require(is_drawn, "rho", "give every step noise that can be drawn", plan.rho, remedy)
 
 
 def singles_noise(plan: RoundsPlan) -> DiscreteGaussian:

@@ -123,7 +123,11 @@ class WideRounds(Rounds):
                     for pair in combinations(scopes[place], 2):
                         eligible[place_of.get(pair, place)] = False
             number -= batch
-        return self._bearable(chosen)
+        # the first chosen tables with which exact inference is still feasible: nearly always all
+        model, kept = self._scopes(), len(chosen)
+        while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
+            kept = kept * 15 // 16
+        return chosen[:kept]
 
     def _takes(self, scope: Scope) -> bool:
         """Return True if a table fits together with earlier ones; the forest then includes it."""
@@ -135,11 +139,3 @@ class WideRounds(Rounds):
             return False
         self.forest.add(u, v)
         return True
-
-    def _bearable(self, chosen: list[Scope]) -> list[Scope]:
-        """Return the first chosen tables with which exact inference is still feasible: nearly always all."""
-        model = self._scopes()
-        kept = len(chosen)
-        while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
-            kept = kept * 15 // 16
-        return chosen[:kept]
