@@ -105,7 +105,7 @@ def holdout_log_likelihood(
     """
     from bayesprivmrf.mechanisms.reading.counting import count_tables
     from bayesprivmrf.mechanisms.reading.frame import Counts
-    from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+    from bayesprivmrf.mechanisms.record_mechanisms import checked_redirect, redirect_codes
 
     judged = _judged(estimate)
     if judged is None and not hasattr(estimate, "get_factors"):

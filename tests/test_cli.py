@@ -20,13 +20,13 @@ from inference.posterior.drawn import formulation_on
 
 import bayesprivmrf as bpm
 from bayesprivmrf import cli, kinds
+from bayesprivmrf import mechanisms as mechanism_registry
 from bayesprivmrf.cli import compare, main
 from bayesprivmrf.cli.methods import fitted
 from bayesprivmrf.errors import ArgumentError, DataError, ModelTooLargeError, NoiseWarning, ReleaseFileError
 from bayesprivmrf.inference import Status, registry
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import LaplaceStatistics, ParityQueries, SelectMeasure, StatisticsMechanism
-from bayesprivmrf.mechanisms import registry as mechanism_registry
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseLaw
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace

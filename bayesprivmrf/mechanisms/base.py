@@ -8,6 +8,7 @@ import traceback
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import (
     OWN_WARNINGS,
     ArgumentError,
@@ -84,8 +86,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        nothing exact and carries the stamp; a release without the stamp is withheld. The hook must not fail, nor issue
        a warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
 
-    So every refusal comes before anything is spent. A charge cannot be undone: if ``_randomise`` fails nevertheless,
-    the noise may have been drawn, and the charge stands. `promise` is final as well, and ends after the second hook.
+    So every refusal comes before anything is spent. If ``_randomise`` fails nevertheless, the noise may have been
+    drawn, and the charge stands. `promise` is final as well, and ends after the second hook.
 
     A class that sets ``runs_from_file`` to True takes a declared model and reads records. It lists the classes of its
     releases in ``releases``. If all of them are kinds of `Released` that can be saved, the command line can run it.
@@ -185,18 +187,15 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)
-        if count is not None and not self.takes_count:
-            raise ArgumentError(
-                f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
-            )
+        must = f"be left out of {type(self).__name__}, where a row is one record"
+        require(count is None or self.takes_count, "count", must, count, "repeat the rows")
         counted = () if count is None else (count,)
         plan = self._prepare(network)
         guarantee = self._promised(plan)
-        if ledger is not None and guarantee is None:
-            raise PrivacyError(
-                f"{type(self).__name__} promises nothing, so there is nothing to charge a `ledger` with; "
-                "leave it out."
-            )
+        must = f"be None for {type(self).__name__}, which promises nothing to charge"
+        require(
+            ledger is None or guarantee is not None, "ledger", must, "one", "leave it out", error=PrivacyError
+        )
         provenance = Provenance(
             mechanism=type(self).__name__,
             settings=self._settings(),
@@ -204,7 +203,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             versions=dict(_versions()),
         )
         exact = self._called("_read", plan, data, *counted)
-        self._check_exact(exact)
+        must, remedy = "return the values that get noise", "correct it"
+        name = f"`_read` of {type(self).__name__}"
+        require(exact is not None, name, must, "None", remedy, error=PrivacyError)
+        if isinstance(exact, np.ndarray):  # numbers that are not whole cannot get noise
+            whole_counts(exact)
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)
@@ -230,15 +233,6 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         raise DataError(
             f"unexpected {failure.__name__} in {where}; its message is withheld, because it may quote the data."
         )
-
-    def _check_exact(self, exact: Any) -> None:
-        """Refuse exact values that cannot get noise, None or numbers that are not whole, before the charge."""
-        if exact is None:
-            raise PrivacyError(
-                f"`_read` of {type(self).__name__} must return the values that get noise, got None; correct it."
-            )
-        if isinstance(exact, np.ndarray):
-            whole_counts(exact)
 
     def _check_stamp(self, made: Any, stamp: Stamp) -> None:
         """Refuse a release whose guarantee differs from the charge, or that hides that its noise was seeded."""
@@ -289,11 +283,12 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     def _promised(self, plan: PlanT) -> PrivacyGuarantee | None:
         guarantee = self._guarantee(plan)
-        if guarantee is not None and not isinstance(guarantee, PrivacyGuarantee):
-            raise PrivacyError(
-                f"{type(self).__name__} must promise a PrivacyGuarantee or None, got {type(guarantee).__name__}; "
-                "correct `_guarantee`."
-            )
+        is_guarantee, given = (
+            guarantee is None or isinstance(guarantee, PrivacyGuarantee),
+            type(guarantee).__name__,
+        )
+        must, remedy = "promise a PrivacyGuarantee or None", "correct `_guarantee`"
+        require(is_guarantee, type(self).__name__, must, given, remedy, error=PrivacyError)
         return guarantee
 
     def preview(self, network: NetworkT, total: float | None = None) -> pd.DataFrame:
@@ -312,8 +307,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         -------
         DataFrame
             One row for each step, whose ``rho`` or ``epsilon`` add up to that of the guarantee; see
-            `bayesprivmrf.planning.outlay_preview`. The table of a release of statistics is documented at
-            `StatisticsMechanism`, and that of objective perturbation at `ObjectivePerturbation`.
+            `bayesprivmrf.planning.outlay_preview`. For statistics, `noise_preview` and `query_preview` there.
 
         Raises
         ------
@@ -339,13 +333,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         return outlay_preview(self._outlays(plan, total), total), []
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
-        """Return the steps of a release as objects, each with its cost, its noise and its random draws.
-
-        Parameters
-        ----------
-        network, total
-            The declared model and the number of records, as for `preview`, which shows the steps as a table.
-        """
+        """Return the steps of a release as objects with cost, noise and random draws; `preview` shows their table."""
         return self._outlays(self._prepare(network), total)
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
@@ -384,14 +372,12 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 def _check_ledger(ledger: Any, rng: Any) -> None:
     if ledger is None:
         return
-    if isinstance(ledger, type) or not callable(getattr(ledger, "spend", None)):
-        given = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
-        raise ArgumentError(f"`ledger` must be an object with a method `spend`, got {given}; make an object.")
-    if rng is not None:
-        raise ArgumentError(
-            "`ledger` must be None where `rng` is given, because a simulated release protects nobody and costs more "
-            "than it promises; leave out one of the two."
-        )
+    given = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
+    is_ledger = not isinstance(ledger, type) and callable(getattr(ledger, "spend", None))
+    require(is_ledger, "ledger", "be an object with a method `spend`", given, "make an object")
+    # a simulated release protects nobody and costs more than it promises
+    must = "be None where `rng` is given, because a simulated release protects nobody"
+    require(rng is None, "ledger", must, "both", "leave out one of the two")
 
 
 def _plain(value: Any) -> Any:
@@ -407,8 +393,7 @@ def _versions() -> Mapping[str, str]:
     """Return the versions of the libraries on which the numbers of a release depend."""
     found = {}
     for name in ("bayesprivmrf", "opendp", "numpy"):
-        try:
+        found[name] = "not installed"
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
     return found

@@ -33,7 +33,7 @@ from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, s
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model import ModelSpecification, Monomials
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay

@@ -12,7 +12,7 @@ from bayesprivmrf.learning.frank_wolfe import SparseLogistic
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
-from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay

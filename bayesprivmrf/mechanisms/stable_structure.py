@@ -18,7 +18,7 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
 from bayesprivmrf.mechanisms.reading.frame import guarded
-from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan
+from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource

@@ -24,7 +24,7 @@ from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.frame import Counts
 from bayesprivmrf.mechanisms.reading.persons import Persons
-from bayesprivmrf.mechanisms.settings import RecordMechanism, require_records
+from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, require_records
 from bayesprivmrf.mechanisms.statistics_plan import (
     LARGEST_ANSWER,
     StatisticsPlan,
@@ -95,6 +95,14 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         counted rows has floor(grid / K) units. It must be at least `at_most`, and goes with `person` and `queries` on
         one scope each. The release holds sums of units: ``grid`` times the query of persons. One neighbor moves them
         `grid` times as far as a record, instead of `at_most` times.
+
+    Notes
+    -----
+    `preview` has one row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For
+    tables with one kind of noise, ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
+    ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has no
+    ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it. A `NoiseWarning` also
+    appears if the default `weights` leave the answers to a query with more than twice the error of an even split.
     """
 
     takes_grid: ClassVar[bool] = False

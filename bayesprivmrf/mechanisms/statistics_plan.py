@@ -19,7 +19,7 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
-from bayesprivmrf.mechanisms.settings import FrozenMapping, RecordPlan, is_hashable
+from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan, is_hashable
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.specification import LARGEST_TABLE

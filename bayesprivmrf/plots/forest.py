@@ -312,7 +312,7 @@ def _true_marks(
     A reference has two kinds of strokes: shares in the data for marginals inside a clique, and shares that the
     declared independences imply for the others.
     """
-    from bayesprivmrf.mechanisms.exact import EXACT, Reference
+    from bayesprivmrf.mechanisms.noisy_statistics import EXACT, Reference
 
     black = {"marker": "|", "color": "black"}
     if not isinstance(truth, Reference):

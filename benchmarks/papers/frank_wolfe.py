@@ -46,8 +46,8 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
-from bayesprivmrf.privacy.frank_wolfe import Exposure
 from bayesprivmrf.privacy.guarantee import round_up
+from bayesprivmrf.privacy.selection import Exposure
 from bayesprivmrf.threads import one_blas_thread
 
 _LIPSCHITZ = 2.0

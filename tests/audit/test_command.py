@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import pytest
+from plug_in import entry_points
 from repeats import few
 
 import bayesprivmrf as bpm
@@ -21,7 +22,6 @@ from bayesprivmrf.mechanisms import (
     PrivateFrankWolfe,
     SelectMeasure,
     StatisticsMechanism,
-    registry,
     stable_structure,
 )
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -57,16 +57,10 @@ class Meagre(StatisticsMechanism):
         return PrivacyGuarantee(epsilon=self.epsilon, rho=self.rho, adjacency=self.adjacency)
 
 
-class EntryPoint:
-    name, value = "meagre", "somewhere:Meagre"
-
-    def load(self):
-        return Meagre
-
-
 @pytest.fixture
-def plug_in(monkeypatch):
-    monkeypatch.setattr(registry, "installed", lambda group: [EntryPoint()])
+def plug_in(tmp_path, monkeypatch):
+    with entry_points(tmp_path, monkeypatch, "bayesprivmrf.mechanisms", meagre=Meagre):
+        yield
 
 
 @pytest.mark.parametrize(

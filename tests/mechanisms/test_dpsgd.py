@@ -28,7 +28,7 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.mechanisms import DPSGD, reference
-from bayesprivmrf.mechanisms.learning import CodedRecords
+from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords
 from bayesprivmrf.noise import NoiseSource, SecureNoise
 from bayesprivmrf.privacy import Adjacency, Schedule, calibrated_noise, promised_epsilon
 
@@ -350,7 +350,7 @@ def test_no_number_of_records_is_refused(monkeypatch, records, rng):
     def read(*_, **__):
         return CodedRecords(codes=np.zeros((1, 5), np.uint8), counts=np.array([records]), records=records)
 
-    monkeypatch.setattr("bayesprivmrf.mechanisms.settings.read_records", read)
+    monkeypatch.setattr("bayesprivmrf.mechanisms.record_mechanisms.read_records", read)
     release = DPSGD(**{**QUICK, "steps": 2, "sampling_rate": 1.0}).release(network(), frame(1), rng=rng)
     deviation = release.details["total_deviation"]
     assert release.total == pytest.approx(min(records, 2**34), abs=6 * deviation)

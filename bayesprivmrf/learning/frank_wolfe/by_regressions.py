@@ -34,7 +34,7 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.privacy.selection import Exposure, step_scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from bayesprivmrf.learning.frank_wolfe.search import (
 from bayesprivmrf.learning.models.saved import require_states, written_pairs
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy.selection import Exposure
 from bayesprivmrf.release.codec import Fields
 
 

@@ -32,7 +32,7 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticR
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.privacy.selection import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 from bayesprivmrf.threads import one_blas_thread
 
@@ -52,7 +52,7 @@ def frank_wolfe(
     steps
         Public number of steps T.
     multiple
-        Noise multiple :math:`\kappa` from `bayesprivmrf.privacy.frank_wolfe.step_scale`. Regression r chooses at
+        Noise multiple :math:`\kappa` from `bayesprivmrf.privacy.selection.step_scale`. Regression r chooses at
         scale :math:`\kappa B_r`, where :math:`B_r` is its public bound of residuals (`NodeRegressions.bounds`).
     source
         Source of the random choices.

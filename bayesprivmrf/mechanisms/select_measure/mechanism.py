@@ -1,7 +1,7 @@
 """`SelectMeasure`: choose the most informative tables, measure them, and fit a Markov random field.
 
 `Mechanism.release` (`bayesprivmrf.mechanisms.base`) fixes the order of check, charge and noise, and calls the hooks
-of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. The mechanism has two forms:
+of `LearningMechanism` (`bayesprivmrf.mechanisms.record_mechanisms`), which turns data into codes. It has two forms:
 
 - **Adaptive rounds**, without a degree. `select_measure.plan` has the public facts, sensitivities and noise;
   `select_measure.rounds` sees the records; `select_measure.released` makes the release. In
@@ -52,7 +52,7 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.after_charge import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.mechanisms.select_measure.plan import (
     MAXIMUM_CELLS,
     RoundsPlan,

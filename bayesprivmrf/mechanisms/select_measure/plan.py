@@ -36,7 +36,7 @@ from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import LearningPlan
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import listed

@@ -110,11 +110,10 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
         A table does not fit; the error names the first such table and the setting that would allow it.
     """
     least = [min(states, 2) for states in plan.declared]
-    size, alone = (
-        Size(least, plan.declared, plan.maximum_cells, plan.memory),
-        [(v,) for v in range(len(least))],
-    )
-    must = f"have tables that fit a model of {plan.maximum_cells:,} cells and {plan.memory >> 20} MiB"
+    size = Size(least, plan.declared, plan.maximum_cells, plan.memory)
+    alone = [(v,) for v in range(len(least))]
+    limit = f"{plan.maximum_cells:,} cells and {plan.memory >> 20} MiB for declared states"
+    must = f"have tables that fit a model of {limit}"
     remedy = "allow more by `maximum_cells`, declare fewer states, or ask for smaller tables"
     for scope in plan.workload or ():
         cells, names = math.prod(least[v] for v in scope), ", ".join(str(domain.variables[v]) for v in scope)
