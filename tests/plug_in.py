@@ -11,9 +11,10 @@ from bayesprivmrf.kinds import installed
 @contextmanager
 def entry_points(folder, monkeypatch, group: str, **classes: type) -> Iterator[None]:
     """Install a package whose entry points, by name, are classes of test modules."""
-    information = folder / f"{'-'.join(classes)}-1.0.dist-info"
+    package = "-".join([folder.name, *classes])  # of packages with one name, only the first is read
+    information = folder / f"{package}-1.0.dist-info"
     information.mkdir()
-    (information / "METADATA").write_text(f"Name: {'-'.join(classes)}\nVersion: 1.0\n")
+    (information / "METADATA").write_text(f"Name: {package}\nVersion: 1.0\n")
     points = [f"{name} = {each.__module__}:{each.__qualname__}" for name, each in classes.items()]
     (information / "entry_points.txt").write_text("\n".join([f"[{group}]", *points, ""]))
     monkeypatch.syspath_prepend(folder)
