@@ -11,7 +11,7 @@ from bayesprivmrf.kinds import installed
 @contextmanager
 def entry_points(folder, monkeypatch, group: str, **classes: type) -> Iterator[None]:
     """Install a package whose entry points, by name, are classes of test modules."""
-    package = "-".join([folder.name, *classes])  # of packages with one name, only the first is read
+    package = "_".join([folder.name, *classes])  # of packages with one name, only the first is read
     information = folder / f"{package}-1.0.dist-info"
     information.mkdir()
     (information / "METADATA").write_text(f"Name: {package}\nVersion: 1.0\n")

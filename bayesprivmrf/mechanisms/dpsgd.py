@@ -262,11 +262,10 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             Epsilon that this noise promises at `delta`.
         """
         specification, name = self._with_cliques(network), type(self).__name__
-        if any(specification.sharing):
-            raise ModelError(
-                f"{name} must be given no ties, scores or levels, because it fits the potentials of each clique "
-                "separately; declare the network without them, or release sums over the tied cliques and fit those."
-            )
+        # it fits the potentials of each clique separately
+        remedy = "declare the network without them, or release sums over the tied cliques and fit those"
+        must, is_plain = "be given no ties, scores or levels", not any(specification.sharing)
+        require(is_plain, name, must, "some", remedy, error=ModelError)
         marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit
         ascent = self.ascent(specification, noise.steps[0])
         count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
@@ -300,7 +299,6 @@ def read_possible(plan: RecordPlan, records: CodedRecords) -> CodedRecords:
     if model.possible is not None:
         counts = np.zeros(model.size, dtype=np.int64)
         for start in range(0, len(records.codes), chunk):
-            cells = cells_of(model, records.codes[start : start + chunk])
-            counts += np.bincount(cells.ravel(), minlength=model.size)
+            np.add.at(counts, cells_of(model, records.codes[start : start + chunk]).ravel(), 1)
         refuse_impossible(model, counts)
     return records

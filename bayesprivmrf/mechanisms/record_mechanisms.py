@@ -117,11 +117,11 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
             "declare more",
             error=ModelError,
         )
-        if specification.impossible or any(specification.sharing):
-            raise ModelError(
-                f"{name} must be given no impossible cells, ties, scores or levels, because it learns each coupling "
-                "separately; declare the variables without them, or release sums over the tied cliques and fit those."
-            )
+        # each coupling is learned separately
+        must = "be given no impossible cells, ties, scores or levels"
+        remedy = "declare the variables without them, or release sums over the tied cliques and fit those"
+        is_plain = not (specification.impossible or any(specification.sharing))
+        require(is_plain, name, must, "some", remedy, error=ModelError)
 
     @final
     def _declared(self, specification: ModelSpecification) -> dict[str, Any]:

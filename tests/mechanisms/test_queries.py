@@ -36,7 +36,6 @@ from bayesprivmrf.mechanisms import (
     StatisticsMechanism,
     query_noise,
 )
-from bayesprivmrf.mechanisms.reading import ExactCounts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import noise_source
 from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
@@ -585,16 +584,13 @@ def test_weights_whose_sum_is_no_number_are_the_shares_that_they_are(kind):
     assert noise[0] == noise[1]
 
 
-def test_answers_beyond_64_bits_are_refused_before_anything_is_spent(monkeypatch):
-    from bayesprivmrf.mechanisms import statistics
-
+def test_answers_beyond_64_bits_are_refused_before_anything_is_spent():
     account = Account()
     network = bpm.declare({"a": [0, 1]}, [("a",)])
     mechanism = LaplaceStatistics(epsilon=1.0, queries=[q.weighted("a", matrix=[[2**25, 0]])])
-    many = ExactCounts(flat=np.array([2**38, 0]), records=2**38)
-    monkeypatch.setattr(statistics, "count_tables", lambda *_, **__: many)
+    many = pd.DataFrame({"a": [0], "rows": [2**38]})
     with pytest.raises(DataError, match="64 bits") as caught:
-        mechanism.release(network, None, ledger=account)
+        mechanism.release(network, many, count="rows", ledger=account)
     assert str(2**38) not in str(caught.value)
     assert account.spent == []
 

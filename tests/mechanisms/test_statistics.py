@@ -159,10 +159,16 @@ def test_a_budget_beyond_any_use_is_refused_before_the_data_is_read(budget):
             mechanism.release(MODEL, "not even a frame")
 
 
-def test_scales_that_opendp_never_accepts_end_in_an_error(monkeypatch):
-    monkeypatch.setattr(calibration, "promised_loss", lambda *_: math.inf)
+def test_scales_that_opendp_never_accepts_end_in_an_error():
+    class Costly(DiscreteLaplace):
+        def measurement(self):
+            return self
+
+        def map(self, distance):
+            return 2.0 * distance
+
     with pytest.raises(ArgumentError, match="must keep to it"):
-        discrete_laplace_laws([1.0], 1.0, 1)
+        calibration._rounded_up(Costly, [1.0], 1.0, 1)
 
 
 @pytest.mark.parametrize("weight", [0, -1.0, math.nan, math.inf, True])

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import whole_number
-from bayesprivmrf.errors import ArgumentError, UndeclaredStateError
+from bayesprivmrf.checks import instance_of, whole_number
+from bayesprivmrf.errors import UndeclaredStateError
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
@@ -105,11 +105,8 @@ class Coding:
             lookup[value - low] = code
         for start in range(0, values.size, CHUNK):
             # a difference that wraps around is large as an unsigned number, so it is outside the table
-            place = values[start : start + CHUNK].astype(np.int64)
-            place -= low
-            unsigned = place.view(np.uint64)
-            np.minimum(unsigned, span, out=unsigned)
-            np.take(lookup, place, out=codes[start : start + CHUNK], mode="clip")
+            place = (values[start : start + CHUNK].astype(np.int64) - low).view(np.uint64)
+            codes[start : start + CHUNK] = lookup[np.minimum(place, span).view(np.int64)]
         return codes
 
     def _from_floats(self, values: np.ndarray) -> np.ndarray:
@@ -200,15 +197,11 @@ def _polars_text_codes(
 
 def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
     """Return checked codes by variable; the variables and codes must be declared."""
-    if codes is not None and not isinstance(codes, Mapping):
-        raise ArgumentError(
-            f"`{name}` must be a mapping from variables to codes of their states, or None, got a "
-            f"{type(codes).__name__}; write a dict."
-        )
-    return {
-        variable: whole_number(name, code, 0, len(domain.states_of(variable)) - 1)
-        for variable, code in (codes or {}).items()
-    }
+    given = {} if codes is None else codes
+    instance_of(
+        name, given, Mapping, "be a mapping from variables to codes of their states, or None", "write a dict"
+    )
+    return {v: whole_number(name, code, 0, len(domain.states_of(v)) - 1) for v, code in given.items()}
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.mechanisms.reading.coding import (
     CHUNK,
@@ -101,19 +102,15 @@ def count_where_the_data_is(
     if (cells < 0).any():
         raise _misfit(int(cells.min()), codings)
     sizes = np.diff(specification.offsets)
-    if (cells >= sizes[tables]).any():
-        raise DataError(
-            "each record must be in a cell of its table, but the data's engine put one outside; collect the data, "
-            "and pass them in memory."
-        )
+    is_inside, remedy = (cells < sizes[tables]).all(), "collect the data, and pass them in memory"
+    given = "one outside from the data's engine"
+    require(is_inside, "each record", "be in a cell of its table", given, remedy, error=DataError)
     flat = np.zeros(specification.size, dtype=np.int64)
     np.add.at(flat, np.asarray(specification.offsets)[tables] + cells, counts)
     sums = np.bincount(tables, weights=counts, minlength=len(sizes))
-    if (sums != sums[0]).any():
-        raise DataError(
-            "each table must count the same records, but the data's engine gave different numbers; a query must give "
-            "the same rows each time (no sampling, no unordered limit), or store its result first."
-        )
+    given = "different numbers from the data's engine"
+    remedy = "a query must give the same rows each time (no sampling, no unordered limit), or store its result first"
+    require((sums == sums[0]).all(), "each table", "count the same records", given, remedy, error=DataError)
     return flat, int(sums[0])
 
 
@@ -260,34 +257,27 @@ def count_tables(
     if rows is None:
         warn_of_counts(data, specification.domain.variables, stacklevel=3)
     codings = codings_of(specification.domain, missing, other, data)
-    counts = guarded("counting", lambda: _counted(specification, data, frame, codings, rows))
-    refuse_impossible(specification, counts.flat)
-    return counts
 
+    def read() -> tuple[IntArray, int]:
+        import narwhals.stable.v2 as nw
 
-def _counted(
-    specification: ModelSpecification,
-    data: Any,
-    frame: Any,
-    codings: list[Coding],
-    rows: Persons | Counts | None,
-) -> ExactCounts:
-    import narwhals.stable.v2 as nw
+        columns = match_columns(specification.domain.variables, column_names(data, frame))
+        if isinstance(frame, nw.LazyFrame):
+            return count_where_the_data_is(specification, data, frame, codings, columns, rows)
+        units, counted = None if rows is None else rows.units(data, frame), frame
+        if rows is not None and units is not None and rows.leaves_out_zeros:
+            present = np.flatnonzero(units)
+            counted, units = frame[present], units[present]
+        codes = in_memory_codes(counted, codings, columns)
+        flat = np.zeros(specification.size, dtype=np.int64)
+        for position, clique in enumerate(specification.cliques):
+            start, stop = specification.offsets[position : position + 2]
+            _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop], units)
+        return flat, len(counted) if units is None else int(units.sum())
 
-    columns = match_columns(specification.domain.variables, column_names(data, frame))
-    if isinstance(frame, nw.LazyFrame):
-        flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
-        return ExactCounts(flat=flat, records=records)
-    units = None if rows is None else rows.units(data, frame)
-    if rows is not None and units is not None and rows.leaves_out_zeros:
-        present = np.flatnonzero(units)
-        frame, units = frame[present], units[present]
-    codes = in_memory_codes(frame, codings, columns)
-    flat = np.zeros(specification.size, dtype=np.int64)
-    for position, clique in enumerate(specification.cliques):
-        start, stop = specification.offsets[position : position + 2]
-        _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop], units)
-    return ExactCounts(flat=flat, records=len(frame) if units is None else int(units.sum()))
+    flat, records = guarded("counting", read)
+    refuse_impossible(specification, flat)
+    return ExactCounts(flat=flat, records=records)
 
 
 def _add_bins(

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, DeclarationWarning
+from bayesprivmrf.checks import require
+from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning
 from bayesprivmrf.mechanisms.reading.coding import is_missing, type_name
 from bayesprivmrf.model.domain import Variable, label_key
 from bayesprivmrf.model.tables import IntArray
@@ -87,12 +88,10 @@ def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
         among = None if wanted is None else set(map(str, wanted))
         names = [name for name in data.schema.names if among is None or name in among]
         data = guarded("reading", lambda: data.to_table(columns=names))
-    if type(data).__module__.partition(".")[0] == "dask":
-        # the group-by of narwhals takes no cast of a sum for Dask
-        raise DataError(
-            "`data` must not be a Dask frame, which is not supported; pass `data.compute()`, or read the same files "
-            "by DuckDB, Polars or PySpark."
-        )
+    is_dask = type(data).__module__.partition(".")[0] == "dask"
+    # the group-by of narwhals takes no cast of a sum for Dask
+    remedy = "pass `data.compute()`, or read the same files by DuckDB, Polars or PySpark"
+    require(not is_dask, "data", "not be a Dask frame", "one", remedy, error=DataError)
     try:
         return nw.from_native(data)
     except nw.exceptions.DuplicateError:
@@ -101,10 +100,8 @@ def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
         pass
     if is_repeated:
         raise repeated_error()
-    raise DataError(
-        "`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...) or a path to Parquet, got "
-        f"{type(data).__name__}; pandas.DataFrame(...) makes one."
-    )
+    must = "be a data frame (pandas, Polars, PyArrow, DuckDB, ...) or a path to Parquet"
+    raise DataError(f"`data` must {must}, got {type(data).__name__}; pandas.DataFrame(...) makes one.")
 
 
 def in_memory(frame: Any, columns: Iterable[Any]) -> Any:
@@ -163,11 +160,9 @@ def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: st
         raise DataError(
             f"the data must have the column {name!r}, which {says}; rename the column, or name it in `{argument}`."
         ) from None
-    if sum(str(each) == str(column) for each in columns) > 1:
-        raise DataError(
-            f"the data must have one column that is printed {str(column)!r}, because it {says}; rename the other "
-            "columns."
-        )
+    alike = sum(str(each) == str(column) for each in columns)
+    must = f"have one column that is printed {str(column)!r}, because it {says}"
+    require(alike == 1, "the data", must, alike, "rename the other columns", error=DataError)
     return column
 
 
@@ -200,13 +195,13 @@ class Counts:
     most: int = MOST_RECORDS
 
     def __post_init__(self) -> None:
-        if not isinstance(self.column, Hashable):
-            raise ArgumentError(f"`count` must be the name of a column, got a {type(self.column).__name__}.")
-        if str(self.column) in map(str, self.variables):
-            raise ArgumentError(
-                f"`count` must name a column that is no declared variable, got {self.column!r}; leave it out of the "
-                "model."
-            )
+        kind = f"a {type(self.column).__name__}"
+        require(isinstance(self.column, Hashable), "count", "be the name of a column", kind)
+        is_measured, must = (
+            str(self.column) in map(str, self.variables),
+            "name a column that is no declared variable",
+        )
+        require(not is_measured, "count", must, repr(self.column), "leave it out of the model")
 
     @classmethod
     def of(
@@ -263,9 +258,8 @@ class Counts:
     def _whole(self, value: Any) -> int:
         is_text = isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal()
         is_number = isinstance(value, int | float | Decimal | np.integer | np.floating)
-        if isinstance(value, bool) or not (is_text or (is_number and value == value and value % 1 == 0)):
-            raise self.error()
-        if not 0 <= int(value) <= self.most:
+        is_whole = is_text or (is_number and value == value and value % 1 == 0)
+        if isinstance(value, bool) or not is_whole or not 0 <= int(value) <= self.most:
             raise self.error()
         return int(value)
 
