@@ -14,6 +14,7 @@ from bayesprivmrf.audit.empirical import AuditResult, audit_ratios
 from bayesprivmrf.audit.worst_case import Sums
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError, NoiseWarning
+from bayesprivmrf.learning.gradient_ascent.clipped_gradients import cells_of
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
@@ -61,25 +62,13 @@ def neighbors(model: ModelSpecification, adjacency: Adjacency) -> tuple[IntArray
 def _possible(model: ModelSpecification, records: Any) -> IntArray | None:
     for record in islice(records, _LOOKED_AT):
         codes = np.array(record, dtype=np.int64)
-        if model.possible is None or model.possible[_cells(model, codes)].all():
+        if model.possible is None or model.possible[cells_of(model, codes[None])].all():
             return codes
     return None
 
 
-def _cells(model: ModelSpecification, codes: IntArray) -> IntArray:
-    """Return the flat position of a record's cell in each table."""
-    places = [
-        np.ravel_multi_index(tuple(codes[list(scope)]), shape)
-        for scope, shape in zip(model.scopes, model.shapes, strict=True)
-    ]
-    return np.asarray(model.offsets[:-1]) + np.array(places, dtype=np.int64)
-
-
 def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
-    flat = np.zeros(model.size, dtype=np.int64)
-    for record in records:
-        flat[_cells(model, record)] += 1
-    return flat
+    return np.bincount(cells_of(model, records).ravel(), minlength=model.size)
 
 
 def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
@@ -125,7 +114,7 @@ def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, Int
         return neighbors(model, adjacency)
     found = _worst(release, adjacency).neighbours
     records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]
-    if model.possible is not None and not all(model.possible[_cells(model, one[0])].all() for one in records):
+    if model.possible is not None and not all(model.possible[cells_of(model, one)].all() for one in records):
         return neighbors(model, adjacency)
     if len(records) == 1:
         return records[0][:0], records[0]

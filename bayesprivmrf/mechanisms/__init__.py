@@ -6,55 +6,24 @@
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING, Any
+
+import lazy_loader
 
 from bayesprivmrf.deprecation import removed
 from bayesprivmrf.errors import BayesPrivMRFError
 from bayesprivmrf.kinds import installed
-from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
-from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
-from bayesprivmrf.mechanisms.dpsgd import DPSGD
-from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
-from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
-from bayesprivmrf.mechanisms.noisy_statistics import (
-    ExactStatistics,
-    GaussianStatistics,
-    LaplaceStatistics,
-    reference,
-)
-from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
-from bayesprivmrf.mechanisms.parity_queries import ParityQueries
-from bayesprivmrf.mechanisms.reading.coded import record_codes
-from bayesprivmrf.mechanisms.reading.persons import transition_rows, wide_sequences
-from bayesprivmrf.mechanisms.select_measure import SelectMeasure
-from bayesprivmrf.mechanisms.stable_structure import StableStructure
-from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
 
-__getattr__ = removed(__name__, {"DPSGDSearch": "benchmarks/papers/dpsgd_search.py of the repository"})
+if TYPE_CHECKING:
+    from bayesprivmrf.mechanisms.base import Mechanism
 
-__all__ = [
-    "DPSGD",
-    "ExactStatistics",
-    "GaussianStatistics",
-    "LaplaceStatistics",
-    "Ledger",
-    "Mechanism",
-    "ObjectivePerturbation",
-    "ParityQueries",
-    "PrivateFrankWolfe",
-    "PrivateLogisticRegression",
-    "SelectMeasure",
-    "StableStructure",
-    "Stamp",
-    "StatisticsMechanism",
-    "available_mechanisms",
-    "discrete_gaussian_laws",
-    "discrete_laplace_laws",
-    "promised_loss",
-    "record_codes",
-    "reference",
-    "transition_rows",
-    "wide_sequences",
-]
+_present, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_removed = removed(__name__, {"DPSGDSearch": "benchmarks/papers/dpsgd_search.py of the repository"})
+__all__ += ["available_mechanisms"]
+
+
+def __getattr__(name: str) -> Any:
+    return _present(name) if name in __all__ else _removed(name)
 
 
 def available_mechanisms() -> dict[str, type[Mechanism]]:
@@ -79,6 +48,8 @@ def available_mechanisms() -> dict[str, type[Mechanism]]:
     >>> "laplace" in available_mechanisms()
     True
     """
+    from bayesprivmrf.mechanisms.base import Mechanism
+
     found: dict[str, type[Mechanism]] = {}
     for point in installed("bayesprivmrf.mechanisms"):
         try:

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
@@ -33,7 +31,12 @@ from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, s
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import (
+    CodedRecords,
+    LearningMechanism,
+    LearningPlan,
+    eligible_pairs,
+)
 from bayesprivmrf.model import ModelSpecification, Monomials
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
@@ -326,13 +329,3 @@ def _signal(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) ->
     if fitted.measured is None or law is None:
         return Signal.of(total, math.sqrt(variance), (), ())
     return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).signal()
-
-
-def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
-    """Return the pairs to learn, those inside a declared clique or all: a boolean mask of shape (p, p)."""
-    p = len(specification.domain.variables)
-    eligible = np.zeros((p, p), dtype=bool)
-    for scope in specification.scopes if specification.cliques_declared else [range(p)]:
-        eligible[np.ix_(scope, scope)] = True
-    np.fill_diagonal(eligible, False)
-    return eligible

@@ -368,3 +368,13 @@ class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], Code
         if self.adjacency is Adjacency.REPLACE_ONE:
             require_records(records.records)
         return records
+
+
+def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
+    """Return the pairs to learn, those inside a declared clique or all: a boolean mask of shape (p, p)."""
+    p = len(specification.domain.variables)
+    eligible = np.full((p, p), not specification.cliques_declared)
+    for scope in specification.scopes if specification.cliques_declared else ():
+        eligible[np.ix_(scope, scope)] = True
+    np.fill_diagonal(eligible, False)
+    return eligible

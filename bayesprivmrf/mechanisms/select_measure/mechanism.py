@@ -22,7 +22,6 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
@@ -37,7 +36,6 @@ from bayesprivmrf.learning.select_measure import (
     CouplingsByMeasurement,
     FittedCouplings,
     MeasurementPlan,
-    all_pairs,
     details_of,
     noise_share,
     pair_statistics,
@@ -52,7 +50,12 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.after_charge import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import (
+    CodedRecords,
+    LearningMechanism,
+    LearningPlan,
+    eligible_pairs,
+)
 from bayesprivmrf.mechanisms.select_measure.plan import (
     MAXIMUM_CELLS,
     RoundsPlan,
@@ -68,7 +71,6 @@ from bayesprivmrf.mechanisms.select_measure.size import (
     round_outlays,
 )
 from bayesprivmrf.mechanisms.select_measure.wide_rounds import WideRounds
-from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
@@ -201,7 +203,9 @@ class SelectMeasure(
         specification = plan.specification
         cards = specification.cardinalities
         variables, is_binary = len(cards), all(k == 2 for k in cards)
-        candidates = eligible_pairs(specification)
+        free = np.array(cards) > 1
+        # ascending pairs of variables with several states
+        candidates = np.argwhere(np.triu(eligible_pairs(specification) & free & free[:, None]))
         if not len(candidates):
             raise no_pair()
         must = f"be at most {variables - 1} with {variables} variables"
@@ -349,13 +353,3 @@ class SelectMeasure(
         if message is not None:
             warn_without_raising(message)
         return warn_of_contradiction(release)
-
-
-def eligible_pairs(specification: ModelSpecification) -> IntArray:
-    """Return the pairs that may be coupled, ascending: those inside a declared clique, or all with several states."""
-    cards = specification.cardinalities
-    if not specification.cliques_declared:
-        return all_pairs(cards)
-    free = [sorted(v for v in scope if cards[v] > 1) for scope in specification.scopes]
-    found = sorted({pair for scope in free for pair in combinations(scope, 2)})
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
