@@ -58,16 +58,11 @@ class AuditResult:
         return any(map(operator.gt, self.epsilon_lower, self.epsilon_claimed))
 
     def __str__(self) -> str:
-        rows = [
-            f"  delta {delta:<6g} epsilon at least {lower:.3f}, promised {claimed:.3f}"
-            for delta, lower, claimed in zip(
-                self.deltas, self.epsilon_lower, self.epsilon_claimed, strict=True
-            )
-        ]
         verdict = "refuted" if self.is_violated else "not refuted"
-        return "\n".join(
-            [f"The promise is {verdict} ({self.confidence:.4%} confidence, {self.runs:,} runs).", *rows]
-        )
+        rows = [f"The promise is {verdict} ({self.confidence:.4%} confidence, {self.runs:,} runs)."]
+        for delta, lower, claimed in zip(self.deltas, self.epsilon_lower, self.epsilon_claimed, strict=True):
+            rows.append(f"  delta {delta:<6g} epsilon at least {lower:.3f}, promised {claimed:.3f}")
+        return "\n".join(rows)
 
 
 def audit(

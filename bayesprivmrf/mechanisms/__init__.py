@@ -17,9 +17,13 @@ from bayesprivmrf.kinds import installed
 if TYPE_CHECKING:
     from bayesprivmrf.mechanisms.base import Mechanism
 
-_present, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_present, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _removed = removed(__name__, {"DPSGDSearch": "benchmarks/papers/dpsgd_search.py of the repository"})
 __all__ += ["available_mechanisms"]
+
+
+def __dir__() -> list[str]:
+    return __all__
 
 
 def __getattr__(name: str) -> Any:

@@ -120,22 +120,20 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
         """Return a new mechanism, after a check that it has all given settings."""
-        made = super().__new__(cls)
         known = inspect.signature(cls).parameters.values()
-        if any(one.kind is one.VAR_KEYWORD for one in known):
-            return made
-        for name in settings.keys() - {one.name for one in known}:
+        takes_all = any(one.kind is one.VAR_KEYWORD for one in known)
+        for name in () if takes_all else settings.keys() - {one.name for one in known}:
             if name in cls.removed_settings:
                 raise ArgumentError(
                     f"{cls.__name__} has no setting `{name}` anymore: {cls.removed_settings[name]}."
                 )
-            needed = [f"`{one.name}`" for one in known if one.default is one.empty]
-            optional = [f"`{one.name}`" for one in known if one.default is not one.empty]
+            needed = ", ".join(f"`{one.name}`" for one in known if one.default is one.empty)
+            optional = ", ".join(f"`{one.name}`" for one in known if one.default is not one.empty)
             raise ArgumentError(
-                f"{cls.__name__} has no setting `{name}`; it must be given {', '.join(needed) or 'none'}, and takes "
-                f"{', '.join(optional) or 'no other'}."
+                f"{cls.__name__} has no setting `{name}`; it must be given {needed or 'none'}, and takes "
+                f"{optional or 'no other'}."
             )
-        return made
+        return super().__new__(cls)
 
     @final
     def release(
@@ -241,19 +239,13 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         stored = None if isinstance(tables, property) else getattr(made, "statistics", None)
         seeded = getattr(getattr(stored, "provenance", None), "simulated", stamp.provenance.simulated)
         promised = getattr(stored, "guarantee", stamp.guarantee)
-        right = (
-            made is not None
-            and getattr(made, "guarantee", self) == stamp.guarantee
-            and getattr(made, "provenance", stamp.provenance) == stamp.provenance
-            and seeded == stamp.provenance.simulated
-            and promised == stamp.guarantee
-        )
-        if not right:
-            raise PrivacyError(
-                f"{type(self).__name__} must return a release with the guarantee and the provenance of its stamp, "
-                f"got {type(made).__name__} without them, and it is withheld; correct `_randomise`, and try it with "
-                "`rng`, which spends nothing."
-            )
+        is_stamped = getattr(made, "guarantee", self) == stamp.guarantee == promised
+        is_ours = getattr(made, "provenance", stamp.provenance) == stamp.provenance
+        must = "return a release with the guarantee and the provenance of its stamp"
+        given = f"{type(made).__name__} without them, and it is withheld"
+        remedy = "correct `_randomise`, and try it with `rng`, which spends nothing"
+        is_right = made is not None and is_stamped and is_ours and seeded == stamp.provenance.simulated
+        require(is_right, type(self).__name__, must, given, remedy, error=PrivacyError)
 
     @final
     def promise(self, network: NetworkT) -> PrivacyGuarantee | None:

@@ -246,11 +246,11 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             before = noise[place - 1] if place else None
             if type(law) is not type(before) or law != before:  # equal distributions need one check
                 require_releasable(law)
-        bare = [one for one, law in zip(measured, noise, strict=True) if not (law.hides and law.variance > 0)]
-        if bare and self._promise(specification) is not None:
+        is_bare = [not (law.hides and law.variance > 0) for law in noise]
+        if any(is_bare) and self._promise(specification) is not None:
             raise PrivacyError(
                 f"{name} must add noise to every {what} under a guarantee, got none (or too little for a float) for "
-                f"{bare[0]!r}; ask for a smaller budget, or promise nothing."
+                f"{measured[is_bare.index(True)]!r}; ask for a smaller budget, or promise nothing."
             )
         if query_noise is not None and query_noise.is_bound:
             warnings.warn(
@@ -300,11 +300,9 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         if self._knows_total:
             require_records(counts.records)
         largest = max(map(largest_weight, plan.of_units or plan.queries or ()), default=0)
-        if counts.records * largest > LARGEST_ANSWER:
-            raise DataError(
-                "the answers to `queries` must be whole numbers of 64 bits, which these records and weights may "
-                "exceed; take smaller weights, and read the answers in the coarser unit."
-            )
+        is_small, what = counts.records * largest <= LARGEST_ANSWER, "the answers to `queries`"
+        remedy = "take smaller weights, and read the answers in the coarser unit"
+        require(is_small, what, "be whole numbers of 64 bits", "larger ones", remedy, error=DataError)
         return counts
 
     @final

@@ -24,6 +24,7 @@ else is the same.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -115,11 +116,28 @@ class RoundsPlan:
         return [v for v, k in enumerate(self.declared) if k > 1] or [0]
 
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
-        """Return the tables that may be measured next to those in a model."""
-        if self.workload is None:
-            return _pairs_and_triples(cardinalities, self.maximum_cells, self.inside, model)
-        found = [tuple(v for v in scope if cardinalities[v] > 1) for scope in self.workload]
-        return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
+        """Return the tables that may be measured next to those in a model, pairs before triples.
+
+        Variables with one merged state are in no table.
+        """
+        free = {v for v, k in enumerate(cardinalities) if k > 1}
+        if self.workload is not None:
+            found = [tuple(v for v in scope if v in free) for scope in self.workload]
+            return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
+        allowed = [sorted(free & set(scope)) for scope in ([free] if self.inside is None else self.inside)]
+        pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
+        # up to a thousand triples, all are candidates; else those of allowed pairs, of which two are in the model
+        if sum(math.comb(len(scope), 3) for scope in allowed) <= 1_000:
+            triples = {triple for scope in allowed for triple in combinations(scope, 3)}
+        else:
+            linked: defaultdict[int, set[int]] = defaultdict(set)
+            for scope in model:
+                for v in scope:
+                    linked[v] |= set(scope) - {v}
+            closed = {tuple(sorted((a, b, v))) for a, b in pairs for v in linked[a] & linked[b]}
+            triples = {triple for triple in closed if set(combinations(triple, 2)) <= pairs}
+        found = sorted(pairs) + sorted(triples)
+        return [scope for scope in found if math.prod(cardinalities[v] for v in scope) <= self.maximum_cells]
 
     @property
     def moved(self) -> int:
@@ -275,54 +293,6 @@ def numbers_of_tables(most: int) -> list[int]:
     while found[-1] * 3 // 2 + 1 < most:
         found.append(found[-1] * 3 // 2 + 1)
     return sorted({*found, most})
-
-
-def _pairs_and_triples(
-    cardinalities: Sequence[int],
-    largest: int,
-    inside: Sequence[Scope] | None,
-    model: Sequence[Scope],
-) -> list[Scope]:
-    """Return the pairs and triples that may be measured, ascending by size.
-
-    Parameters
-    ----------
-    cardinalities
-        Number of merged states of each variable; a variable with one state is in no table.
-    largest
-        Largest number of cells of a table.
-    inside
-        Declared cliques, one of which must contain each table; ``None`` for no restriction.
-    model
-        Scopes of the model so far.
-    """
-    free = [v for v, k in enumerate(cardinalities) if k > 1]
-    allowed = [free] if inside is None else [sorted(set(scope) & set(free)) for scope in inside]
-    pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
-    triples: set[Scope] = set()
-    # up to a thousand triples, all are candidates; else those of which two pairs are in the model
-    if sum(math.comb(len(scope), 3) for scope in allowed) <= 1_000:
-        triples = {triple for scope in allowed for triple in combinations(scope, 3)}
-    else:
-        triples = _closing(model, pairs)
-    found = sorted(pairs) + sorted(triples)
-    return [scope for scope in found if math.prod(cardinalities[v] for v in scope) <= largest]
-
-
-def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
-    """Return triples of three allowed pairs, two of which are in the model."""
-    linked: dict[int, set[int]] = {}
-    for scope in model:
-        for a, b in combinations(scope, 2):
-            linked.setdefault(a, set()).add(b)
-            linked.setdefault(b, set()).add(a)
-    found = set()
-    for v, around in linked.items():
-        for a, b in combinations(sorted(around), 2):
-            triple = tuple(sorted((a, b, v)))
-            if set(combinations(triple, 2)) <= pairs:
-                found.add(triple)
-    return found
 
 
 def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | None:
