@@ -27,7 +27,7 @@ from bayesprivmrf.errors import (
     NoiseWarning,
     PrivacyError,
 )
-from bayesprivmrf.mechanisms.after_charge import drawn
+from bayesprivmrf.interruption import drawn
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.noise.source import whole_counts
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview

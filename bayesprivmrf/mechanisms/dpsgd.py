@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import at_least, positive_finite, probability, require, whole_number
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.interruption import stopped_details
+from bayesprivmrf.interruption import stopped_details, warn_without_raising
 from bayesprivmrf.learning.gradient_ascent import (
     RATE_BITS,
     SMALLEST_CLIP,
@@ -24,7 +24,6 @@ from bayesprivmrf.learning.gradient_ascent import (
 from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms.after_charge import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible

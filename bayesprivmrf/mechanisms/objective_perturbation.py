@@ -11,7 +11,7 @@ import numpy as np
 
 from bayesprivmrf.checks import finite_pair, instance_of, one_of, positive_finite, probability, require, truth
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
-from bayesprivmrf.mechanisms.after_charge import warn_without_raising
+from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, CouplingNorms, PrivacyGuarantee, perturbation_constants

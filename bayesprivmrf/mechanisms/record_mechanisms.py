@@ -32,8 +32,8 @@ import numpy as np
 from bayesprivmrf.audit import Sums
 from bayesprivmrf.checks import positive_finite, require
 from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.learning.rounds import MergeRule
-from bayesprivmrf.mechanisms.after_charge import warn_without_raising
 from bayesprivmrf.mechanisms.base import Mechanism
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records

@@ -18,7 +18,7 @@ from bayesprivmrf.errors import (
     NoiseWarning,
     PrivacyError,
 )
-from bayesprivmrf.mechanisms.after_charge import warn_without_raising
+from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables

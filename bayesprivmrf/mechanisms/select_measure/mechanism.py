@@ -29,6 +29,7 @@ import numpy as np
 from bayesprivmrf.audit import Choices, Sums
 from bayesprivmrf.checks import one_of, positive_finite, require, require_memory, whole_number
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.interruption import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.advice import FALLBACK, HIDDEN_BY_NOISE
 from bayesprivmrf.learning.select_measure import (
@@ -47,7 +48,6 @@ from bayesprivmrf.learning.select_measure import (
     smallest_measured,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.mechanisms.after_charge import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
 from bayesprivmrf.mechanisms.record_mechanisms import (

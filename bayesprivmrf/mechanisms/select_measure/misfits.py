@@ -71,7 +71,7 @@ def _counted(starts: Any, other: Any, weights: Any, table: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _misfits(
-    columns: Any, weights: Any, states: Any, pairs: Any, expected: Any, first: Any, steps: Any, found: Any
+    columns: Any, weights: Any, states: Any, pairs: Any, expected: Any, first: Any, found: Any
 ) -> None:
     """Write the L1 distances of the tables of pairs from expected counts, which begin at `first`."""
     starts, u, width = _starts(columns[0], 1), 0, 1
@@ -85,12 +85,12 @@ def _misfits(
         _counted(starts, columns[v], weights, table)
         total = 0
         for cell in range(table.size):
-            total += abs(steps * table[cell] - expected[first[place] + cell])
+            total += abs(STEPS * table[cell] - expected[first[place] + cell])
         found[place] = total
 
 
 def independent_misfits(
-    codes: np.ndarray, counts: IntArray, shares: Sequence[FloatArray], total: float, steps: int
+    codes: np.ndarray, counts: IntArray, shares: Sequence[FloatArray], total: float
 ) -> IntArray:
     """Return the misfits of all pairs under independence: sensitive, shape (p, p), above the diagonal.
 
@@ -102,8 +102,6 @@ def independent_misfits(
         Public probabilities of each variable's states.
     total
         Public number of records, N.
-    steps
-        M, the steps for one record.
 
     Notes
     -----
@@ -112,10 +110,9 @@ def independent_misfits(
     prepared, states = _prepared(codes, counts), [len(each) for each in shares]
     found = np.zeros((len(states), len(states)), dtype=np.int64)
     for u in range(len(states) - 1):
-        later = range(u + 1, len(states))
-        means = [steps * total * np.outer(shares[u], shares[v]).ravel() for v in later]
-        expected = [np.rint(each).astype(np.int64) for each in means]
-        found[u, u + 1 :] = _in_parts(*prepared, states, [(u, v) for v in later], expected, steps)
+        pairs = [(u, v) for v in range(u + 1, len(states))]
+        expected = [expected_counts(np.outer(shares[u], shares[v]), total) for _, v in pairs]
+        found[u, u + 1 :] = _in_parts(*prepared, states, pairs, expected)
     return found
 
 
@@ -125,13 +122,12 @@ def pair_misfits(
     states: Sequence[int],
     pairs: Sequence[tuple[int, int]],
     expected: Sequence[IntArray],
-    steps: int,
 ) -> IntArray:
     """Return the misfits of some pairs of variables, each in ascending order: sensitive, shape (pairs,).
 
     Parameters
     ----------
-    codes, counts, steps
+    codes, counts
         As for `independent_misfits`.
     states
         Number of states of each variable.
@@ -140,7 +136,7 @@ def pair_misfits(
     expected
         Public mean counts of each pair in whole steps, flat.
     """
-    return _in_parts(*_prepared(codes, counts), states, pairs, expected, steps)
+    return _in_parts(*_prepared(codes, counts), states, pairs, expected)
 
 
 def _in_parts(
@@ -149,7 +145,6 @@ def _in_parts(
     states: Sequence[int],
     pairs: Sequence[tuple[int, int]],
     expected: Sequence[IntArray],
-    steps: int,
 ) -> IntArray:
     """Return the misfits of pairs, in as many parts as there are threads."""
     found = np.zeros(len(pairs), dtype=np.int64)
@@ -161,7 +156,7 @@ def _in_parts(
 
     def part(block: IntArray) -> None:
         begin, end = block[0], block[-1] + 1
-        _misfits(columns, weights, kinds, where[begin:end], flat, first[begin:end], steps, found[begin:end])
+        _misfits(columns, weights, kinds, where[begin:end], flat, first[begin:end], found[begin:end])
 
     with one_blas_thread() as threads, ThreadPoolExecutor(threads) as pool:
         list(pool.map(part, np.array_split(np.arange(len(pairs)), min(threads, len(pairs)))))

@@ -82,11 +82,11 @@ class WideRounds(Rounds):
         cards = self.merging.cardinalities
         if self._across is None:
             shares = self.fit.probabilities([(v,) for v in range(len(cards))])
-            self._across = independent_misfits(self.codes, self.counts, shares, self.fit.total, STEPS)
+            self._across = independent_misfits(self.codes, self.counts, shares, self.fit.total)
             self._across_noise = self._single_noise()
         across = [c for c in scopes if c not in self._expected]
         pairs = [(c[0], c[1]) for c in scopes if c in self._expected and len(c) == 2]
-        found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs], STEPS)
+        found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs])
         triples = [misfit(self._counts(c), self._expected[c]) for c in scopes if len(c) > 2]
         rows, columns = np.array(across, dtype=np.int64).reshape(-1, 2).T
         return np.concatenate([self._across[rows, columns], found, np.array(triples, dtype=np.int64)])
