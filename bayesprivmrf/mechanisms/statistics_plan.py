@@ -67,9 +67,8 @@ class StatisticsPlan(RecordPlan):
         possible = self.specification.possible
         if possible is None or self.queries is None:
             return None if possible is None else ~possible
-        return np.concatenate(
-            [abs(query.in_cliques) @ possible.astype(np.int64) == 0 for query in self.queries]
-        )
+        counted = possible.astype(np.int64)
+        return np.concatenate([abs(query.in_cliques) @ counted == 0 for query in self.queries])
 
     def released(self, noisy: IntArray, **stamp: Any) -> NoisyStatistics:
         """Return the release of noisy tables or of noisy answers."""
