@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-from bayesprivmrf.audit import Choices, Sums
+from bayesprivmrf.audit import Choices
 from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
@@ -36,6 +36,7 @@ from bayesprivmrf.mechanisms.record_mechanisms import (
     LearningMechanism,
     LearningPlan,
     eligible_pairs,
+    noisy_sums,
 )
 from bayesprivmrf.model import ModelSpecification, Monomials
 from bayesprivmrf.noise import NoiseSource
@@ -253,27 +254,13 @@ class PrivateFrankWolfe(
         fitted, outlays = plan.map, self._total_outlay(plan)
         law, cards, alone = fitted.singles, plan.specification.cardinalities, self.single_share * self.rho
         if law is not None:
-            moved = singles_sensitivity(cards, _form(cards), self.adjacency)
-            outlays.append(
-                Outlay(
-                    step="each variable by itself",
-                    rho=alone,
-                    count=len(cards) if _form(cards) == "moments" else sum(cards),
-                    noise_sd=law.standard_deviation,
-                    draws=(Sums(law=law, copies=round(moved**2)),),
-                )
-            )
+            form, moved = _form(cards), singles_sensitivity(cards, _form(cards), self.adjacency)
+            count = len(cards) if form == "moments" else sum(cards)
+            outlays.append(noisy_sums("each variable by itself", alone, count, law, round(moved**2)))
         if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
             moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not plan.knows_total)
-            outlays.append(
-                Outlay(
-                    step=f"parities of up to {self.order - 1}",
-                    rho=plan.learning - alone - fitted.rho,
-                    count=len(fitted.features),
-                    noise_sd=fitted.parity_law.standard_deviation,
-                    draws=(Sums(law=fitted.parity_law, copies=moved),),
-                )
-            )
+            step, rho = f"parities of up to {self.order - 1}", plan.learning - alone - fitted.rho
+            outlays.append(noisy_sums(step, rho, len(fitted.features), fitted.parity_law, moved))
         return [*outlays, choices_outlay(fitted, fitted.rho, total)]
 
     def _randomise(

@@ -47,7 +47,7 @@ from bayesprivmrf.planning import (
     hidden_couplings,
     outlay_preview,
 )
-from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, NoiseDistribution, PrivacyGuarantee
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -297,13 +297,8 @@ class LearningMechanism[MapT, ReleaseT](RecordMechanism[LearningPlan[MapT], Code
 
     def _total_outlay(self, plan: LearningPlan[MapT]) -> list[Outlay]:
         """Return the number of records as a step of a release, if it is measured with noise."""
-        law = plan.total_noise
-        if law is None:
-            return []
-        rho, draws = TOTAL_SHARE * self.rho, (Sums(law=law, copies=1),)
-        return [
-            Outlay(step="number of records", rho=rho, count=1, noise_sd=law.standard_deviation, draws=draws)
-        ]
+        law, rho = plan.total_noise, TOTAL_SHARE * self.rho
+        return [] if law is None else [noisy_sums("number of records", rho, 1, law, copies=1)]
 
     @final
     def _warn(self, plan: LearningPlan[MapT], total: float | None) -> None:
@@ -378,3 +373,22 @@ def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
         eligible[np.ix_(scope, scope)] = True
     np.fill_diagonal(eligible, False)
     return eligible
+
+
+def noisy_sums(
+    step: str, rho: float, count: int, law: NoiseDistribution, copies: int, smallest: float | None = None
+) -> Outlay:
+    """Return a step of a preview that measures sums with noise of one distribution.
+
+    Parameters
+    ----------
+    step, rho, count
+        Name of the step, its cost, and the number of sums.
+    law, copies
+        The noise, and how many sums the worst neighbor changes by one record, as for an audit.
+    smallest
+        About the smallest coupling that the noise would not hide.
+    """
+    deviation, draws = law.standard_deviation, (Sums(law=law, copies=copies),)
+    outlay = Outlay(step=step, rho=rho, count=count, noise_sd=deviation, draws=draws)
+    return replace(outlay, smallest_coupling=smallest)

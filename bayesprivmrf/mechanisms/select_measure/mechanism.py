@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bayesprivmrf.audit import Choices, Sums
+from bayesprivmrf.audit import Choices
 from bayesprivmrf.checks import one_of, positive_finite, require, require_memory, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.interruption import warn_of_contradiction, warn_without_raising
@@ -55,6 +55,7 @@ from bayesprivmrf.mechanisms.record_mechanisms import (
     LearningMechanism,
     LearningPlan,
     eligible_pairs,
+    noisy_sums,
 )
 from bayesprivmrf.mechanisms.select_measure.plan import (
     MAXIMUM_CELLS,
@@ -271,16 +272,8 @@ class SelectMeasure(
         cards, form = measured.cardinalities, measured.form
         singles = singles_sensitivity(cards, form, self.adjacency)
         doubles = pairs_sensitivity(len(cards), pairs, form, self.adjacency)
-        steps = self._total_outlay(plan)
-        steps.append(
-            Outlay(
-                step="each variable by itself",
-                rho=alone,
-                count=len(cards),
-                noise_sd=measured.one_way.standard_deviation,
-                draws=(Sums(law=measured.one_way, copies=round(singles**2)),),
-            )
-        )
+        steps, copies = self._total_outlay(plan), round(singles**2)
+        steps.append(noisy_sums("each variable by itself", alone, len(cards), measured.one_way, copies))
         if choosing is not None:
             steps.append(
                 Outlay(
@@ -292,15 +285,10 @@ class SelectMeasure(
                     smallest_coupling=None if total is None else smallest_chosen(measured, total),
                 )
             )
-        joint = Outlay(
-            step="these pairs" if choosing is not None else "all pairs",
-            rho=rho - alone - choice,
-            count=pairs,
-            noise_sd=measured.two_way.standard_deviation,
-            draws=(Sums(law=measured.two_way, copies=round(doubles**2)),),
-            smallest_coupling=None if total is None else smallest_measured(measured, total),
-        )
-        return [*steps, joint]
+        step, rest = "all pairs" if choosing is None else "these pairs", rho - alone - choice
+        copies = round(doubles**2)
+        smallest = None if total is None else smallest_measured(measured, total)
+        return [*steps, noisy_sums(step, rest, pairs, measured.two_way, copies, smallest)]
 
     def _warning(
         self, plan: SelectMeasurePlan, measured: MeasurementPlan, fitted: FittedCouplings

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from bayesprivmrf.audit import Choices, Sums
@@ -35,6 +36,7 @@ from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, array_forecast
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.mechanisms.record_mechanisms import noisy_sums
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.mechanisms.select_measure.plan import (
     ROUND_SHARES,
@@ -215,17 +217,9 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     if total is not None:
         require_memory_of_rounds(plan, total)
         seconds, memory = forecast_rounds(plan, total)
-    found = [
-        Outlay(
-            step="each variable by itself",
-            rho=alone,
-            count=len(plan.declared),
-            noise_sd=law.standard_deviation,
-            draws=(Sums(law=law, copies=len(plan.free) * plan.moved),),
-            seconds=seconds[0],
-            memory_bytes=memory,
-        )
-    ]
+    copies = len(plan.free) * plan.moved
+    first = noisy_sums("each variable by itself", alone, len(plan.declared), law, copies)
+    found = [replace(first, seconds=seconds[0], memory_bytes=memory)]
     tables, numbers = min(max(len(plan.free) - 1, 1), most), len(numbers_of_tables(most))
     left = plan.rho - alone
     for number, share in enumerate(ROUND_SHARES, start=1):
