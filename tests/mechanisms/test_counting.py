@@ -22,8 +22,7 @@ from hypothesis import strategies as st
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, DataError, DeclarationWarning, ModelError, UndeclaredStateError
 from bayesprivmrf.mechanisms import ExactStatistics, record_codes
-from bayesprivmrf.mechanisms.reading import count_tables
-from bayesprivmrf.mechanisms.reading.frame import guarded
+from bayesprivmrf.mechanisms.reading import count_tables, guarded
 from bayesprivmrf.model import Domain, ModelSpecification
 
 STATES = {
