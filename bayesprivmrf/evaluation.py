@@ -105,8 +105,8 @@ def holdout_log_likelihood(
         Exact inference, which the log-partition function needs, does not fit into memory.
     """
     from bayesprivmrf.mechanisms.reading.counting import count_tables
-    from bayesprivmrf.mechanisms.reading.row_counts import Counts
-    from bayesprivmrf.mechanisms.settings import checked_redirect, redirect_codes
+    from bayesprivmrf.mechanisms.reading.frame import Counts
+    from bayesprivmrf.mechanisms.record_mechanisms import checked_redirect, redirect_codes
 
     judged, kind = _judged(estimate), type(estimate).__name__
     is_known = judged is not None or hasattr(estimate, "get_factors")

@@ -62,10 +62,8 @@ class PrivacyLoss:
         .. math:: \epsilon(\delta) = \max\Bigl(0, \max_l \log \frac{P(L \ge l) - \delta}{Q(L \ge l)}\Bigr)
         """
         delta = probability("delta", delta, zero=True)
-        order = np.argsort(self.losses)[::-1]
-        order = order[
-            (self.losses[order] > 0) & (self.probabilities[order] > 0)
-        ]  # others do not raise epsilon
+        raising = np.flatnonzero((self.losses > 0) & (self.probabilities > 0))
+        order = raising[np.argsort(self.losses[raising])[::-1]]
         losses, weights = self.losses[order], self.probabilities[order]
         within = np.cumsum(weights) > delta * (1 + 1e-12)  # for the rounding of the sum
         if not within.any():
@@ -182,10 +180,8 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
     even: list[tuple[float, float, Any]] = []  # the least loss, the step, and probabilities
     for losses, weights in cells:
         step = float(losses[-1] - losses[0]) / max(losses.size - 1, 1)
-        if (
-            not 0 < step < math.inf
-            or not np.abs(losses - losses[0] - step * np.arange(losses.size)).max() <= close
-        ):
+        is_grid = 0 < step < math.inf
+        if not is_grid or np.abs(losses - losses[0] - step * np.arange(losses.size)).max() > close:
             apart.append((losses, weights))
             continue
         # a sum of losses on grids of one step is a convolution of their weights
@@ -194,19 +190,15 @@ def _even_together(cells: Iterable[Atoms]) -> list[Atoms]:
             # larger products than elsewhere, because equal sums need not be searched for
             if abs(step - other) * rows <= close and known.size * weights.size <= 2**26:
                 sums = np.convolve(known, weights)
-                first, last = _without_tails(sums)
+                # without tails of negligible probability on either side
+                first, rest = (int(np.searchsorted(np.cumsum(one), 1e-30)) for one in (sums, sums[::-1]))
+                last = sums.size - rest
                 even[place] = (least + float(losses[0]) + other * first, other, sums[first:last])
                 break
         else:
             even.append((float(losses[0]), step, weights))
     apart += [(np.round(least + step * np.arange(each.size), _DECIMALS), each) for least, step, each in even]
     return sorted(apart, key=lambda cell: cell[0].size)
-
-
-def _without_tails(weights: FloatArray) -> tuple[int, int]:
-    """Return the range of positions with the weights, without tails of negligible probability on either side."""
-    first, last = (int(np.searchsorted(np.cumsum(one), 1e-30)) for one in (weights, weights[::-1]))
-    return first, weights.size - last
 
 
 def _merged(losses: FloatArray, probabilities: FloatArray) -> Atoms:
@@ -255,6 +247,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     >>> round(gaussian_epsilon(1.0, 1e-6), 3)
     4.887
     """
+    from scipy.optimize import brentq
     from scipy.special import log_ndtr, ndtr
 
     mu, delta = positive_finite("mu", mu), probability("delta", delta, zero=False)
@@ -264,10 +257,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
     if excess(0.0) <= 0:
         return 0.0
-    low, high = 0.0, 1.0
-    while excess(high) > 0:
-        low, high = high, 2 * high
-    for _ in range(100):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
-    return high
+    most = 1.0
+    while excess(most) > 0:
+        most *= 2
+    return float(brentq(excess, 0.0, most, xtol=1e-14))  # type: ignore[arg-type]

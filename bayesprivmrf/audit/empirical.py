@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.audit.curves import checked_shift, log_ratio, privacy_loss
+from bayesprivmrf.audit.curves import Atoms, checked_shift, convolved, log_ratio, losses_of
 from bayesprivmrf.checks import bare_array, probability, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
@@ -58,16 +58,11 @@ class AuditResult:
         return any(map(operator.gt, self.epsilon_lower, self.epsilon_claimed))
 
     def __str__(self) -> str:
-        rows = [
-            f"  delta {delta:<6g} epsilon at least {lower:.3f}, promised {claimed:.3f}"
-            for delta, lower, claimed in zip(
-                self.deltas, self.epsilon_lower, self.epsilon_claimed, strict=True
-            )
-        ]
         verdict = "refuted" if self.is_violated else "not refuted"
-        return "\n".join(
-            [f"The promise is {verdict} ({self.confidence:.4%} confidence, {self.runs:,} runs).", *rows]
-        )
+        rows = [f"The promise is {verdict} ({self.confidence:.4%} confidence, {self.runs:,} runs)."]
+        for delta, lower, claimed in zip(self.deltas, self.epsilon_lower, self.epsilon_claimed, strict=True):
+            rows.append(f"  delta {delta:<6g} epsilon at least {lower:.3f}, promised {claimed:.3f}")
+        return "\n".join(rows)
 
 
 def audit(
@@ -138,31 +133,35 @@ def audit(
     """
     whole_number("runs", runs, 100)
     error = 1 - probability("confidence", confidence, zero=False)
-    deltas = [
-        probability("deltas", delta, zero=True) for delta in listed("`deltas`", deltas, error=ArgumentError)
-    ]
+    given = listed("`deltas`", deltas, error=ArgumentError)
+    deltas = [probability("deltas", delta, zero=True) for delta in given]
     for name, function in (("randomizer_a", randomizer_a), ("randomizer_b", randomizer_b)):
         checked_function(name, function, "a function from a number of runs to one statistic a run")
     if isinstance(guarantee_curve, PrivacyGuarantee):
         guarantee = guarantee_curve
-        deltas = [
-            d for d in deltas if d > guarantee.delta or (d == guarantee.delta and guarantee.rho is None)
-        ]
-        curve = _curve_of(guarantee)
+        # at its own delta a zero-concentrated guarantee says nothing
+        own = () if guarantee.rho is not None else (guarantee.delta,)
+        deltas = [d for d in deltas if d > guarantee.delta or d in own]
+
+        def curve(delta: float) -> Any:
+            return (guarantee if delta == guarantee.delta else guarantee.to_approximate(delta)).epsilon
+
     else:
         kind = "a PrivacyGuarantee, or a function from delta to epsilon"
         curve = checked_function("guarantee_curve", guarantee_curve, kind)
-    if not len(deltas):
-        raise ArgumentError(
-            "`deltas` must hold a delta at which the guarantee says something, got none; choose a delta above 0 for "
-            "a zero-concentrated guarantee, and at least the guarantee's delta for an approximate one."
-        )
+    must = "hold a delta at which the guarantee says something"
+    remedy = (
+        "choose one above 0 for a zero-concentrated guarantee, and at least its own for an approximate one"
+    )
+    require(deltas, "deltas", must, "none", remedy)
     level = error / (2 * len(deltas))
     samples = [_checked(randomizer(int(runs)), int(runs)) for randomizer in (randomizer_a, randomizer_b)]
     # one half chooses the event, the other tests it
     half = int(runs) // 2
     chosen, tested = [s[:half] for s in samples], [s[half:] for s in samples]
-    thresholds = _thresholds(chosen)
+    thresholds = np.unique(np.concatenate(chosen))
+    if thresholds.size > THRESHOLDS:
+        thresholds = np.unique(np.quantile(np.concatenate(chosen), np.linspace(0, 1, THRESHOLDS)))
     first, second = tail_counts(chosen, thresholds), tail_counts(tested, thresholds)
     lower = []
     for delta in deltas:
@@ -183,31 +182,13 @@ def checked_function(name: str, function: Any, kind: str) -> Any:
     return function
 
 
-def _curve_of(guarantee: PrivacyGuarantee) -> Callable[[float], float]:
-    def curve(delta: float) -> float:
-        stated = guarantee if delta == guarantee.delta else guarantee.to_approximate(delta)
-        assert stated.epsilon is not None
-        return stated.epsilon
-
-    return curve
-
-
 def _checked(statistics: ArrayLike, runs: int) -> FloatArray:
     values = bare_array("statistics", statistics).astype(float)
-    if values.shape != (runs,) or not np.isfinite(values).all():
-        raise ArgumentError(
-            f"a randomizer must return {runs} finite statistics, got an array of shape {values.shape} with "
-            f"{int((~np.isfinite(values)).sum())} that are not finite; noise must be what its stated distribution "
-            "can give."
-        )
+    others = int((~np.isfinite(values)).sum())
+    given = f"an array of shape {values.shape} with {others} that are not finite"
+    must, remedy = f"return {runs} finite statistics", "noise must be what its stated distribution can give"
+    require(values.shape == (runs,) and not others, "a randomizer", must, given, remedy)
     return values
-
-
-def _thresholds(samples: Sequence[FloatArray]) -> FloatArray:
-    pooled = np.unique(np.concatenate(samples))
-    if pooled.size <= THRESHOLDS:
-        return pooled
-    return np.unique(np.quantile(np.concatenate(samples), np.linspace(0, 1, THRESHOLDS)))
 
 
 def tail_counts(samples: Sequence[FloatArray], thresholds: FloatArray) -> np.ndarray:
@@ -279,25 +260,30 @@ def audit_noise(
     laws = [checked_noise("laws", law) for law in listed("`laws`", laws, error=ArgumentError)]
     if moves is None:
         moves = [(1,) if Adjacency.checked(adjacency) is Adjacency.ADD_OR_REMOVE_ONE else (1, -1)] * len(laws)
-    moves = [
-        [
-            checked_shift("moves", shift)
-            for shift in listed("each item of `moves`", given, error=ArgumentError)
-        ]
-        for given in listed("`moves`", moves, error=ArgumentError)
-    ]
+    moves = listed("`moves`", moves, error=ArgumentError)
     require(len(moves) == len(laws), "moves", f"hold the moves for each of {len(laws)} laws", len(moves))
-    cells = [(position, shift) for position, given in enumerate(moves) for shift in given if shift]
-    exact = privacy_loss([laws[position] for position, _ in cells], [shift for _, shift in cells])
+    cells = []
+    for position, given in enumerate(moves):
+        shifts = listed("each item of `moves`", given, error=ArgumentError)
+        cells += [(position, shift) for shift in shifts if checked_shift("moves", shift)]
 
-    def randomizer(present: int) -> Callable[[int], FloatArray]:
-        def statistics(runs: int) -> FloatArray:
-            ratio = np.zeros(runs)
-            for position, shift in cells:
-                noisy = add(np.full(runs, present * shift, dtype=np.int64), position)
-                ratio += log_ratio(laws[position], noisy - shift, noisy)
-            return np.round(ratio, 9)  # equal ratios, summed in different orders, are one value
+    def ratios(present: bool, runs: int) -> FloatArray:
+        ratio = np.zeros(runs)
+        for position, shift in cells:
+            noisy = add(np.full(runs, present * shift, dtype=np.int64), position)
+            ratio += log_ratio(laws[position], noisy - shift, noisy)
+        return ratio
 
-        return statistics
+    return audit_ratios(ratios, [losses_of(laws[position], shift) for position, shift in cells], **settings)
 
-    return audit(randomizer(1), randomizer(0), exact.epsilon, **settings)
+
+def audit_ratios(
+    ratios: Callable[[bool, int], FloatArray], losses: Sequence[Atoms], **settings: Any
+) -> AuditResult:
+    """Audit log-likelihood ratios of runs, with a record or without it, against the curve of independent losses."""
+
+    def randomizer(present: bool) -> Callable[[int], FloatArray]:
+        # equal ratios, summed in different orders, are one value
+        return lambda runs: np.round(ratios(present, runs), 9)
+
+    return audit(randomizer(True), randomizer(False), convolved(losses).epsilon, **settings)

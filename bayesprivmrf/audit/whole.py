@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import islice, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.audit.curves import convolved, log_ratio, losses_of
-from bayesprivmrf.audit.empirical import AuditResult, audit
+from bayesprivmrf.audit.curves import log_ratio, losses_of
+from bayesprivmrf.audit.empirical import AuditResult, audit_ratios
 from bayesprivmrf.audit.worst_case import Sums
-from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
+from bayesprivmrf.checks import require
+from bayesprivmrf.errors import ModelError, NoiseWarning
+from bayesprivmrf.learning.gradient_ascent import cells_of
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Adjacency
@@ -45,11 +45,9 @@ def neighbors(model: ModelSpecification, adjacency: Adjacency) -> tuple[IntArray
     """
     states = model.cardinalities
     first = _possible(model, product(*map(range, states)))
-    if first is None:
-        raise ModelError(
-            f"`network` must allow one of the first {_LOOKED_AT:,} joint states, got none; declare fewer impossible "
-            "cells."
-        )
+    must = f"allow one of the first {_LOOKED_AT:,} joint states"
+    require(first is not None, "network", must, "none", "declare fewer impossible cells", error=ModelError)
+    assert first is not None
     if adjacency is Adjacency.ADD_OR_REMOVE_ONE:
         return np.empty((0, len(states)), dtype=np.int64), first[None]
     # every variable in another state than in the first record, where another state exists and is possible
@@ -64,25 +62,13 @@ def neighbors(model: ModelSpecification, adjacency: Adjacency) -> tuple[IntArray
 def _possible(model: ModelSpecification, records: Any) -> IntArray | None:
     for record in islice(records, _LOOKED_AT):
         codes = np.array(record, dtype=np.int64)
-        if model.possible is None or model.possible[_cells(model, codes)].all():
+        if model.possible is None or model.possible[cells_of(model, codes[None])].all():
             return codes
     return None
 
 
-def _cells(model: ModelSpecification, codes: IntArray) -> IntArray:
-    """Return the flat position of a record's cell in each table."""
-    places = [
-        np.ravel_multi_index(tuple(codes[list(scope)]), shape)
-        for scope, shape in zip(model.scopes, model.shapes, strict=True)
-    ]
-    return np.asarray(model.offsets[:-1]) + np.array(places, dtype=np.int64)
-
-
 def _tables(model: ModelSpecification, records: IntArray) -> IntArray:
-    flat = np.zeros(model.size, dtype=np.int64)
-    for record in records:
-        flat[_cells(model, record)] += 1
-    return flat
+    return np.bincount(cells_of(model, records).ravel(), minlength=model.size)
 
 
 def table_draws(release: NoisyStatistics, adjacency: Adjacency) -> list[Sums]:
@@ -128,7 +114,7 @@ def _pair(release: NoisyStatistics, adjacency: Adjacency) -> tuple[IntArray, Int
         return neighbors(model, adjacency)
     found = _worst(release, adjacency).neighbours
     records = [np.array([[model.domain.code(v, one[v]) for v in model.domain.variables]]) for one in found]
-    if model.possible is not None and not all(model.possible[_cells(model, one[0])].all() for one in records):
+    if model.possible is not None and not all(model.possible[cells_of(model, one)].all() for one in records):
         return neighbors(model, adjacency)
     if len(records) == 1:
         return records[0][:0], records[0]
@@ -149,32 +135,21 @@ def rehearsed(mechanism: Any, model: ModelSpecification) -> NoisyStatistics:
     ArgumentError
         The mechanism does not release noisy tables, which state their noise.
     """
-    kinds = getattr(mechanism, "releases", ())
-    if kinds and not any(issubclass(kind, NoisyStatistics) for kind in kinds):
-        raise _not_auditable(mechanism, kinds[0].__name__)
-    frame = _frame(model, neighbors(model, mechanism.promise(model).adjacency)[1], mechanism)
-    with _without_noise_warnings():
-        release = mechanism.release(model, frame)
-    if getattr(release, "statistics", None) is not release:
-        raise _not_auditable(mechanism, type(release).__name__)
+    kinds, kind = getattr(mechanism, "releases", ()), ""
+    release: Any = None
+    if kinds and not any(issubclass(each, NoisyStatistics) for each in kinds):
+        kind = kinds[0].__name__
+    else:
+        frame = _frame(model, neighbors(model, mechanism.promise(model).adjacency)[1], mechanism)
+        # the noise may hide the records of an audit, which are simulated, and few
+        with warnings.catch_warnings(action="ignore", category=NoiseWarning):
+            release = mechanism.release(model, frame)
+        if getattr(release, "statistics", None) is not release:
+            kind = type(release).__name__
+    what, given = "an audit of whole releases", f"{kind} from {type(mechanism).__name__}"
+    remedy = getattr(mechanism, "_accountant", "") or "its proof is in its documentation"
+    require(not kind, what, "be given noisy tables, which state their noise", given, remedy)
     return release
-
-
-def _not_auditable(mechanism: Any, kind: str) -> ArgumentError:
-    name = type(mechanism).__name__
-    accountant = getattr(mechanism, "_accountant", "")
-    remedy = accountant or "its proof is in its documentation"
-    return ArgumentError(
-        f"an audit of whole releases needs noisy tables, which state their noise, got {kind} from {name}; {remedy}."
-    )
-
-
-@contextmanager
-def _without_noise_warnings() -> Iterator[None]:
-    """Silence warnings that the noise hides the records: the records of an audit are simulated, and few."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NoiseWarning)
-        yield
 
 
 def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -> AuditResult:
@@ -205,33 +180,31 @@ def audit_releases(mechanism: Any, model: ModelSpecification, **settings: Any) -
     False
     """
     model = ModelSpecification.from_pgmpy(model)
-    if isinstance(mechanism, type) or not all(hasattr(mechanism, name) for name in ("promise", "release")):
-        what = mechanism.__name__ if isinstance(mechanism, type) else f"a {type(mechanism).__name__}"
-        raise ArgumentError(
-            f"`mechanism` must be an object with its settings, got {what}; write LaplaceStatistics(epsilon=1.0)."
-        )
+    is_class = isinstance(mechanism, type)
+    what = mechanism.__name__ if is_class else f"a {type(mechanism).__name__}"
+    is_made = not is_class and all(hasattr(mechanism, name) for name in ("promise", "release"))
+    remedy = "write LaplaceStatistics(epsilon=1.0)"
+    require(is_made, "mechanism", "be an object with its settings", what, remedy)
     stated = rehearsed(mechanism, model)
     pair = _pair(stated, mechanism.promise(model).adjacency)
     pair = tuple(np.repeat(records, _at_most(stated) or 1, axis=0) for records in pair)
     before, after = (_answers(stated, records) for records in pair)
-    moved = before != after
-    laws = _noise_of(stated)[moved]
-
+    frames = [_frame(model, records, mechanism) for records in pair]
     # numbers that are equal for both neighbors carry no information
-    def randomizer(records: IntArray) -> Callable[[int], FloatArray]:
-        frame = _frame(model, records, mechanism)
+    moved = before != after
+    laws, shifts = _noise_of(stated)[moved], (after - before)[moved].tolist()
 
-        def ratio() -> float:
-            noisy = mechanism.release(model, frame).flat[moved]
-            pairs = zip(laws, noisy - after[moved], noisy - before[moved], strict=True)
-            return float(sum(log_ratio(law, new, old) for law, new, old in pairs))
+    def ratio(present: bool) -> float:
+        noisy = mechanism.release(model, frames[present]).flat[moved]
+        pairs = zip(laws, noisy - after[moved], noisy - before[moved], strict=True)
+        return float(sum(log_ratio(law, new, old) for law, new, old in pairs))
 
-        return lambda runs: np.round([ratio() for _ in range(runs)], 9)
+    def ratios(present: bool, runs: int) -> FloatArray:
+        return np.array([ratio(present) for _ in range(runs)])
 
-    shifts = (after - before)[moved].tolist()
-    exact = convolved([losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)])
-    with _without_noise_warnings():
-        return audit(randomizer(pair[1]), randomizer(pair[0]), exact.epsilon, **settings)
+    losses = [losses_of(law, shift) for law, shift in zip(laws, shifts, strict=True)]
+    with warnings.catch_warnings(action="ignore", category=NoiseWarning):
+        return audit_ratios(ratios, losses, **settings)
 
 
 def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.DataFrame:
@@ -248,7 +221,5 @@ def _frame(model: ModelSpecification, records: IntArray, mechanism: Any) -> pd.D
 
 def _noise_of(release: NoisyStatistics) -> np.ndarray:
     """Return the noise distribution of each released number."""
-    found = np.empty(len(release.noise), dtype=object)
-    found[:] = release.noise
     sizes = [len(each.values) for each in release.measurements]
-    return np.repeat(found, sizes)
+    return np.repeat(np.fromiter(release.noise, dtype=object, count=len(release.noise)), sizes)

@@ -18,8 +18,8 @@ from bayesprivmrf.audit.curves import (
     losses_of,
     support_of,
 )
-from bayesprivmrf.audit.empirical import AuditResult, audit
-from bayesprivmrf.checks import at_least, instance_of, positive_finite, whole_number
+from bayesprivmrf.audit.empirical import AuditResult, audit_ratios
+from bayesprivmrf.checks import at_least, instance_of, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import FloatArray
@@ -256,28 +256,22 @@ def audit_draws(draws: Sequence[Draw], source: NoiseSource, **settings: Any) -> 
     draws = _checked(draws)
     instance_of("source", source, NoiseSource, "be a source of noise", "write noise_source(None)")
     some = [(draw, max(min(draw.copies, draw.most // len(draws)), 1)) for draw in draws]
-    exact = convolved([draw.losses() for draw, copies in some for _ in range(copies)])
 
-    def randomizer(present: bool):
-        def statistics(runs: int) -> FloatArray:
-            ratio = np.zeros(runs)
-            for draw, copies in some:
-                ratio += draw.ratios(source, present, runs * copies).reshape(runs, copies).sum(axis=1)
-            return np.round(ratio, 9)  # equal ratios, summed in different orders, are one value
+    def ratios(present: bool, runs: int) -> FloatArray:
+        ratio = np.zeros(runs)
+        for draw, copies in some:
+            ratio += draw.ratios(source, present, runs * copies).reshape(runs, copies).sum(axis=1)
+        return ratio
 
-        return statistics
-
-    return audit(randomizer(True), randomizer(False), exact.epsilon, **settings)
+    return audit_ratios(ratios, [draw.losses() for draw, copies in some for _ in range(copies)], **settings)
 
 
 def _checked(draws: Any) -> list[Draw]:
     given = listed("`draws`", draws, error=ArgumentError)
+    remedy = "a mechanism's `outlays` list its own"
     for draw in given:
-        if not isinstance(draw, Sums | Choices | StableAnswers):
-            raise ArgumentError(
-                f"`draws` must hold Sums, Choices or StableAnswers, got a {type(draw).__name__}; a mechanism's "
-                "`outlays` list its own."
-            )
+        is_draw, kind = isinstance(draw, Sums | Choices | StableAnswers), f"a {type(draw).__name__}"
+        require(is_draw, "draws", "hold Sums, Choices or StableAnswers", kind, remedy)
     return given
 
 

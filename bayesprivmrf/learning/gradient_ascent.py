@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bayesprivmrf.errors import interrupted_by, remember
+from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.cliques import minimum_norm_potentials

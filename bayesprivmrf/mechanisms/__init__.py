@@ -3,47 +3,74 @@
 ``from bayesprivmrf.mechanisms import ...`` is the line that a privacy reviewer looks for.
 """
 
-from bayesprivmrf.errors import removed
-from bayesprivmrf.mechanisms.base import Ledger, Mechanism, Stamp
-from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
-from bayesprivmrf.mechanisms.dpsgd import DPSGD
-from bayesprivmrf.mechanisms.exact import ExactStatistics, reference
-from bayesprivmrf.mechanisms.frank_wolfe import PrivateFrankWolfe
-from bayesprivmrf.mechanisms.gaussian import GaussianStatistics
-from bayesprivmrf.mechanisms.laplace import LaplaceStatistics
-from bayesprivmrf.mechanisms.logistic_regression import PrivateLogisticRegression
-from bayesprivmrf.mechanisms.objective_perturbation import ObjectivePerturbation
-from bayesprivmrf.mechanisms.parity_queries import ParityQueries
-from bayesprivmrf.mechanisms.reading.coded import record_codes
-from bayesprivmrf.mechanisms.reading.persons import transition_rows, wide_sequences
-from bayesprivmrf.mechanisms.registry import available_mechanisms
-from bayesprivmrf.mechanisms.select_measure import SelectMeasure
-from bayesprivmrf.mechanisms.stable_structure import StableStructure
-from bayesprivmrf.mechanisms.statistics import StatisticsMechanism
+from __future__ import annotations
 
-__getattr__ = removed(__name__, {"DPSGDSearch": "benchmarks/papers/dpsgd_search.py of the repository"})
+import warnings
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "DPSGD",
-    "ExactStatistics",
-    "GaussianStatistics",
-    "LaplaceStatistics",
-    "Ledger",
-    "Mechanism",
-    "ObjectivePerturbation",
-    "ParityQueries",
-    "PrivateFrankWolfe",
-    "PrivateLogisticRegression",
-    "SelectMeasure",
-    "StableStructure",
-    "Stamp",
-    "StatisticsMechanism",
-    "available_mechanisms",
-    "discrete_gaussian_laws",
-    "discrete_laplace_laws",
-    "promised_loss",
-    "record_codes",
-    "reference",
-    "transition_rows",
-    "wide_sequences",
-]
+import lazy_loader
+
+from bayesprivmrf.errors import BayesPrivMRFError, removed
+from bayesprivmrf.kinds import installed
+
+if TYPE_CHECKING:
+    from bayesprivmrf.mechanisms.base import Mechanism
+
+_present, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_removed = removed(__name__, {"DPSGDSearch": "benchmarks/papers/dpsgd_search.py of the repository"})
+__all__ += ["available_mechanisms"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def __getattr__(name: str) -> Any:
+    return _present(name) if name in __all__ else _removed(name)
+
+
+def available_mechanisms() -> dict[str, type[Mechanism]]:
+    """Return the mechanism classes of all installed packages, by their entry points' names.
+
+    A package joins with a line in the group ``bayesprivmrf.mechanisms`` of its own project file:
+    ``name = "package.module:MechanismClass"``. The classes are imported by this call, and not before.
+
+    Raises
+    ------
+    BayesPrivMRFError
+        Two different mechanisms have the same name.
+
+    Warns
+    -----
+    RuntimeWarning
+        A package's mechanism cannot be imported, or is no subclass of `Mechanism`. It is left out, and all others are
+        returned.
+
+    Examples
+    --------
+    >>> "laplace" in available_mechanisms()
+    True
+    """
+    from bayesprivmrf.mechanisms.base import Mechanism
+
+    found: dict[str, type[Mechanism]] = {}
+    for point in installed("bayesprivmrf.mechanisms"):
+        try:
+            mechanism = point.load()
+            if not (isinstance(mechanism, type) and issubclass(mechanism, Mechanism)):
+                raise TypeError("it must be a subclass of Mechanism")
+        except Exception as error:  # a fault in one package must not hide the others
+            warnings.warn(
+                f"the mechanism {point.name!r} ({point.value}) cannot be imported: {type(error).__name__}: {error}; "
+                "correct or remove its package.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+            continue
+        if found.get(point.name, mechanism) is not mechanism:
+            raise BayesPrivMRFError(
+                f"mechanisms of installed packages must have different names, got two named {point.name!r}; remove "
+                "one of the packages."
+            )
+        found[point.name] = mechanism
+    return found

@@ -8,6 +8,7 @@ import traceback
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, final
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import (
     ArgumentError,
     BayesPrivMRFError,
@@ -22,9 +24,10 @@ from bayesprivmrf.errors import (
     ConsistencyWarning,
     DataError,
     DeclarationWarning,
+    NoiseWarning,
     PrivacyError,
 )
-from bayesprivmrf.mechanisms.after_charge import drawn
+from bayesprivmrf.interruption import drawn
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.noise.source import whole_counts
 from bayesprivmrf.planning import Outlay, checked_total, outlay_preview
@@ -83,8 +86,8 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
        nothing exact and carries the stamp; a release without the stamp is withheld. The hook must not fail, nor issue
        a warning that a filter may turn into an error: the budget is spent, and an exception loses the release.
 
-    So every refusal comes before anything is spent. A charge cannot be undone: if ``_randomise`` fails nevertheless,
-    the noise may have been drawn, and the charge stands. `promise` is final as well, and ends after the second hook.
+    So every refusal comes before anything is spent. If ``_randomise`` fails nevertheless, the noise may have been
+    drawn, and the charge stands. `promise` is final as well, and ends after the second hook.
 
     A class that sets ``runs_from_file`` to True takes a declared model and reads records. It lists the classes of its
     releases in ``releases``. If all of them are kinds of `Released` that can be saved, the command line can run it.
@@ -117,22 +120,20 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     def __new__(cls, *_: Any, **settings: Any) -> Self:
         """Return a new mechanism, after a check that it has all given settings."""
-        made = super().__new__(cls)
         known = inspect.signature(cls).parameters.values()
-        if any(one.kind is one.VAR_KEYWORD for one in known):
-            return made
-        for name in settings.keys() - {one.name for one in known}:
+        takes_all = any(one.kind is one.VAR_KEYWORD for one in known)
+        for name in () if takes_all else settings.keys() - {one.name for one in known}:
             if name in cls.removed_settings:
                 raise ArgumentError(
                     f"{cls.__name__} has no setting `{name}` anymore: {cls.removed_settings[name]}."
                 )
-            needed = [f"`{one.name}`" for one in known if one.default is one.empty]
-            optional = [f"`{one.name}`" for one in known if one.default is not one.empty]
+            needed = ", ".join(f"`{one.name}`" for one in known if one.default is one.empty)
+            optional = ", ".join(f"`{one.name}`" for one in known if one.default is not one.empty)
             raise ArgumentError(
-                f"{cls.__name__} has no setting `{name}`; it must be given {', '.join(needed) or 'none'}, and takes "
-                f"{', '.join(optional) or 'no other'}."
+                f"{cls.__name__} has no setting `{name}`; it must be given {needed or 'none'}, and takes "
+                f"{optional or 'no other'}."
             )
-        return made
+        return super().__new__(cls)
 
     @final
     def release(
@@ -184,18 +185,15 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         """
         source = noise_source(rng)
         _check_ledger(ledger, rng)
-        if count is not None and not self.takes_count:
-            raise ArgumentError(
-                f"`count` must be left out of {type(self).__name__}, where a row is one record; repeat the rows."
-            )
+        must = f"be left out of {type(self).__name__}, where a row is one record"
+        require(count is None or self.takes_count, "count", must, count, "repeat the rows")
         counted = () if count is None else (count,)
         plan = self._prepare(network)
         guarantee = self._promised(plan)
-        if ledger is not None and guarantee is None:
-            raise PrivacyError(
-                f"{type(self).__name__} promises nothing, so there is nothing to charge a `ledger` with; "
-                "leave it out."
-            )
+        must = f"be None for {type(self).__name__}, which promises nothing to charge"
+        require(
+            ledger is None or guarantee is not None, "ledger", must, "one", "leave it out", error=PrivacyError
+        )
         provenance = Provenance(
             mechanism=type(self).__name__,
             settings=self._settings(),
@@ -203,7 +201,11 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             versions=dict(_versions()),
         )
         exact = self._called("_read", plan, data, *counted)
-        self._check_exact(exact)
+        must, remedy = "return the values that get noise", "correct it"
+        name = f"`_read` of {type(self).__name__}"
+        require(exact is not None, name, must, "None", remedy, error=PrivacyError)
+        if isinstance(exact, np.ndarray):  # numbers that are not whole cannot get noise
+            whole_counts(exact)
         if ledger is not None and guarantee is not None:
             ledger.spend(guarantee, provenance)
         stamp = Stamp(guarantee=guarantee, provenance=provenance)
@@ -219,28 +221,16 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
             raise
         except BaseException as error:
             # a panic of Polars, Arrow or OpenDP is no Exception; nor is a warning that raises
-            failure, line = (
-                type(error),
-                traceback.extract_tb(error.__traceback__)[:2][-1],
-            )  # in the hook itself
+            failure = type(error)
+            line = traceback.extract_tb(error.__traceback__)[:2][-1]  # in the hook itself
         # raised outside the handler, whose error would be kept as context
         where = f"`{hook}` of {type(self).__name__}, at {Path(line.filename).name}:{line.lineno}"
-        if issubclass(failure, MemoryError):
-            raise MemoryError(f"memory ran out in {where}")
-        if issubclass(failure, TimeoutError):
-            raise TimeoutError(f"time ran out in {where}")
+        for kind, cause in ((MemoryError, "memory"), (TimeoutError, "time")):
+            if issubclass(failure, kind):
+                raise kind(f"{cause} ran out in {where}")
         raise DataError(
             f"unexpected {failure.__name__} in {where}; its message is withheld, because it may quote the data."
         )
-
-    def _check_exact(self, exact: Any) -> None:
-        """Refuse exact values that cannot get noise, None or numbers that are not whole, before the charge."""
-        if exact is None:
-            raise PrivacyError(
-                f"`_read` of {type(self).__name__} must return the values that get noise, got None; correct it."
-            )
-        if isinstance(exact, np.ndarray):
-            whole_counts(exact)
 
     def _check_stamp(self, made: Any, stamp: Stamp) -> None:
         """Refuse a release whose guarantee differs from the charge, or that hides that its noise was seeded."""
@@ -249,19 +239,13 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         stored = None if isinstance(tables, property) else getattr(made, "statistics", None)
         seeded = getattr(getattr(stored, "provenance", None), "simulated", stamp.provenance.simulated)
         promised = getattr(stored, "guarantee", stamp.guarantee)
-        right = (
-            made is not None
-            and getattr(made, "guarantee", self) == stamp.guarantee
-            and getattr(made, "provenance", stamp.provenance) == stamp.provenance
-            and seeded == stamp.provenance.simulated
-            and promised == stamp.guarantee
-        )
-        if not right:
-            raise PrivacyError(
-                f"{type(self).__name__} must return a release with the guarantee and the provenance of its stamp, "
-                f"got {type(made).__name__} without them, and it is withheld; correct `_randomise`, and try it with "
-                "`rng`, which spends nothing."
-            )
+        is_stamped = getattr(made, "guarantee", self) == stamp.guarantee == promised
+        is_ours = getattr(made, "provenance", stamp.provenance) == stamp.provenance
+        must = "return a release with the guarantee and the provenance of its stamp"
+        given = f"{type(made).__name__} without them, and it is withheld"
+        remedy = "correct `_randomise`, and try it with `rng`, which spends nothing"
+        is_right = made is not None and is_stamped and is_ours and seeded == stamp.provenance.simulated
+        require(is_right, type(self).__name__, must, given, remedy, error=PrivacyError)
 
     @final
     def promise(self, network: NetworkT) -> PrivacyGuarantee | None:
@@ -291,15 +275,16 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 
     def _promised(self, plan: PlanT) -> PrivacyGuarantee | None:
         guarantee = self._guarantee(plan)
-        if guarantee is not None and not isinstance(guarantee, PrivacyGuarantee):
-            raise PrivacyError(
-                f"{type(self).__name__} must promise a PrivacyGuarantee or None, got {type(guarantee).__name__}; "
-                "correct `_guarantee`."
-            )
+        is_guarantee, given = (
+            guarantee is None or isinstance(guarantee, PrivacyGuarantee),
+            type(guarantee).__name__,
+        )
+        must, remedy = "promise a PrivacyGuarantee or None", "correct `_guarantee`"
+        require(is_guarantee, type(self).__name__, must, given, remedy, error=PrivacyError)
         return guarantee
 
     def preview(self, network: NetworkT, total: float | None = None) -> pd.DataFrame:
-        """Return the steps of a release, one row for each, before any data is read or budget spent.
+        """Return the steps of a release with their costs and noise, before any data is read or budget spent.
 
         A mechanism that does not list its steps has one row: the cost of a release.
 
@@ -310,25 +295,37 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         total
             A public guess of the number of records, with which the noise is compared.
 
+        Returns
+        -------
+        DataFrame
+            One row for each step, whose ``rho`` or ``epsilon`` add up to that of the guarantee; see
+            `bayesprivmrf.planning.outlay_preview`. For statistics, `noise_preview` and `query_preview` there.
+
         Raises
         ------
         ArgumentError, ModelError
             `release` would raise the same error before it reads anything, or ``total`` is not a number of records.
+
+        Warns
+        -----
+        NoiseWarning
+            The noise would hide nearly all tables, answers or couplings at `total` records.
         """
         from bayesprivmrf.mechanisms.preview import Preview
 
         known = None if total is None else checked_total(total)
-        frame = outlay_preview(self.outlays(network, known), known)
-        return Preview.of(frame, self, self.promise(network))
+        plan = self._prepare(network)
+        frame, problems = self._preview(plan, known)
+        for problem in problems:
+            warnings.warn(problem, NoiseWarning, stacklevel=2)
+        return Preview.of(frame, self, self._promised(plan))
+
+    def _preview(self, plan: PlanT, total: float | None) -> tuple[pd.DataFrame, list[str]]:
+        """Return the table of a preview, and warnings about noise that would hide the records."""
+        return outlay_preview(self._outlays(plan, total), total), []
 
     def outlays(self, network: NetworkT, total: float | None = None) -> list[Outlay]:
-        """Return the steps of a release as objects, each with its cost, its noise and its random draws.
-
-        Parameters
-        ----------
-        network, total
-            The declared model and the number of records, as for `preview`, which shows the steps as a table.
-        """
+        """Return the steps of a release as objects with cost, noise and random draws; `preview` shows their table."""
         return self._outlays(self._prepare(network), total)
 
     def _outlays(self, plan: PlanT, total: float | None) -> list[Outlay]:
@@ -367,14 +364,12 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
 def _check_ledger(ledger: Any, rng: Any) -> None:
     if ledger is None:
         return
-    if isinstance(ledger, type) or not callable(getattr(ledger, "spend", None)):
-        given = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
-        raise ArgumentError(f"`ledger` must be an object with a method `spend`, got {given}; make an object.")
-    if rng is not None:
-        raise ArgumentError(
-            "`ledger` must be None where `rng` is given, because a simulated release protects nobody and costs more "
-            "than it promises; leave out one of the two."
-        )
+    given = f"the class {ledger.__name__}" if isinstance(ledger, type) else type(ledger).__name__
+    is_ledger = not isinstance(ledger, type) and callable(getattr(ledger, "spend", None))
+    require(is_ledger, "ledger", "be an object with a method `spend`", given, "make an object")
+    # a simulated release protects nobody and costs more than it promises
+    must = "be None where `rng` is given, because a simulated release protects nobody"
+    require(rng is None, "ledger", must, "both", "leave out one of the two")
 
 
 def _plain(value: Any) -> Any:
@@ -390,8 +385,7 @@ def _versions() -> Mapping[str, str]:
     """Return the versions of the libraries on which the numbers of a release depend."""
     found = {}
     for name in ("bayesprivmrf", "opendp", "numpy"):
-        try:
+        found[name] = "not installed"
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
     return found

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
 
-from bayesprivmrf.checks import at_least, positive_finite, whole_number
+from bayesprivmrf.checks import at_least, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace
@@ -149,10 +149,8 @@ def _checked(shares: Sequence[float]) -> list[float]:
     """Return checked shares: each positive, together at most one up to the rounding of a division."""
     given = listed("`shares`", shares, error=ArgumentError)
     checked = [positive_finite(f"shares[{position}]", share) for position, share in enumerate(given)]
-    if not sum(map(Fraction, checked)) <= 1 + len(checked) * Fraction(2) ** -52:
-        raise ArgumentError(
-            f"`shares` must add up to at most one, got {math.fsum(checked)!r}; divide each by their sum."
-        )
+    is_one = sum(map(Fraction, checked)) <= 1 + len(checked) * Fraction(2) ** -52
+    require(is_one, "shares", "add up to at most one", math.fsum(checked), "divide each by their sum")
     return checked
 
 
@@ -160,14 +158,10 @@ def refuse_excess(
     name: str, budget: float, scales: Sequence[float], what: str = "table", least: float = 0.0
 ) -> None:
     """Raise an ArgumentError if a budget makes a noise scale too small or too large."""
-    if scales and not min(scales) > least:
-        above = f"{least:.0e} records" if least else "zero"
-        raise ArgumentError(
-            f"`{name}` must give every {what} a noise scale above {above}, got {budget!r}; choose a smaller budget."
-        )
-    if scales and not max(scales) <= LARGEST_SCALE:
-        several = {"table": "tables", "query": "queries"}[what]
-        raise ArgumentError(
-            f"`{name}` must give every {what} a noise scale of at most {LARGEST_SCALE:.0e} records, got {budget!r} "
-            f"for {len(scales)} {several}; choose a larger budget or fewer {several}."
-        )
+    smallest, largest = min(scales, default=1.0), max(scales, default=1.0)
+    must = f"give every {what} a noise scale above {f'{least:.0e} records' if least else 'zero'}"
+    require(smallest > least, name, must, budget, "choose a smaller budget")
+    several = {"table": "tables", "query": "queries"}[what]
+    must = f"give every {what} a noise scale of at most {LARGEST_SCALE:.0e} records"
+    given, remedy = f"{budget!r} for {len(scales)} {several}", f"choose a larger budget or fewer {several}"
+    require(largest <= LARGEST_SCALE, name, must, given, remedy)

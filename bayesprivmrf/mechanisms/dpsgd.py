@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.checks import at_least, positive_finite, probability, require, whole_number
-from bayesprivmrf.errors import ModelError, stopped_details
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.interruption import stopped_details, warn_without_raising
 from bayesprivmrf.learning.gradient_ascent import (
     RATE_BITS,
     SMALLEST_CLIP,
@@ -23,11 +24,10 @@ from bayesprivmrf.learning.gradient_ascent import (
 from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine
-from bayesprivmrf.mechanisms.after_charge import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
 from bayesprivmrf.mechanisms.reading.counting import refuse_impossible
-from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan
+from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
@@ -80,45 +80,37 @@ class AscentPlan(RecordPlan):
 
     def outlays(self, total: float | None) -> list[Outlay]:
         """Return the noisy number of records and the ascent as steps of a preview."""
-        one = self.ascent
-        return [
-            Outlay(
-                step="number of records",
-                count=1,
-                noise_sd=self.count_noise.standard_deviation / _COUNT_STEPS,
-            ),
-            Outlay(
-                step=f"ascent in {one.steps} steps, each on a share of {one.numerator / 2.0**RATE_BITS:.3g} of the "
-                f"records, clipped at {one.lattice.clip:.3g}",
-                count=one.steps,
-                noise_sd=one.noise.standard_deviation / one.lattice.steps,
-                smallest_coupling=None if total is None else one.resolution(max(total, 1.0)),
-            ),
-        ]
+        one, share = self.ascent, self.ascent.numerator / 2.0**RATE_BITS
+        step = f"ascent in {one.steps} steps, each on a share of {share:.3g} of the records, clipped at "
+        counted = Outlay(
+            step="number of records", count=1, noise_sd=self.count_noise.standard_deviation / _COUNT_STEPS
+        )
+        ascent = Outlay(
+            step=f"{step}{one.lattice.clip:.3g}",
+            count=one.steps,
+            noise_sd=one.noise.standard_deviation / one.lattice.steps,
+            smallest_coupling=None if total is None else one.resolution(max(total, 1.0)),
+        )
+        return [counted, ascent]
 
     def released(self, path: AscentPath, total: float, stamp: Stamp) -> LearnedPotentials:
         """Return the release, from public or already noisy values only."""
         model, ascent = self.specification, self.ascent
-        signal = Signal.of(total, self.total_deviation, (), ())
+        details = {
+            "status": "diverged" if path.is_bounded else "stopped early",
+            "steps": path.steps,
+            "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
+            "clip": ascent.lattice.clip,
+            "noise_multiplier": ascent.noise.scale / ascent.lattice.sensitivity,
+        }
+        if path.steps:  # without steps none was used
+            details["learning_rate"] = path.learning_rate
+        details |= {"averaging": ascent.averaging, "total_deviation": self.total_deviation}
+        if not path.is_bounded:
+            details |= stopped_details() | Signal.of(total, self.total_deviation, (), ()).details
+        tables = model.tables(path.potentials)
         return LearnedPotentials(
-            domain=model.domain,
-            total=total,
-            details={
-                "status": "diverged" if path.is_bounded else "stopped early",
-                "steps": path.steps,
-                "sampling_rate": ascent.numerator / 2.0**RATE_BITS,
-                "clip": ascent.lattice.clip,
-                "noise_multiplier": ascent.noise.scale / ascent.lattice.sensitivity,
-                **(
-                    {"learning_rate": path.learning_rate} if path.steps else {}
-                ),  # without steps none was used
-                "averaging": ascent.averaging,
-                "total_deviation": self.total_deviation,
-                **({} if path.is_bounded else stopped_details() | signal.details),
-            },
-            model=model,
-            tables=model.tables(path.potentials),
-            **stamp.fields,
+            domain=model.domain, total=total, details=details, model=model, tables=tables, **stamp.fields
         )
 
 
@@ -197,11 +189,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             delta=probability("delta", self.delta, zero=False),
             steps=whole_number("steps", self.steps, 1, LARGEST_STEPS, remedy="try 1000"),
             sampling_rate=positive_finite("sampling_rate", self.sampling_rate),
-            clip=None if self.clip is None else positive_finite("clip", self.clip),
             averaging=at_least("averaging", self.averaging, 0),
         )
-        if self.learning_rate is not None:
-            self._keep(learning_rate=positive_finite("learning_rate", self.learning_rate))
         require(
             self.sampling_rate <= 1,
             "sampling_rate",
@@ -209,21 +198,15 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             self.sampling_rate,
             "1 draws every record",
         )
-        require(
-            self.clip is None or self.clip >= SMALLEST_CLIP,
-            "clip",
-            f"be at least {SMALLEST_CLIP:g}",
-            self.clip,
-            "below it all gradients are clipped, and a smaller clip has the effect of a smaller learning rate",
-        )
-        require(
-            self.learning_rate is None or self.learning_rate <= 1e6,  # arbitrary, far more than any use
-            "learning_rate",
-            "be at most 1e+06",
-            self.learning_rate,
-            "leave it out for a default",
-        )
         require(self.averaging <= 1, "averaging", "be a share from 0 to 1", self.averaging, "try 0.5")
+        if self.clip is not None:
+            self._keep(clip=positive_finite("clip", self.clip))
+            remedy = "below it all gradients are clipped, as with a smaller learning rate"
+            require(self.clip >= SMALLEST_CLIP, "clip", f"be at least {SMALLEST_CLIP:g}", self.clip, remedy)
+        if self.learning_rate is not None:
+            self._keep(learning_rate=positive_finite("learning_rate", self.learning_rate))
+            rate, must = self.learning_rate, "be at most 1e+06"  # arbitrary, far more than any use
+            require(rate <= 1e6, "learning_rate", must, rate, "leave it out for a default")
 
     @property
     def noise_multiplier(self) -> float:
@@ -231,13 +214,11 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         return calibrated_noise((self.schedule,), self.epsilon, self.delta).steps[0]
 
     @property
-    def _numerator(self) -> int:
-        return math.ceil(self.sampling_rate * 2.0**RATE_BITS)
-
-    @property
     def schedule(self) -> Schedule:
         """Steps of the ascent, for the accountant."""
-        return Schedule(sampling_rate=self._numerator / 2.0**RATE_BITS, steps=self.steps)
+        return Schedule(
+            sampling_rate=math.ceil(self.sampling_rate * 2.0**RATE_BITS) / 2.0**RATE_BITS, steps=self.steps
+        )
 
     def ascent(self, specification: ModelSpecification, multiplier: float) -> Ascent:
         """Return the public settings of the ascent, with noise of a given multiple of its sensitivity."""
@@ -245,7 +226,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         return Ascent(
             specification=specification,
             lattice=lattice,
-            numerator=self._numerator,
+            numerator=math.ceil(self.sampling_rate * 2.0**RATE_BITS),
             steps=self.steps,
             noise=DiscreteGaussian(math.nextafter(multiplier * lattice.sensitivity, math.inf)),
             learning_rate=self.learning_rate,
@@ -279,19 +260,15 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         epsilon
             Epsilon that this noise promises at `delta`.
         """
-        specification = self._with_cliques(network)
-        if any(specification.sharing):
-            raise ModelError(
-                f"{type(self).__name__} must be given no ties, scores or levels (`tied`, `ordinal`, `levels`), "
-                "because it fits the potentials of each clique separately; declare the network without them, or "
-                "release sums over the tied cliques and fit those."
-            )
+        specification, name = self._with_cliques(network), type(self).__name__
+        # it fits the potentials of each clique separately
+        remedy = "declare the network without them, or release sums over the tied cliques and fit those"
+        must, is_plain = "be given no ties, scores or levels", not any(specification.sharing)
+        require(is_plain, name, must, "some", remedy, error=ModelError)
         marginal_engine(specification.cardinalities, specification.scopes)  # refuses what would not fit
-        plan = AscentPlan(
-            **self._declared(specification),
-            ascent=self.ascent(specification, noise.steps[0]),
-            count_noise=DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf)),
-        )
+        ascent = self.ascent(specification, noise.steps[0])
+        count_noise = DiscreteGaussian(math.nextafter(noise.count * _COUNT_STEPS, math.inf))
+        plan = AscentPlan(**self._declared(specification), ascent=ascent, count_noise=count_noise)
         require_fine_lattice(drawn_noises([plan.ascent]), plan.smallest_scale, epsilon, self.delta)
         return plan
 
@@ -321,7 +298,6 @@ def read_possible(plan: RecordPlan, records: CodedRecords) -> CodedRecords:
     if model.possible is not None:
         counts = np.zeros(model.size, dtype=np.int64)
         for start in range(0, len(records.codes), chunk):
-            cells = cells_of(model, records.codes[start : start + chunk])
-            counts += np.bincount(cells.ravel(), minlength=model.size)
+            np.add.at(counts, cells_of(model, records.codes[start : start + chunk]).ravel(), 1)
         refuse_impossible(model, counts)
     return records

@@ -8,46 +8,94 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
-from bayesprivmrf.audit import Sums
-from bayesprivmrf.checks import one_of, probability, require, require_memory, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError, stopped_details
+from bayesprivmrf.audit import Choices
+from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning import LearnedIsing, LearnedMonomials, LearnedPairwise
 from bayesprivmrf.learning.frank_wolfe import (
+    LARGEST_STEPS,
+    ByRegressions,
     FrankWolfeFit,
     MonomialsByRegressions,
     PairwiseByPairs,
     PairwiseByRegressions,
     PairwiseBySoftmax,
+    SparseLogistic,
     Target,
     singles_plan,
 )
 from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
+from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay, monomial_map
-from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.mechanisms.record_mechanisms import (
+    CodedRecords,
+    LearningMechanism,
+    LearningPlan,
+    eligible_pairs,
+    noisy_sums,
+)
+from bayesprivmrf.model import ModelSpecification, Monomials
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import DiscreteGaussian, squared_l2_sensitivity
+from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitivity, squared_l2_sensitivity
+from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
+
+
+def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: float | None) -> Outlay:
+    r"""Return the cost of the steps and the noise of their choices.
+
+    At 0 the score of a single coupling w is about :math:`N w B / a` records, where B is the largest residual and a is
+    the map's `reference`. Scores of pairs without a coupling are near 0. An atom is chosen with a weight of
+    :math:`e^{u / \kappa B}`, so the atom of the coupling is chosen among K atoms in half of all cases if
+    :math:`w = a \kappa \log K / N`. For much smaller couplings the steps are nearly uniform draws.
+    """
+    if total is None and fitted.steps is None:
+        return Outlay(step="choices, in a number of steps that depends on the number of records", rho=rho)
+    steps = fitted.steps_for(total)
+    multiple = fitted.multiple(steps)
+    moved = 4.0 if fitted.adjacency is Adjacency.REPLACE_ONE else 2.0  # bounds of residuals, see `Exposure`
+    found = None if total is None else fitted.reference * multiple * math.log(fitted.atoms) / max(total, 1.0)
+    return Outlay(
+        step=f"{steps} steps of {fitted.exposure.choices} choice{'' if fitted.exposure.choices == 1 else 's'}",
+        rho=rho,
+        count=steps * fitted.exposure.choices,
+        noise_sd=multiple * GUMBEL_DEVIATION,
+        draws=(Choices(scale=multiple, score_range=moved, copies=steps * fitted.exposure.squares),),
+        smallest_coupling=found,
+    )
+
+
+def checked_size(name: str, value: Any) -> float:
+    """Return a checked bound of coefficients: positive, and at most 1000 nats."""
+    size = positive_finite(name, value)
+    require(size <= 1000, name, "be at most 1000", size, "log-odds of ten are nearly certain already")
+    return size
+
+
+def checked_steps(steps: Any) -> int | None:
+    """Return a checked number of steps, or ``None`` for the default."""
+    if steps is None:
+        return None
+    return whole_number("steps", steps, 1, LARGEST_STEPS, remedy="leave it out for a default")
+
 
 # Largest number of states of a variable: logistic regressions of pairs of states grow as its square
 _MOST_STATES = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrankWolfePlan(LearningPlan):
-    """The public part of a release, with the map from records to couplings."""
-
-    map: PairwiseByRegressions | MonomialsByRegressions
+type FrankWolfePlan = LearningPlan[PairwiseByRegressions | MonomialsByRegressions]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | LearnedPairwise | LearnedMonomials]):
+class PrivateFrankWolfe(
+    LearningMechanism[
+        PairwiseByRegressions | MonomialsByRegressions, LearnedIsing | LearnedPairwise | LearnedMonomials
+    ]
+):
     r"""Learn couplings and fields by one private sparse regression for each node: rho-zero-concentrated privacy.
 
     No graph needs to be declared: every pair may be coupled, or every pair within a clique if cliques are declared.
@@ -118,7 +166,7 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     width: float
     order: int = 2
     steps: int | None = None
-    single_share: float | None = None
+    single_share: float = 0.05
     method: Literal["softmax", "pairs"] = "softmax"
     target: Target = "l1"
 
@@ -137,142 +185,112 @@ class PrivateFrankWolfe(LearningMechanism[FrankWolfePlan, LearnedIsing | Learned
     @property
     def needs_total(self) -> bool:
         """True if the number of records chooses the steps, or turns measured counts into shares."""
-        return self.steps is None or self._share > 0
+        return self.steps is None or self.single_share > 0
 
-    @property
-    def _share(self) -> float:
-        assert self.single_share is not None
-        return self.single_share
-
-    def _plan(self, plan: LearningPlan) -> FrankWolfePlan:
+    def _map(self, plan: LearningPlan[Any]) -> PairwiseByRegressions | MonomialsByRegressions:
         singles, rho = self._split(plan)
-        fitted = (
-            self._pairwise_map(plan, rho, singles)
-            if self.order == 2
-            else monomial_map(
-                plan,
-                order=self.order,
-                width=self.width,
-                rho=rho,
-                adjacency=self.adjacency,
-                steps=self.steps,
-                target=self.target,
-                singles=singles,
-            )
+        model, settings = (
+            plan.specification,
+            {"width": self.width, "adjacency": self.adjacency, "steps": self.steps},
         )
+        fitted: PairwiseByRegressions | MonomialsByRegressions
+        if self.order == 2:
+            fitted = self._map_of(model)(
+                cardinalities=model.cardinalities,
+                eligible=eligible_pairs(model),
+                rho=rho,
+                singles=singles,
+                is_ising=set(model.cardinalities) == {2},
+                **settings,
+            )
+        else:
+            sets, law = Monomials.of(model, self.order), None
+            features = Monomials(variables=sets.variables, levels=sets.levels[:-1])
+            what = f"{sets.variables} regressions on {len(features):,} monomials"
+            remedy = "take a smaller order, or declare the cliques that matter"
+            # 80 bytes of sums, noise and iterates for each coefficient of each regression
+            require_memory(what, 80 * len(features) * sets.variables, remedy, DEFAULT_MEMORY_LIMIT)
+            if self.target == "linf":
+                sensitivity = parity_l2_sensitivity(features, self.adjacency, with_empty=not plan.knows_total)
+                # half of the budget for the parities of Algorithm 5
+                (law,) = discrete_gaussian_laws([1.0], 0.5 * rho, sensitivity)
+                rho -= 0.5 * rho
+            fitted = MonomialsByRegressions(sets=sets, rho=rho, parity_law=law, singles=singles, **settings)
         # a budget that leaves no scale is refused before anything is read
         fitted.multiple(fitted.steps_for(1.0))
-        return plan.extended(FrankWolfePlan, map=fitted)
+        return fitted
 
-    def _split(self, plan: LearningPlan) -> tuple[DiscreteGaussian | None, float]:
+    def _split(self, plan: LearningPlan[Any]) -> tuple[DiscreteGaussian | None, float]:
         """Return the noise on single variables, and the remaining budget for the regressions."""
-        if self._share == 0:
-            return None, plan.budget.learning
+        share = self.single_share
+        if share == 0:
+            return None, plan.learning
         cards = plan.specification.cardinalities
         moved = singles_sensitivity(cards, _form(cards), self.adjacency)
-        (law,) = discrete_gaussian_laws([1.0], self._share * self.rho, moved)
+        (law,) = discrete_gaussian_laws([1.0], share * self.rho, moved)
         remedy = "choose a smaller budget, or `single_share=0`"
         require(law.variance > 0, "rho", "give noise that a float can represent", self.rho, remedy)
-        rest = Fraction(plan.budget.learning) - Fraction(self._share * self.rho)
-        if not rest > 0:
-            raise ArgumentError(
-                f"`single_share` must leave a part of the budget for the regressions, got {self._share!r}; "
-                "choose a smaller share."
-            )
+        rest = Fraction(plan.learning) - Fraction(share * self.rho)
+        must = "leave a part of the budget for the regressions"
+        require(rest > 0, "single_share", must, share, "choose a smaller share")
         return law, math.nextafter(float(rest), 0.0)  # all parts add up to no more than rho
-
-    def _pairwise_map(
-        self, plan: LearningPlan, rho: float, singles: DiscreteGaussian | None
-    ) -> PairwiseByRegressions:
-        specification = plan.specification
-        kind = self._map_of(specification)
-        return kind(
-            cardinalities=specification.cardinalities,
-            eligible=eligible_pairs(specification),
-            width=self.width,
-            rho=rho,
-            adjacency=self.adjacency,
-            steps=self.steps,
-            singles=singles,
-            is_ising=set(specification.cardinalities) == {2},
-        )
 
     def _map_of(self, specification: ModelSpecification) -> type[PairwiseByRegressions]:
         states = specification.cardinalities
-        if sum(k > 1 for k in states) < 2:
-            raise ModelError(
-                f"`network` must have two variables with several states, got {sum(k > 1 for k in states)}; declare "
-                "more."
-            )
-        if max(states) > _MOST_STATES:
-            raise ModelError(
-                f"`network` must have at most {_MOST_STATES} states a variable, got {max(states)}; merge states, or "
-                "use SelectMeasure."
-            )
+        free, must = sum(k > 1 for k in states), "have two variables with several states"
+        require(free > 1, "network", must, free, "declare more", error=ModelError)
+        must, remedy = f"have at most {_MOST_STATES} states a variable", "merge states, or use SelectMeasure"
+        require(max(states) <= _MOST_STATES, "network", must, max(states), remedy, error=ModelError)
         # if all variables have two states, each has one pair of states and one logistic regression
         method = "logistic" if set(states) == {2} else self.method
-        _require_memory(states, method)
+        rows = sum(k * (k - 1) if method == "pairs" else k for k in states)
+        remedy = "declare cliques on fewer variables, merge states, or use SelectMeasure"
+        what = "all couplings and their noise, beside the records,"
+        # 8 GiB of coefficients, sums and noise; the records need memory as well
+        require_memory(what, 8 * 10 * rows * sum(states), remedy, 1 << 33)
         return PairwiseBySoftmax if method == "softmax" else PairwiseByPairs
 
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
-        fitted, outlays = plan.map, [*self._total_outlay(plan), *self._single_outlay(plan)]
+        fitted, outlays = plan.map, self._total_outlay(plan)
+        law, cards, alone = fitted.singles, plan.specification.cardinalities, self.single_share * self.rho
+        if law is not None:
+            form, moved = _form(cards), singles_sensitivity(cards, _form(cards), self.adjacency)
+            count = len(cards) if form == "moments" else sum(cards)
+            outlays.append(noisy_sums("each variable by itself", alone, count, law, round(moved**2)))
         if isinstance(fitted, MonomialsByRegressions) and fitted.parity_law is not None:
             moved = squared_l2_sensitivity(fitted.features, self.adjacency, with_empty=not plan.knows_total)
-            outlays.append(
-                Outlay(
-                    step=f"parities of up to {self.order - 1}",
-                    rho=plan.budget.learning - self._share * self.rho - fitted.rho,
-                    count=len(fitted.features),
-                    noise_sd=fitted.parity_law.standard_deviation,
-                    draws=(Sums(law=fitted.parity_law, copies=moved),),
-                )
-            )
+            step, rho = f"parities of up to {self.order - 1}", plan.learning - alone - fitted.rho
+            outlays.append(noisy_sums(step, rho, len(fitted.features), fitted.parity_law, moved))
         return [*outlays, choices_outlay(fitted, fitted.rho, total)]
-
-    def _single_outlay(self, plan: FrankWolfePlan) -> list[Outlay]:
-        law, cards = plan.map.singles, plan.specification.cardinalities
-        if law is None:
-            return []
-        moved = singles_sensitivity(cards, _form(cards), self.adjacency)
-        return [
-            Outlay(
-                step="each variable by itself",
-                rho=self._share * self.rho,
-                count=len(cards) if _form(cards) == "moments" else sum(cards),
-                noise_sd=law.standard_deviation,
-                draws=(Sums(law=law, copies=round(moved**2)),),
-            )
-        ]
 
     def _randomise(
         self, plan: FrankWolfePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedIsing | LearnedPairwise | LearnedMonomials:
-        total = self._total(plan, exact, source)
+        total, law = self._total(plan, exact, source), plan.map.singles
         steps, domain = plan.map.steps_for(total), plan.specification.domain
         fitted = plan.map.fit(exact.codes, exact.counts, total, source)
         # from here on, only released numbers are used
         signal = _signal(fitted, plan, total)
+        details = {"steps": steps, "radius": plan.map.radius, "noise_multiple": plan.map.multiple(steps)}
+        if fitted.fields is not None and law is not None:
+            # a model whose margins differ from the measured ones is not trusted
+            status = Status.APPROXIMATE if fitted.fields.agrees else Status.NOT_TRUSTED
+            details |= {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
+        details |= stopped_details() | ({} if signal is None else signal.details)
         common: dict[str, Any] = {
             "domain": domain,
             **stamp.fields,
             "total": total,
-            "total_noise": plan.budget.total,
+            "total_noise": plan.total_noise,
             "map": plan.map,
             "unsupported": None if signal is None else signal.unsupported,
-            "details": {
-                "steps": steps,
-                "radius": plan.map.radius,
-                "noise_multiple": plan.map.multiple(steps),
-                **_details(fitted, plan.map.singles),
-                **stopped_details(),
-                **({} if signal is None else signal.details),
-            },
+            "details": details,
         }
-        if fitted.measured is not None and plan.map.singles is not None:
+        if fitted.measured is not None and law is not None:
             assert total is not None
-            asked = singles_plan(domain.cardinalities, plan.map.singles)
+            asked = singles_plan(domain.cardinalities, law)
             common["statistics"] = pair_statistics(
-                domain, asked, fitted.measured, total, plan.budget.total, **stamp.fields
+                domain, asked, fitted.measured, total, plan.total_noise, **stamp.fields
             )
         if isinstance(plan.map, MonomialsByRegressions):
             form: Any = LearnedMonomials
@@ -289,38 +307,12 @@ def _form(cardinalities: tuple[int, ...]) -> Literal["moments", "tables"]:
     return "moments" if set(cardinalities) == {2} else "tables"
 
 
-def _details(fitted: FrankWolfeFit, law: DiscreteGaussian | None) -> dict[str, Any]:
-    """Return public details of the fields; a model whose margins differ from the measured ones is not trusted."""
-    if fitted.fields is None or law is None:
-        return {}
-    status = Status.APPROXIMATE if fitted.fields.agrees else Status.NOT_TRUSTED
-    return {"status": str(status), "one_way_noise": law.scale, **fitted.fields.details}
-
-
 def _signal(fitted: FrankWolfeFit, plan: FrankWolfePlan, total: float | None) -> Signal | None:
     """Return evidence of which states have records, from single variables or the total; None without either."""
     if total is None:
         return None
     law, cards = plan.map.singles, plan.specification.cardinalities
-    variance = 0.0 if plan.budget.total is None else plan.budget.total.variance
+    variance = 0.0 if plan.total_noise is None else plan.total_noise.variance
     if fitted.measured is None or law is None:
         return Signal.of(total, math.sqrt(variance), (), ())
     return PairTargets.of(fitted.measured, singles_plan(cards, law), total, variance).signal()
-
-
-def eligible_pairs(specification: ModelSpecification) -> np.ndarray:
-    """Return the pairs to learn, those inside a declared clique or all: a boolean mask of shape (p, p)."""
-    p = len(specification.domain.variables)
-    eligible = np.zeros((p, p), dtype=bool)
-    for scope in specification.scopes if specification.cliques_declared else [range(p)]:
-        eligible[np.ix_(scope, scope)] = True
-    np.fill_diagonal(eligible, False)
-    return eligible
-
-
-def _require_memory(states: tuple[int, ...], method: str) -> None:
-    rows = sum(k * (k - 1) if method == "pairs" else k for k in states)
-    needed = 8 * 10 * rows * sum(states)
-    remedy = "declare cliques on fewer variables, merge states, or use SelectMeasure"
-    # 8 GiB of coefficients, sums and noise; the records need memory as well
-    require_memory("all couplings and their noise, beside the records,", needed, remedy, 1 << 33)

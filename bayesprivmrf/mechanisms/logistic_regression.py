@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
-from bayesprivmrf.errors import ModelError, stopped_details
+from bayesprivmrf.checks import require
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.frank_wolfe import SparseLogistic
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.frank_wolfe_plan import checked_size, checked_steps, choices_outlay
-from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.frank_wolfe import checked_size, checked_steps, choices_outlay
+from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RegressionPlan(LearningPlan):
-    """The public part of a release, with the map from records to coefficients."""
-
-    map: SparseLogistic
-
-
 @final
 @dataclass(frozen=True, kw_only=True)
-class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegression]):
+class PrivateLogisticRegression(LearningMechanism[SparseLogistic, LearnedRegression]):
     r"""Log-odds of one two-state variable given all other declared variables: rho-zero-concentrated privacy.
 
     The error grows with the radius, and only with the logarithm of the number of variables.
@@ -85,32 +80,29 @@ class PrivateLogisticRegression(LearningMechanism[RegressionPlan, LearnedRegress
         """True if the number of records chooses the steps."""
         return self.steps is None
 
-    def _plan(self, plan: LearningPlan) -> RegressionPlan:
+    def _map(self, plan: LearningPlan[Any]) -> SparseLogistic:
         domain = plan.specification.domain
         target = domain.index(self.target)
-        states = domain.cardinalities[target]
-        if states != 2:
-            raise ModelError(
-                f"`target` must have two states, got {states} for {self.target!r}; merge states, or choose another "
-                "variable."
-            )
+        states, remedy = domain.cardinalities[target], "merge states, or choose another variable"
+        given = f"{states} for {self.target!r}"
+        require(states == 2, "target", "have two states", given, remedy, error=ModelError)
         fitted = SparseLogistic(
             cardinalities=domain.cardinalities,
             target=target,
             radius=self.radius,
-            rho=plan.budget.learning,
+            rho=plan.learning,
             adjacency=self.adjacency,
             steps=self.steps,
         )
         # a budget that leaves no scale is refused before anything is read
         fitted.multiple(fitted.steps_for(1.0))
-        return plan.extended(RegressionPlan, map=fitted)
+        return fitted
 
-    def _outlays(self, plan: RegressionPlan, total: float | None) -> list[Outlay]:
+    def _outlays(self, plan: LearningPlan[SparseLogistic], total: float | None) -> list[Outlay]:
         return [*self._total_outlay(plan), choices_outlay(plan.map, plan.map.rho, total)]
 
     def _randomise(
-        self, plan: RegressionPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
+        self, plan: LearningPlan[SparseLogistic], exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedRegression:
         total = self._total(plan, exact, source)
         effects, intercept = plan.map.learn(exact.codes, exact.counts, total, source)

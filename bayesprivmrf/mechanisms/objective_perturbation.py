@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import finite_pair, one_of, positive_finite, probability, truth
-from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
-from bayesprivmrf.mechanisms.after_charge import warn_without_raising
+from bayesprivmrf.checks import finite_pair, instance_of, one_of, positive_finite, probability, require, truth
+from bayesprivmrf.errors import ConsistencyWarning, ModelError
+from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Mechanism, Stamp
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import Adjacency, CouplingNorms, PrivacyGuarantee, perturbation_constants
@@ -143,62 +143,36 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
         plan = self._prepare(network)
         return EstimateLaw.simulate(plan.network, plan.estimator.constants, self.bounds, **settings)
 
-    def preview(self, network: IsingNetwork, total: float | None = None) -> pd.DataFrame:
-        r"""Return the noise and the slope of a release, before any data is read or budget spent.
+    def _preview(self, plan: PerturbationPlan, total: float | None) -> tuple[pd.DataFrame, list[str]]:
+        r"""Return the noise and the slope of a release, two rows.
 
-        Parameters
-        ----------
-        network
-            The public network.
-        total
-            Ignored, because there is one outcome for each node.
-
-        Returns
-        -------
-        DataFrame
-            Two rows, ``noise`` and ``slope``. ``epsilon``: the two parts of the budget. ``size``: the standard
-            deviation of the noise on the score, and Delta, in units of the score and of score over beta. ``on_beta``:
-            their effects near beta = 0, where the slope of the score is about :math:`\|J\|_F^2`. These are the
-            standard deviation of the estimate from the noise, and the share of beta by which Delta shrinks it. `law`
-            gives them at other values of beta, by simulation.
-
-        Raises
-        ------
-        ArgumentError, ModelError
-            `release` would raise the same error before it reads anything.
+        ``epsilon``: the two parts of the budget. ``size``: the standard deviation of the noise on the score, and
+        Delta, in units of the score and of score over beta. ``on_beta``: their effects near beta = 0, where the slope
+        of the score is about :math:`\|J\|_F^2`. These are the standard deviation of the estimate from the noise, and
+        the share of beta by which Delta shrinks it. A number of records does not matter.
         """
         import pandas as pd
 
-        from bayesprivmrf.mechanisms.preview import Preview
-
-        plan = self._prepare(network)
         known, own = plan.estimator.constants, float(plan.network.coupling.power(2).sum())
         size = [known.noise_deviation, known.curvature]
-        frame = pd.DataFrame(
-            {
-                "step": ["noise", "slope"],
-                "epsilon": [known.epsilon_noise, known.epsilon_slope],
-                "size": size,
-                "on_beta": [each / (own + known.curvature) for each in size],
-            }
-        )
-        return Preview.of(frame, self, self._promised(plan))
+        columns = {
+            "step": ["noise", "slope"],
+            "epsilon": [known.epsilon_noise, known.epsilon_slope],
+            "size": size,
+            "on_beta": [each / (own + known.curvature) for each in size],
+        }
+        return pd.DataFrame(columns), []
 
     def _prepare(self, network: IsingNetwork) -> PerturbationPlan:
         from bayesprivmrf.network import PerturbedEstimator
         from bayesprivmrf.network.ising import IsingNetwork
 
-        if not isinstance(network, IsingNetwork):
-            raise ModelError(
-                f"`network` must be an IsingNetwork, got {type(network).__name__}; make one with "
-                "IsingNetwork.from_graph, which takes graphs of networkx and pgmpy, edge tables and matrices."
-            )
-        nodes = len(network)
-        if self.delta * nodes > 1 and not self.allow_large_delta:
-            raise ArgumentError(
-                f"`delta` must be at most 1/n = {1 / nodes:.3g} for {nodes} nodes, got {self.delta!r}, which would "
-                "allow to disclose one outcome outright; choose 0, or set `allow_large_delta=True`."
-            )
+        remedy = "make one with IsingNetwork.from_graph, which takes graphs of networkx and pgmpy, and tables"
+        instance_of("network", network, IsingNetwork, "be an IsingNetwork", remedy, error=ModelError)
+        # a larger delta would allow to disclose one outcome outright
+        must = f"be at most 1/n = {1 / len(network):.3g} for {len(network)} nodes"
+        is_small = self.delta * len(network) <= 1 or self.allow_large_delta
+        require(is_small, "delta", must, self.delta, "choose 0, or set `allow_large_delta=True`")
         constants = perturbation_constants(
             network.coupling, self.epsilon, self.delta, self.calibration, network.field
         )

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import one_of, require_memory, whole_number
-from bayesprivmrf.errors import ArgumentError, stopped_details
+from bayesprivmrf.checks import one_of, require, require_memory, whole_number
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.parities import MultiplicativeWeights, noisy_parity_sums, parity_sums
 from bayesprivmrf.learning.parities.released import ReleasedParities
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords, LearningMechanism, LearningPlan
 from bayesprivmrf.model import Monomials
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay
 from bayesprivmrf.privacy import (
     Adjacency,
     DiscreteGaussian,
-    NoiseDistribution,
     NoNoise,
     parity_l2_sensitivity,
     selection_scale,
@@ -38,16 +37,19 @@ MOST_ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParityPlan(LearningPlan):
-    """The public part of a release of parities: the sets, and the Gaussian noise where it may be drawn."""
+class Parities:
+    """Public part of a release of parities: the sets, and the Gaussian noise where it may be drawn."""
 
     sets: Monomials
     law: DiscreteGaussian | None
 
 
+type ParityPlan = LearningPlan[Parities]
+
+
 @final
 @dataclass(frozen=True, kw_only=True)
-class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
+class ParityQueries(LearningMechanism[Parities, ReleasedParities]):
     r"""Release the expectations of all products of up to t two-state variables, :math:`E \prod_{i \in I} x_i`.
 
     The first declared state is -1, the second +1. If cliques are declared, only products inside a clique are
@@ -105,41 +107,38 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("method", self.method, ("gaussian", "pmw", "auto"), remedy="'auto' chooses")
-        if self.rounds is None:
-            return
-        whole_number("rounds", self.rounds, 1)
-        if self.method in ("gaussian", "auto"):
-            raise ArgumentError(
-                f"`rounds` must be None for the method {self.method!r}, got {self.rounds!r}; take method='pmw'."
-            )
+        if self.rounds is not None:
+            whole_number("rounds", self.rounds, 1)
+            must = f"be None for the method {self.method!r}"
+            require(self.method == "pmw", "rounds", must, self.rounds, "take method='pmw'")
 
     @property
     def needs_total(self) -> bool:
         """True if the number of records is measured separately; a Gaussian release contains it as a sum."""
         return self.method != "gaussian"
 
-    def _plan(self, plan: LearningPlan) -> ParityPlan:
-        sets = Monomials.of(plan.specification, self.order)
-        law = None
-        if self.method in ("gaussian", "auto"):
+    def _map(self, plan: LearningPlan[Any]) -> Parities:
+        sets, law, rounds = Monomials.of(plan.specification, self.order), None, self.rounds or MOST_ROUNDS
+        if self.method != "pmw":
             sensitivity = parity_l2_sensitivity(sets, self.adjacency, with_empty=not plan.knows_total)
-            (law,) = discrete_gaussian_laws([1.0], plan.budget.learning, sensitivity)
-        self._require_memory(sets)
+            (law,) = discrete_gaussian_laws([1.0], plan.learning, sensitivity)
+        if self.method == "pmw":
+            what = f"multiplicative weights over {sets.variables} variables"
+            needed = MultiplicativeWeights.memory_bytes(sets.variables, rounds)
+            require_memory(what, needed, "use method='gaussian'", DEFAULT_MEMORY_LIMIT)
         if self.method != "gaussian":
-            for rounds in (1, MOST_ROUNDS if self.rounds is None else self.rounds):
-                self._scales(plan, rounds)  # a scale out of range is refused here, before the budget is spent
-        return plan.extended(ParityPlan, sets=sets, law=law)
+            for number in (1, rounds):
+                self._scales(plan, number)  # a scale out of range is refused here, before the budget is spent
+        return Parities(sets=sets, law=law)
 
     def _randomise(
         self, plan: ParityPlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> ReleasedParities:
-        total = self._total(plan, exact, source)
+        total, sets, law = self._total(plan, exact, source), plan.map.sets, None
         method = self._chosen(plan, total)
         details: dict[str, Any] = {"method": method}
-        sets, law = plan.sets, None
         if method == "gaussian":
-            known = None if total is None else np.array([round(total)])
-            law = plan.law
+            known, law = None if total is None else np.array([round(total)]), plan.map.law
             assert law is not None
             sums = noisy_parity_sums(exact.spins, exact.counts, sets, law, source, known)
         else:
@@ -151,12 +150,15 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
             algorithm = MultiplicativeWeights(rounds=rounds, choice_scale=choice, measurement=measurement)
             sums = total * algorithm.expectations(counted, sets, total, source)
             details |= stopped_details()
+        # the noise of the number of records: none, its own, or that of all sums
+        total_law = NoNoise() if plan.is_total_public else plan.total_noise or law
+        assert total_law is not None
         release = ReleasedParities(
             domain=plan.specification.domain,
             sets=sets,
             sums=sums.astype(float),
             law=law,
-            total_law=self._total_law(plan, law),
+            total_law=total_law,
             details=details,
             **stamp.fields,
         )
@@ -170,66 +172,45 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         among 2K atoms by weights :math:`e^{u / \kappa}` detects a score of about :math:`\kappa \log 2K`. Divided by
         N, either is about the smallest expectation that is not lost, and so about the smallest interaction.
         """
-        size, learning = len(plan.sets), plan.budget.learning
+        size, law, first = len(plan.map.sets), plan.map.law, self._total_outlay(plan)
         method = self.method if self.method == "auto" and total is None else self._chosen(plan, total)
-        first = self._total_outlay(plan)
-        if method == "gaussian" and plan.law is not None:
-            largest = plan.law.scale * math.sqrt(2 * math.log(2 * size))
-            moved = squared_l2_sensitivity(plan.sets, self.adjacency, with_empty=not plan.knows_total)
-            return [
-                *first,
-                Outlay(
-                    step=f"products of up to {self.order} variables",
-                    rho=learning,
-                    count=size - plan.knows_total,
-                    noise_sd=plan.law.standard_deviation,
-                    draws=(Sums(law=plan.law, copies=moved),),
-                    smallest_coupling=None if total is None else largest / max(total, 1.0),
-                ),
-            ]
-        if total is None or method == "auto":
-            return [
-                *first,
-                Outlay(step=f"products of up to {self.order} variables, by {method}", rho=learning),
-            ]
-        rounds = self._rounds(plan, total)
-        choice, measured = self._scales(plan, rounds)
-        draws: tuple[Sums | Choices, ...] = (
-            Choices(scale=choice, score_range=2 * self._moved, copies=rounds),
-            *([Sums(law=measured, copies=rounds * round(self._moved**2))] if measured is not None else []),
-        )
-        return [
-            *first,
-            Outlay(
-                step=f"{rounds} rounds of {method}",
-                rho=learning,
-                count=rounds,
-                noise_sd=GUMBEL_DEVIATION * choice,
-                draws=draws,
-                smallest_coupling=choice * math.log(2 * size) / max(total, 1.0),
-            ),
-        ]
-
-    @staticmethod
-    def _total_law(plan: ParityPlan, law: DiscreteGaussian | None) -> NoiseDistribution:
-        """Return the noise distribution of the number of records: none, its own, or that of all sums."""
-        if plan.is_total_public:
-            return NoNoise()
-        measured = plan.budget.total or law
-        assert measured is not None
-        return measured
+        step, records = f"products of up to {self.order} variables", max(total or 0.0, 1.0)
+        count: int | None = None
+        noise = smallest = None
+        draws: tuple[Sums | Choices, ...] = ()
+        if method == "gaussian" and law is not None:
+            moved = squared_l2_sensitivity(plan.map.sets, self.adjacency, with_empty=not plan.knows_total)
+            count, noise, draws = (
+                size - plan.knows_total,
+                law.standard_deviation,
+                (Sums(law=law, copies=moved),),
+            )
+            smallest = law.scale * math.sqrt(2 * math.log(2 * size)) / records
+        elif total is None or method == "auto":
+            step += f", by {method}"
+        else:
+            count = self._rounds(plan, total)
+            step = f"{count} rounds of {method}"
+            choice, measured = self._scales(plan, count)
+            draws = (
+                Choices(scale=choice, score_range=2 * self._moved, copies=count),
+                Sums(law=measured, copies=count * round(self._moved**2)),
+            )
+            noise, smallest = GUMBEL_DEVIATION * choice, choice * math.log(2 * size) / records
+        outlay = Outlay(step=step, rho=plan.learning, count=count, noise_sd=noise, draws=draws)
+        return [*first, outlay if total is None else replace(outlay, smallest_coupling=smallest)]
 
     def _chosen(self, plan: ParityPlan, total: float | None) -> str:
         """Return the method; "auto" chooses by public numbers and a total that is public or noisy."""
-        if self.method != "auto" or plan.law is None or total is None:
+        if self.method != "auto" or plan.map.law is None or total is None:
             return self.method
-        largest = plan.law.scale * math.sqrt(2 * math.log(2 * len(plan.sets))) / total
+        largest = plan.map.law.scale * math.sqrt(2 * math.log(2 * len(plan.map.sets))) / total
         # the error of 0.1 is measured (docs/explanation/parities.md); multiplicative weights have 2^p numbers
-        return "gaussian" if largest <= 0.1 or plan.sets.variables > 16 else "pmw"
+        return "gaussian" if largest <= 0.1 or plan.map.sets.variables > 16 else "pmw"
 
-    def _scales(self, plan: LearningPlan, rounds: int) -> tuple[float, DiscreteGaussian]:
+    def _scales(self, plan: LearningPlan[Any], rounds: int) -> tuple[float, DiscreteGaussian]:
         """Return the scale of the choices of multiplicative weights, and the noise of each measurement."""
-        budget, moved = plan.budget.learning, self._moved
+        budget, moved = plan.learning, self._moved
         choosing = 0.5 * budget  # the other half measures
         (law, *_) = discrete_gaussian_laws([1 / rounds] * rounds, budget - choosing, moved)
         return selection_scale(2.0 * moved, choosing, rounds), law
@@ -243,13 +224,6 @@ class ParityQueries(LearningMechanism[ParityPlan, ReleasedParities]):
         r"""Return T, about :math:`0.63 (N \sqrt\rho / D)^{2/3}`; measured, see docs/explanation/parities.md."""
         if self.rounds is not None:
             return int(self.rounds)
-        strength = total * math.sqrt(plan.budget.learning) / self._moved
+        strength = total * math.sqrt(plan.learning) / self._moved
         wanted = math.ceil(0.63 * strength ** (2 / 3))
         return max(5, min(wanted, MOST_ROUNDS))
-
-    def _require_memory(self, sets: Monomials) -> None:
-        rounds = MOST_ROUNDS if self.rounds is None else int(self.rounds)
-        if self.method == "pmw":
-            what = f"multiplicative weights over {sets.variables} variables"
-            needed = MultiplicativeWeights.memory_bytes(sets.variables, rounds)
-            require_memory(what, needed, "use method='gaussian'", DEFAULT_MEMORY_LIMIT)

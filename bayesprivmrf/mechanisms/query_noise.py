@@ -31,15 +31,16 @@ improve it.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.mechanisms.calibration import refuse_excess
 from bayesprivmrf.model import ModelSpecification
@@ -77,10 +78,27 @@ class QueryNoise:
     is_bound: bool = False
 
 
+def _kept[**P, T](function: Callable[P, T]) -> Callable[P, T]:
+    """Keep the last results of a function of a model, queries and more; a preview and its release both need them."""
+
+    @lru_cache(maxsize=32)
+    def kept(written: str, *given: Any, **settings: Any) -> T:
+        return function(*given, **settings)
+
+    @wraps(function)
+    def called(*given: Any, **settings: Any) -> T:
+        model, queries = given[:2]
+        # labels that compare equal may differ, as 1 and True do
+        return kept(repr((model.domain.states, queries)), *given, **settings)
+
+    return called  # type: ignore[return-value]
+
+
+@_kept
 def noise_of_queries(
-    law: Kind,
     model: ModelSpecification,
     queries: tuple[Query, ...],
+    law: Kind,
     weights: Iterable[Any] | None,
     *,
     budget: float,
@@ -91,10 +109,10 @@ def noise_of_queries(
 
     Parameters
     ----------
-    law
-        `DiscreteLaplace` or `DiscreteGaussian`.
     model, queries
         The declared model and the measured queries.
+    law
+        `DiscreteLaplace` or `DiscreteGaussian`.
     weights
         Share of each query, positive, normalized; by default the shares of least forecast variance.
     budget
@@ -108,42 +126,27 @@ def noise_of_queries(
         No neighbor changes the answers to a query, a share is too small, or the budget makes a scale too large or too
         small.
     """
-    # labels that compare equal may differ, as 1 and True do
-    written = repr((model.domain.states, queries))
-    given = None if weights is None else tuple(weights)
-    return kept_noise(law, model, queries, given, budget, adjacency, at_most, written)
-
-
-@lru_cache(maxsize=32)
-def kept_noise(
-    law: Kind,
-    model: ModelSpecification,
-    queries: tuple[Query, ...],
-    weights: tuple[float, ...] | None,
-    budget: float,
-    adjacency: Adjacency,
-    at_most: int | None,
-    written: str,
-) -> QueryNoise:
-    """Return the noise of each query; results are cached, because a preview and its release both need them."""
     stack = _Stack(law=law, model=model, queries=queries, budget=budget, adjacency=adjacency, at_most=at_most)
     own = stack.own_powers()
-    even = (1 / len(queries),) * len(queries)
     if weights is not None:
-        shares = _normalized(weights, queries)
+        largest = max(weights)  # the sum of the weights themselves may overflow
+        total = math.fsum(weight / largest for weight in weights)
+        shares = tuple(weight / largest / total for weight in weights)
+        must, given = "leave every query a share above 1e-15", f"{min(weights)!r} beside {largest!r}"
+        require(min(shares) > 1e-15, "weights", must, given, "choose weights nearer to one")
         laws, is_exact = stack.laws(own, shares)
         return QueryNoise(laws=laws, shares=shares, is_bound=not is_exact)
+    even = (1 / len(queries),) * len(queries)
     laws, is_exact = stack.laws(own, even)
     plain = QueryNoise(laws=laws, shares=even, is_bound=not is_exact)
     if len(queries) == 1:
         return plain
     expected = forecast(model, queries, knows_total=adjacency is Adjacency.REPLACE_ONE and at_most is None)
     power = 2 if law is DiscreteLaplace else 1
-    shares = (
-        least_answer_variance_shares(own, stack.answers, power)
-        if expected is None
-        else least_variance_shares(expected, own, power)
-    )
+    if expected is None:
+        shares = least_answer_variance_shares(own, [len(query.bind(model)) for query in queries], power)
+    else:
+        shares = least_variance_shares(expected, own, power)
     split, is_exact = stack.laws(own, shares)
     if expected is not None and _forecast(expected, split) > _forecast(expected, laws):
         return plain
@@ -173,9 +176,8 @@ def least_variance_shares(expected: Forecast, own: ArrayLike, power: int) -> tup
         if not (gains / shares).max() > variance * (1 + 1e-3):  # within a thousandth of the minimum
             break
         wanted = (gains * shares**power) ** (1 / (power + 1))
-        shares = np.maximum(
-            wanted / wanted.sum(), 1e-12
-        )  # a share of 0 could not grow again; the rest is below
+        # a share of 0 could not grow again; the rest is below
+        shares = np.maximum(wanted / wanted.sum(), 1e-12)
     least = LEAST_SHARE / len(cost)
     shares = np.maximum(shares / shares.sum(), least)
     return tuple((shares / shares.sum()).tolist())
@@ -218,13 +220,12 @@ def with_best_weights(
     best = np.array(least_variance_shares(expected, np.ones(len(noise)), power))
     saved = 1 - expected.variance(best**power)[0] / expected.variance(present**power)[0]
     shares = (best if saved > 0 else present).tolist()
-    frame.attrs |= {
-        "best_weights": dict(zip(model.cliques, shares, strict=True)),
-        "gain": max(float(saved), 0.0),
-    }
+    best_weights = dict(zip(model.cliques, shares, strict=True))
+    frame.attrs |= {"best_weights": best_weights, "gain": max(float(saved), 0.0)}
     return frame
 
 
+@_kept
 def fitted_deviations(
     model: ModelSpecification,
     queries: tuple[Query, ...],
@@ -238,18 +239,6 @@ def fitted_deviations(
     noise. Where the model is too large for a forecast, or some answers are exact, the result is the standard
     deviation of each query's own noise.
     """
-    written = repr((model.domain.states, queries))  # labels that compare equal may differ, as 1 and True do
-    return _fitted_deviations(model, queries, noise, knows_total, written)
-
-
-@lru_cache(maxsize=32)
-def _fitted_deviations(
-    model: ModelSpecification,
-    queries: tuple[Query, ...],
-    noise: tuple[NoiseDistribution, ...],
-    knows_total: bool,
-    written: str,
-) -> tuple[float, ...]:
     own, variances = [law.standard_deviation for law in noise], np.array([law.variance for law in noise])
     expected = forecast(model, queries, knows_total=knows_total) if variances.min() > 0 else None
     if expected is None:
@@ -280,20 +269,12 @@ class _Stack:
     def norm(self) -> int:
         return 1 if self.law is DiscreteLaplace else 2
 
-    @property
-    def answers(self) -> list[int]:
-        """Number of answers to each query."""
-        return [len(query.bind(self.model)) for query in self.queries]
-
     def own_powers(self) -> tuple[float, ...]:
         """Return the sensitivity of each query alone, to the power p of its norm."""
         found = tuple(self._sensitivity(one).power for one in self.queries)
         for query, power in zip(self.queries, found, strict=True):
-            if not power > 0:
-                raise ArgumentError(
-                    f"`queries` must have answers that depend on the records, got {query!r}, whose answers follow "
-                    "from the declaration and a public number of records; leave it out."
-                )
+            given = f"{query!r}, whose answers follow from the declaration and a public number of records"
+            require(power > 0, "queries", "have answers that depend on the records", given, "leave it out")
         return found
 
     def laws(
@@ -330,15 +311,3 @@ class _Stack:
             if power:
                 total += Fraction(law.measurement().map(power if self.norm == 1 else root_up(power)))
         return total
-
-
-def _normalized(weights: Sequence[float], queries: Sequence[Query]) -> tuple[float, ...]:
-    largest = max(weights)  # the sum of the weights themselves may overflow
-    total = math.fsum(weight / largest for weight in weights)
-    found = tuple(weight / largest / total for weight in weights)
-    if not min(found) > 1e-15:
-        raise ArgumentError(
-            f"`weights` must leave every query a share above 1e-15, got {min(weights)!r} beside {largest!r}; "
-            "choose weights nearer to one."
-        )
-    return found

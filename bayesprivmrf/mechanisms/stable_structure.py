@@ -10,7 +10,6 @@ import numpy as np
 
 from bayesprivmrf.audit import Choices, StableAnswers, Sums
 from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.learning.structure.dependence_graph import (
     THRESHOLDS,
     graphs_to_choose,
@@ -25,7 +24,7 @@ from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
 from bayesprivmrf.mechanisms.reading.frame import guarded
-from bayesprivmrf.mechanisms.settings import RecordMechanism, RecordPlan
+from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
@@ -54,43 +53,26 @@ class StructurePlan(RecordPlan):
     choice: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class ExactGraph:
-    """The exact graph, and its distance from a different graph: sensitive, and printed as such."""
-
-    pairs: tuple[tuple[int, int], ...] | None
-    distance: int
-
-    def choose(self, source: NoiseSource, scale: float | None) -> tuple[ExactGraph, float | None]:
-        """Return the graph itself, and no threshold: nothing is chosen."""
-        return self, None
-
-    def __repr__(self) -> str:
-        return "ExactGraph(sensitive)"
+# Pairs of a graph; None where no graph is the answer
+type Pairs = tuple[tuple[int, int], ...] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ExactGraphs:
-    """The exact graphs of all thresholds, with the clearness of each threshold: sensitive, and printed as such."""
+    """Exact graphs with their distances from a different graph: sensitive, and printed as such.
 
-    clearness: IntArray
-    graphs: tuple[ExactGraph, ...]
+    There is one graph, or one for each of several thresholds with the `clearness` of each threshold.
+    """
 
-    def choose(self, source: NoiseSource, scale: float | None) -> tuple[ExactGraph, float | None]:
-        """Return the graph of a threshold that is chosen with noise of a given scale, and the threshold."""
-        assert scale is not None
-        place = int(source.choose(self.clearness[None, :], scale)[0])
-        return self.graphs[place], THRESHOLDS[place] / UNIT
+    graphs: tuple[tuple[Pairs, int], ...]
+    clearness: IntArray | None = None
 
     def __repr__(self) -> str:
         return "ExactGraphs(sensitive)"
 
 
-type Exact = ExactGraph | ExactGraphs
-
-
 @dataclass(frozen=True, kw_only=True)
-class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
+class StableStructure(RecordMechanism[StructurePlan, ExactGraphs, ReleasedGraph]):
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The exact graph is released if a noisy distance shows that no few records could change it.
@@ -160,18 +142,25 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
             delta=probability("delta", self.delta, zero=False),
         )
         one_of("structure", self.structure, ("tree", "graph"))
-        if self.structure == "graph":
-            given, order = 2 if self.given is None else self.given, 2 if self.order is None else self.order
-            self._keep(
-                threshold=_threshold(self.threshold),
-                given=whole_number("given", given, 0, 2, remedy="condition on two variables at most"),
-                order=whole_number("order", order, 2, 4, remedy="take cliques of four at most"),
-            )
-        for name in ("threshold", "given", "order") if self.structure == "tree" else ():
-            if getattr(self, name) is not None:
-                raise ArgumentError(
-                    f"`{name}` must be left out for a tree, got {getattr(self, name)!r}; take structure='graph'."
-                )
+        if self.structure == "tree":
+            for name in ("threshold", "given", "order"):
+                given, must = getattr(self, name), "be left out for a tree"
+                require(given is None, name, must, given, "take structure='graph'")
+            return
+        given, order = 2 if self.given is None else self.given, 2 if self.order is None else self.order
+        threshold = 0.1 if self.threshold is None else self.threshold
+        if isinstance(threshold, str):
+            must = f"be a number from 1/{UNIT} to 2, or 'gap'"
+            require(threshold == "gap", "threshold", must, repr(threshold), "take 0.1, or 'gap'")
+        else:
+            threshold = positive_finite("threshold", threshold)
+            must = f"be at least 1/{UNIT} and below 2, which no dependence reaches"
+            require(1 <= round(threshold * UNIT) < 2 * UNIT, "threshold", must, threshold, "take 0.1")
+        self._keep(
+            threshold=threshold,
+            given=whole_number("given", given, 0, 2, remedy="condition on two variables at most"),
+            order=whole_number("order", order, 2, 4, remedy="take cliques of four at most"),
+        )
 
     @property
     def _chooses(self) -> bool:
@@ -180,13 +169,7 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
 
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StructurePlan:
         specification = ModelSpecification.from_pgmpy(network)
-        if len(specification.domain.variables) < 2:
-            raise ModelError("`network` must have at least two variables for a graph, got one; declare more.")
-        if specification.impossible or any(specification.sharing):
-            raise ModelError(
-                "`network` must have no impossible cells, ties, scores or levels, which a graph cannot use; declare "
-                "the variables without them."
-            )
+        self._require_plain(specification)
         # arrays of all pairs of states; for a graph one more for each two states of a pair
         most = max(specification.cardinalities)
         arrays = 7 * 8 if self.order is None else 2 * 4 * most**self.order
@@ -194,101 +177,72 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
         remedy = "merge states, or declare fewer variables"
         require_memory("all pairs of states", bytes_, remedy, DEFAULT_MEMORY_LIMIT)
         (law,) = discrete_laplace_laws([1.0 - _CHOOSING * self._chooses], self.epsilon, 1)
-        return StructurePlan(
-            **self._declared(specification),
-            law=law,
-            needed=release_threshold(law, self.delta),
-            choice=_choice(self.epsilon) if self._chooses else None,
-        )
+        choice = None
+        if self._chooses:
+            # the scale at which the choice of a threshold costs its share, including the rounding of its noise
+            slack, must = (
+                _CHOOSING * self.epsilon - 2 * ROUNDING,
+                "leave some budget for the choice of a threshold",
+            )
+            require(slack > 0, "epsilon", must, self.epsilon, "take more")
+            choice = _MOVED / slack
+        needed = release_threshold(law, self.delta)
+        return StructurePlan(**self._declared(specification), law=law, needed=needed, choice=choice)
 
     def _guarantee(self, plan: StructurePlan) -> PrivacyGuarantee:
         return PrivacyGuarantee(epsilon=self.epsilon, delta=self.delta, adjacency=self.adjacency)
 
     def _outlays(self, plan: StructurePlan, total: float | None) -> list[Outlay]:
-        spent = 0.0 if plan.choice is None else _CHOOSING * self.epsilon
+        spent, deviation = (
+            0.0 if plan.choice is None else _CHOOSING * self.epsilon,
+            plan.law.standard_deviation,
+        )
+        rest, noise = self.epsilon - spent, (Sums(law=plan.law, copies=1),)
+        answers = (StableAnswers(law=plan.law, threshold=plan.needed),)
         steps = [
-            Outlay(
-                step="noisy distance",
-                epsilon=self.epsilon - spent,
-                count=1,
-                noise_sd=plan.law.standard_deviation,
-                draws=(Sums(law=plan.law, copies=1),),
-            ),
-            Outlay(
-                step="a graph that one record changes",
-                draws=(StableAnswers(law=plan.law, threshold=plan.needed),),
-            ),
+            Outlay(step="noisy distance", epsilon=rest, count=1, noise_sd=deviation, draws=noise),
+            Outlay(step="a graph that one record changes", draws=answers),
         ]
         if plan.choice is None:
             return steps
-        choosing = Outlay(
-            step="choice of a threshold",
-            epsilon=spent,
-            count=1,
-            noise_sd=plan.choice * GUMBEL_DEVIATION,
-            # 5 scales behind: a choice of one in 150, whose loss is nearly the largest of any choice
-            draws=(Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=5.0),),
-        )
-        return [choosing, *steps]
+        # 5 scales behind: a choice of one in 150, whose loss is nearly the largest of any choice
+        draws = (Choices(scale=plan.choice, score_range=_MOVED, copies=1, behind=5.0),)
+        deviation = plan.choice * GUMBEL_DEVIATION
+        step = "choice of a threshold"
+        return [Outlay(step=step, epsilon=spent, count=1, noise_sd=deviation, draws=draws), *steps]
 
-    def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> Exact:
+    def _read(self, plan: StructurePlan, data: Any, count: Hashable | None = None) -> ExactGraphs:
         exact = self._records(plan, data, count)
         most = largest_distance(plan.law, plan.needed)
         return guarded("learning", lambda: self._answers(plan, exact.codes, exact.counts, most))
 
-    def _answers(
-        self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int
-    ) -> ExactGraph | ExactGraphs:
+    def _answers(self, plan: StructurePlan, codes: np.ndarray, counts: IntArray, most: int) -> ExactGraphs:
         records = (codes, counts, plan.specification.cardinalities, self.adjacency)
         if self.threshold is None or self.given is None or self.order is None:
-            pairs, distance = stable_tree(*records)
-            return ExactGraph(pairs=pairs, distance=distance)
+            return ExactGraphs(graphs=(stable_tree(*records),))
         settings = {"given": self.given, "order": self.order, "most": most}
         if isinstance(self.threshold, str):
             clearness, answers = graphs_to_choose(*records, **settings)
-            graphs = tuple(ExactGraph(pairs=pairs, distance=distance) for pairs, distance in answers)
-            return ExactGraphs(clearness=clearness, graphs=graphs)
-        pairs, distance = stable_graph(*records, threshold=self.threshold, **settings)
-        return ExactGraph(pairs=pairs, distance=distance)
+            return ExactGraphs(graphs=tuple(answers), clearness=clearness)
+        return ExactGraphs(graphs=(stable_graph(*records, threshold=self.threshold, **settings),))
 
     def _randomise(
-        self, plan: StructurePlan, exact: Exact, source: NoiseSource, stamp: Stamp
+        self, plan: StructurePlan, exact: ExactGraphs, source: NoiseSource, stamp: Stamp
     ) -> ReleasedGraph:
-        graph, chosen = exact.choose(source, plan.choice)
-        noisy = int(source.add(np.array([graph.distance - 1], dtype=np.int64), plan.law)[0])
+        place, threshold = 0, self.threshold
+        if plan.choice is not None and exact.clearness is not None:
+            place = int(source.choose(exact.clearness[None, :], plan.choice)[0])
+            threshold = THRESHOLDS[place] / UNIT
+        pairs, distance = exact.graphs[place]
+        noisy = int(source.add(np.array([distance - 1], dtype=np.int64), plan.law)[0])
         details = {"structure": self.structure, "noisy_distance": noisy, "needed": plan.needed}
         if self.structure == "graph":
-            details |= {"threshold": self.threshold if chosen is None else chosen, "given": self.given}
+            details |= {"threshold": threshold, "given": self.given}
         return ReleasedGraph(
             domain=plan.specification.domain,
-            pairs=graph.pairs if noisy >= plan.needed else None,
+            pairs=pairs if noisy >= plan.needed else None,
             order=self.order or 2,
             is_threshold_chosen=plan.choice is not None,
             details=details,
             **stamp.fields,
         )
-
-
-def _threshold(given: float | str | None) -> float | str:
-    if given is None:
-        return 0.1
-    if isinstance(given, str):
-        if given == "gap":
-            return given
-        raise ArgumentError(
-            f"`threshold` must be a number from 1/{UNIT} to 2, or 'gap', got {given!r}; take 0.1, or 'gap'."
-        )
-    threshold = positive_finite("threshold", given)
-    if not 1 <= round(threshold * UNIT) < 2 * UNIT:
-        raise ArgumentError(
-            f"`threshold` must be at least 1/{UNIT} and below 2, which no dependence reaches, got {threshold!r}; "
-            "take 0.1."
-        )
-    return threshold
-
-
-def _choice(epsilon: float) -> float:
-    """Return the scale at which the choice of a threshold costs its share, including the rounding of its noise."""
-    slack = _CHOOSING * epsilon - 2 * ROUNDING
-    require(slack > 0, "epsilon", "leave some budget for the choice of a threshold", epsilon, "take more")
-    return _MOVED / slack

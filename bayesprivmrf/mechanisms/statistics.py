@@ -11,36 +11,38 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import (
     ArgumentError,
     DataError,
     NoiseWarning,
     PrivacyError,
 )
-from bayesprivmrf.mechanisms.after_charge import warn_without_raising
+from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
+from bayesprivmrf.mechanisms.reading.frame import Counts
 from bayesprivmrf.mechanisms.reading.persons import Persons
-from bayesprivmrf.mechanisms.reading.row_counts import Counts
-from bayesprivmrf.mechanisms.settings import RecordMechanism, checked_bound, checked_grid, require_records
+from bayesprivmrf.mechanisms.record_mechanisms import RecordMechanism, require_records
 from bayesprivmrf.mechanisms.statistics_plan import (
     LARGEST_ANSWER,
     StatisticsPlan,
     bound_queries,
+    checked_bound,
+    checked_grid,
     largest_weight,
+    starved_queries,
     times,
-    warn_of_bounds,
-    warn_of_starved_queries,
     warn_of_width,
 )
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.noise.secure import require_releasable
-from bayesprivmrf.planning import checked_total, noise_preview, query_preview
+from bayesprivmrf.planning import noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
-from bayesprivmrf.queries import BoundQuery, Query
+from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import checked_queries
 from bayesprivmrf.release import NoisyStatistics, PersonRows
 
@@ -93,6 +95,14 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         counted rows has floor(grid / K) units. It must be at least `at_most`, and goes with `person` and `queries` on
         one scope each. The release holds sums of units: ``grid`` times the query of persons. One neighbor moves them
         `grid` times as far as a record, instead of `at_most` times.
+
+    Notes
+    -----
+    `preview` has one row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For
+    tables with one kind of noise, ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
+    ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has no
+    ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it. A `NoiseWarning` also
+    appears if the default `weights` leave the answers to a query with more than twice the error of an even split.
     """
 
     takes_grid: ClassVar[bool] = False
@@ -111,11 +121,9 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             at_most=checked_bound(self.person, self.at_most),
         )
         self._keep(grid=checked_grid(self.grid, self.at_most, self.queries))
-        if self.grid is not None and not self.takes_grid:
-            raise ArgumentError(
-                f"`grid` must be left out of {type(self).__name__}, whose noise is not scaled by it; use "
-                "LaplaceStatistics or GaussianStatistics."
-            )
+        must = f"be left out of {type(self).__name__}, whose noise is not scaled by it"
+        remedy = "use LaplaceStatistics or GaussianStatistics"
+        require(self.grid is None or self.takes_grid, "grid", must, self.grid, remedy)
 
     @abstractmethod
     def _noise(self, specification: ModelSpecification) -> tuple[NoiseDistribution, ...]:
@@ -134,11 +142,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     def _settings(self) -> dict[str, Any]:
         """Return the settings; newer settings are included only if given, so that other files do not change."""
-        settings = super()._settings()
-        for name in ("queries", "person", "at_most", "grid"):
-            if getattr(self, name) is None:
-                del settings[name]
-        return settings
+        newer = {name for name in ("queries", "person", "at_most", "grid") if getattr(self, name) is None}
+        return {name: value for name, value in super()._settings().items() if name not in newer}
 
     @property
     @final
@@ -150,13 +155,6 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def _knows_total(self) -> bool:
         """True if the number of records is public; a public number of persons does not fix the number of rows."""
         return self.adjacency is Adjacency.REPLACE_ONE and self.person is None
-
-    @property
-    def _person_rows(self) -> PersonRows | None:
-        """Statement of a release about how many rows of one person it counts; None for records."""
-        if self.at_most is None:
-            return None
-        return PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
 
     @property
     @final
@@ -179,58 +177,29 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
             return float(most)
         return math.nextafter(math.sqrt(2 * most**2), math.inf)
 
-    def preview(
-        self, network: DiscreteMarkovNetwork | ModelSpecification, total: float | None = None
-    ) -> pd.DataFrame:
-        """Return the noise of each table or query, before any data is read or budget spent.
-
-        Parameters
-        ----------
-        network
-            The declared model.
-        total
-            A public guess of the number of records, with which the noise is compared. A `NoiseWarning` names the
-            tables or queries whose numbers the noise would hide.
-
-        Returns
-        -------
-        DataFrame
-            One row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For tables
-            with one kind of noise, ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
-            ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has
-            no ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it.
-
-        Warns
-        -----
-        NoiseWarning
-            The noise would hide tables or answers at `total` records; or the default `weights` leave the answers to
-            a query with more than twice the error of an even split.
-        """
-        from bayesprivmrf.mechanisms.preview import Preview
-
-        plan = self._prepare(network)
-        if total is not None:
-            total = checked_total(total)
+    def _preview(self, plan: StatisticsPlan, total: float | None) -> tuple[pd.DataFrame, list[str]]:
+        knows_total, noise, problems = self._knows_total, plan.noise, []
         if plan.queries is None:
-            frame = with_best_weights(
-                noise_preview(plan.specification, plan.noise, total),
-                plan.specification,
-                plan.noise,
-                knows_total=self._knows_total,
-            )
+            frame = noise_preview(plan.specification, noise, total)
+            frame = with_best_weights(frame, plan.specification, noise, knows_total=knows_total)
         else:
-            frame = self._query_preview(plan, plan.queries, total)
-            warn_of_starved_queries(frame, is_default=getattr(self, "weights", None) is None)
-        if any(law.kernel is None for law in plan.noise):
+            # the even split of the budget, beside the split in use
+            even: Any = self
+            if hasattr(self, "weights"):
+                even = replace(self, weights=(1.0,) * len(plan.queries))  # type: ignore[call-arg]
+            laws = even._query_noise(plan.specification, self.queries).laws
+            shares = None if plan.query_noise is None else plan.query_noise.shares
+            frame = query_preview(plan.queries, noise, shares, laws, knows_total=knows_total, total=total)
+            if getattr(self, "weights", None) is None:
+                problems = starved_queries(frame)
+        if any(law.kernel is None for law in noise):
             frame.attrs["estimators"] = ("NaiveMLE",)
         if self.person is not None:
             frame.attrs |= {"unit": self.unit, "at_most": self.at_most}
             frame.attrs |= {} if self.grid is None else {"grid": self.grid}
         if total is not None:
-            message = plan.drowned(total, f"about {total:,.0f} records")
-            if message is not None:
-                warnings.warn(message, NoiseWarning, stacklevel=2)
-        return Preview.of(frame, self, self._promised(plan))
+            problems = [*problems, *plan.drowned(total, f"about {total:,.0f} records")]
+        return frame, problems
 
     @final
     def noise_laws(
@@ -250,59 +219,46 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         """
         return self._prepare(network).noise
 
-    def _query_preview(
-        self, plan: StatisticsPlan, queries: Sequence[BoundQuery], total: float | None
-    ) -> pd.DataFrame:
-        """Return the preview of queries, with the even split of the budget beside the split in use."""
-        even: Any = self
-        if hasattr(self, "weights"):
-            even = replace(self, weights=(1.0,) * len(queries))  # type: ignore[call-arg]
-        laws = even._query_noise(plan.specification, self.queries).laws
-        knows_total = self._knows_total
-        shares = None if plan.query_noise is None else plan.query_noise.shares
-        return query_preview(queries, plan.noise, shares, laws, knows_total=knows_total, total=total)
-
     @final
     def _prepare(self, network: DiscreteMarkovNetwork | ModelSpecification) -> StatisticsPlan:
-        specification = self._with_cliques(network)
-        if self.person is not None and str(self.person) in map(str, specification.domain.variables):
-            raise ArgumentError(
-                f"`person` must name a column that is no declared variable, got {self.person!r}; leave it out of the "
-                "model, because it identifies persons and is not measured."
-            )
+        specification, name = self._with_cliques(network), type(self).__name__
+        is_measured = self.person is not None and str(self.person) in map(str, specification.domain.variables)
+        remedy = "leave it out of the model, because it identifies persons and is not measured"
+        require(not is_measured, "person", "name a column that is no declared variable", self.person, remedy)
         warn_of_width(specification)
         measured: Sequence[Any] = specification.cliques
         queries = query_noise = of_units = None
         if self.queries is None:
-            noise = _distributions(self, "_noise", self._noise(specification))
+            what, hook, given = "table", "_noise", self._noise(specification)
         else:
             measured, queries = self.queries, bound_queries(self.queries, specification)
             if self.grid is not None:
-                of_units, queries = (
-                    queries,
-                    bound_queries([times(one, self.grid) for one in queries], specification),
-                )
+                several = [times(one, self.grid) for one in queries]
+                of_units, queries = queries, bound_queries(several, specification)
             query_noise = self._query_noise(specification, tuple(self.queries))
-            noise = _distributions(self, "_query_noise", query_noise.laws)
-        if len(noise) != len(measured):
-            what, hook = ("tables", "_noise") if queries is None else ("queries", "_query_noise")
-            raise ArgumentError(
-                f"{type(self).__name__} must give one noise distribution for each of the {len(measured)} {what}, got "
-                f"{len(noise)}; correct its `{hook}`."
-            )
+            what, hook, given = "query", "_query_noise", query_noise.laws
+        # hooks of other packages may return anything
+        is_list = isinstance(given, list | tuple)
+        noise, got = tuple(given) if is_list else (), len(given) if is_list else f"a {type(given).__name__}"
+        must = f"give a tuple of noise distributions, one for each of {len(measured)}"
+        require(len(noise) == len(measured), name, must, got, f"correct its `{hook}`")
         for place, law in enumerate(noise):
             before = noise[place - 1] if place else None
             if type(law) is not type(before) or law != before:  # equal distributions need one check
                 require_releasable(law)
-        bare = [one for one, law in zip(measured, noise, strict=True) if not (law.hides and law.variance > 0)]
-        if bare and self._promise(specification) is not None:
+        is_bare = [not (law.hides and law.variance > 0) for law in noise]
+        if any(is_bare) and self._promise(specification) is not None:
             raise PrivacyError(
-                f"{type(self).__name__} must add noise to every {'table' if queries is None else 'query'} under a "
-                f"guarantee, got none (or too little for a float) for {bare[0]!r}; ask for a smaller budget, or "
-                "promise nothing."
+                f"{name} must add noise to every {what} under a guarantee, got none (or too little for a float) for "
+                f"{measured[is_bare.index(True)]!r}; ask for a smaller budget, or promise nothing."
             )
-        if query_noise is not None:
-            warn_of_bounds(query_noise)
+        if query_noise is not None and query_noise.is_bound:
+            warnings.warn(
+                "the noise is calibrated to an upper bound of the sensitivity of `queries`, so the guarantee holds "
+                "with more noise than it may need; ask for fewer or smaller queries, whose sensitivity is exact.",
+                NoiseWarning,
+                stacklevel=3,
+            )
         plan = StatisticsPlan(
             **self._declared(specification),
             noise=noise,
@@ -317,43 +273,36 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     @final
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
-        promised = self._promise(plan.specification)
-        if not isinstance(promised, PrivacyGuarantee):
-            return promised  # None, or what `_promised` refuses
-        if promised.adjacency is not self.adjacency:
-            raise PrivacyError(
-                f"{type(self).__name__} must give a guarantee for {self.adjacency.value} neighbors, its `adjacency`, "
-                f"got one for {promised.adjacency.value}; correct its `_promise`."
+        promised, name = self._promise(plan.specification), type(self).__name__
+        if isinstance(promised, PrivacyGuarantee):  # anything else but None is what `_promised` refuses
+            must, got = (
+                f"give a guarantee for {self.adjacency.value} neighbors",
+                f"one for {promised.adjacency.value}",
             )
-        if promised.unit != self.unit:
-            given = "given" if self.person is not None else "left out"
-            raise PrivacyError(
-                f"{type(self).__name__} must give a guarantee for a {self.unit} where `person` is {given}, got one "
-                f"for a {promised.unit}; scale its noise by `l1_sensitivity` and state `unit=self.unit`."
-            )
+            remedy = "correct its `_promise`"
+            require(promised.adjacency is self.adjacency, name, must, got, remedy, error=PrivacyError)
+            is_person = "left out" if self.person is None else "given"
+            must = f"give a guarantee for a {self.unit} where `person` is {is_person}"
+            remedy = "scale its noise by `l1_sensitivity` and state `unit=self.unit`"
+            got = f"one for a {promised.unit}"
+            require(promised.unit == self.unit, name, must, got, remedy, error=PrivacyError)
         return promised
 
     @final
     def _read(self, plan: StatisticsPlan, data: Any, count: Hashable | None = None) -> ExactCounts:
         rows: Persons | Counts | None = Counts.of(count, plan.specification.domain.variables)
         if self.person is not None and self.at_most is not None:
-            if count is not None:
-                raise ArgumentError(
-                    "`count` and `person` must not be given together, because each record of a frequency table is a "
-                    "different person; leave out one of the two."
-                )
+            # each record of a frequency table is a different person
+            must, remedy = "not be given together", "leave out one of the two"
+            require(count is None, "`count` and `person`", must, f"{count!r} and {self.person!r}", remedy)
             rows = Persons(column=self.person, at_most=self.at_most, grid=self.grid)
         counts = count_tables(plan.specification, data, missing=plan.missing, other=plan.other, rows=rows)
         if self._knows_total:
             require_records(counts.records)
-        if (
-            plan.queries is not None
-            and counts.records * max(map(largest_weight, plan.of_units or plan.queries)) > LARGEST_ANSWER
-        ):
-            raise DataError(
-                "the answers to `queries` must be whole numbers of 64 bits, which these records and weights may "
-                "exceed; take smaller weights, and read the answers in the coarser unit."
-            )
+        largest = max(map(largest_weight, plan.of_units or plan.queries or ()), default=0)
+        is_small, what = counts.records * largest <= LARGEST_ANSWER, "the answers to `queries`"
+        remedy = "take smaller weights, and read the answers in the coarser unit"
+        require(is_small, what, "be whole numbers of 64 bits", "larger ones", remedy, error=DataError)
         return counts
 
     @final
@@ -369,29 +318,18 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         for law, measured in measured_of.values():
             cells = np.concatenate([np.arange(*offsets[at : at + 2]) for at in measured])
             noisy[cells] = source.add(answers[cells], law)
-        zeros = plan.is_public_zero
-        if zeros is not None:
-            noisy[zeros] = 0
-        release = plan.released(
-            noisy,
-            total=exact.records if self._knows_total else None,
-            person_rows=self._person_rows,
-            **stamp.fields,
+        if plan.is_public_zero is not None:
+            noisy[plan.is_public_zero] = 0
+        rows = (
+            None
+            if self.at_most is None
+            else PersonRows(at_most=self.at_most, is_weighed=self.grid is not None)
         )
+        total = exact.records if self._knows_total else None
+        release = plan.released(noisy, total=total, person_rows=rows, **stamp.fields)
         # from here on, only the release is used
         about = release.estimated_total
         if math.isfinite(about) and any(law.variance > 0 for law in plan.noise):
-            message = plan.drowned(about, "the number of records that the release itself suggests")
-            if message is not None:
-                warn_without_raising(message)
+            for problem in plan.drowned(about, "the number of records that the release itself suggests"):
+                warn_without_raising(problem)
         return release
-
-
-def _distributions(mechanism: StatisticsMechanism, hook: str, given: Any) -> tuple[NoiseDistribution, ...]:
-    """Return the noise distributions that a hook gave, after a check that they are a tuple."""
-    if not isinstance(given, list | tuple):
-        raise ArgumentError(
-            f"{type(mechanism).__name__} must give a tuple of noise distributions, one for each table or query, got "
-            f"{type(given).__name__}; correct its `{hook}`."
-        )
-    return tuple(given)

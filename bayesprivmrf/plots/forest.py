@@ -197,7 +197,7 @@ def _true_marks(
     A reference has two kinds of strokes: shares in the data for marginals inside a clique, and shares that the
     declared independences imply for the others.
     """
-    from bayesprivmrf.mechanisms.exact import EXACT, Reference
+    from bayesprivmrf.mechanisms.noisy_statistics import EXACT, Reference
 
     solution, cells, is_data = solution_of(truth), [], []
     for one in marginals:
@@ -221,7 +221,7 @@ def _frequencies(
     domain: Domain, marginals: Sequence[tuple[Variable, ...]], holdout: Any, count: Hashable | None
 ) -> tuple[FloatArray, int]:
     from bayesprivmrf.mechanisms.reading.counting import count_tables
-    from bayesprivmrf.mechanisms.reading.row_counts import Counts
+    from bayesprivmrf.mechanisms.reading.frame import Counts
 
     cells, records = [], 0
     # one by one, because a specification drops a marginal that lies inside another

@@ -12,12 +12,11 @@ from bayesprivmrf.noise import (
     noise_from_dict,
 )
 from bayesprivmrf.privacy.external_field import ExternalField
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_rho, step_scale
 from bayesprivmrf.privacy.guarantee import Adjacency, PrivacyGuarantee, compose
 from bayesprivmrf.privacy.largest_sum import parity_l2_sensitivity, squared_l2_sensitivity
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants, perturbation_constants
-from bayesprivmrf.privacy.selection import selection_rho, selection_scale
+from bayesprivmrf.privacy.selection import Exposure, selection_rho, selection_scale, step_rho, step_scale
 from bayesprivmrf.privacy.subsampled_gaussian import (
     CalibratedNoise,
     Schedule,

@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 
 from bayesprivmrf.checks import finite, require
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 
 # Factor by which constants from a bisection are rounded up
@@ -91,11 +90,9 @@ class ExternalField:
         """
         if field is None or isinstance(field, cls):
             return field
-        if isinstance(field, bool) or not isinstance(field, int | float | np.number):
-            raise ArgumentError(
-                f"`field` must be None, a number of nats or an ExternalField, got {type(field).__name__}; "
-                "ExternalField.from_share(0.38) is for a public share of 38 %."
-            )
+        is_number = isinstance(field, int | float | np.number) and not isinstance(field, bool)
+        must, remedy = "be None, a number of nats or an ExternalField", "see ExternalField.from_share(0.38)"
+        require(is_number, "field", must, type(field).__name__, remedy)
         return cls(float(field))
 
     def offsets(self, coupling: Any) -> FloatArray:

@@ -108,20 +108,17 @@ class PrivacyGuarantee:
         set_field = object.__setattr__
         set_field(self, "adjacency", Adjacency.checked(self.adjacency))
         set_field(self, "delta", probability("delta", self.delta, zero=True))
-        if (self.epsilon is None) == (self.rho is None):
-            raise ArgumentError(
-                f"exactly one of `epsilon` and `rho` must be given, got {self.epsilon!r} and {self.rho!r}; "
-                "`rho` alone states zero-concentrated privacy."
-            )
+        given, remedy = f"{self.epsilon!r} and {self.rho!r}", "`rho` alone states zero-concentrated privacy"
+        is_one = (self.epsilon is None) != (self.rho is None)
+        require(is_one, "exactly one of `epsilon` and `rho`", "be given", given, remedy)
         if self.rho is not None:
             set_field(self, "rho", positive_finite("rho", self.rho))
             require(self.delta == 0, "delta", "be 0 beside `rho`", self.delta, "convert to one form first")
         elif not (self.delta > 0 and type(self.epsilon) in {int, float} and self.epsilon == 0):
             set_field(self, "epsilon", positive_finite("epsilon", self.epsilon))
-        if not isinstance(self.unit, str) or not self.unit.strip() or printable(self.unit) != self.unit:
-            raise ArgumentError(
-                f"`unit` must name the privacy unit on one line, got {self.unit!r}; write 'record' or 'person'."
-            )
+        is_text = isinstance(self.unit, str) and self.unit.strip() and printable(self.unit) == self.unit
+        must, remedy = "name the privacy unit on one line", "write 'record' or 'person'"
+        require(is_text, "unit", must, repr(self.unit), remedy)
 
     @property
     def form(self) -> Form:
@@ -173,11 +170,9 @@ class PrivacyGuarantee:
         delta = probability("delta", delta, zero=False)
         if self.rho is not None:
             return self._with(epsilon=_zero_concentrated_epsilon(self.rho, delta), delta=delta)
-        if delta < self.delta:
-            raise PrivacyError(
-                f"`delta` must be at least the guarantee's own {self.delta!r}, got {delta!r}; "
-                "a smaller delta is not implied at any epsilon."
-            )
+        must = f"be at least the guarantee's own {self.delta!r}"
+        remedy = "a smaller delta is not implied at any epsilon"
+        require(delta >= self.delta, "delta", must, delta, remedy, error=PrivacyError)
         assert self.epsilon is not None
         spare = (delta - self.delta) / (1.0 - self.delta)
         return self._with(epsilon=_randomized_response_epsilon(self.epsilon, spare), delta=delta)
@@ -211,11 +206,8 @@ class PrivacyGuarantee:
         """
         if self.form == "zero-concentrated":
             return self
-        if self.form == "approximate":
-            raise PrivacyError(
-                f"an approximate guarantee (delta = {self.delta!r}) implies no zero-concentrated one; "
-                "compose in the approximate form instead."
-            )
+        must, remedy = "be 0 for a zero-concentrated guarantee", "compose in the approximate form instead"
+        require(self.delta == 0, "delta", must, self.delta, remedy, error=PrivacyError)
         assert self.epsilon is not None
         # libm's error is a few units of 2^-53
         tight = self.epsilon * math.tanh(self.epsilon / 2) * (1 + 2**-50)
@@ -259,16 +251,13 @@ class PrivacyGuarantee:
             The values do not describe a guarantee, or the form does not match the numbers.
         """
         names = [field.name for field in fields(cls)]
-        if not isinstance(values, Mapping) or not values.keys() >= {"form", *names}:
-            raise ArgumentError(
-                f"`values` must be a mapping with form, {', '.join(names)}, as `as_dict` makes it, got "
-                f"{type(values).__name__}."
-            )
+        is_whole = isinstance(values, Mapping) and values.keys() >= {"form", *names}
+        must = f"be a mapping with form, {', '.join(names)}, as `as_dict` makes it"
+        require(is_whole, "values", must, type(values).__name__)
         made = cls(**{name: values[name] for name in names})
-        if not (isinstance(values["form"], str) and values["form"] == made.form):
-            raise ArgumentError(
-                f"`form` must be {made.form!r}, which the numbers imply, got {values['form']!r}; correct one of them."
-            )
+        is_form = isinstance(values["form"], str) and values["form"] == made.form
+        must = f"be {made.form!r}, which the numbers imply"
+        require(is_form, "form", must, repr(values["form"]), "correct one of them")
         return made
 
 
@@ -303,28 +292,26 @@ def compose(*guarantees: PrivacyGuarantee) -> PrivacyGuarantee:
     0.5
     """
     require(guarantees, "compose", "be given at least one guarantee", "none")
+    remedy = "nothing composes with an unprotected release"
     for guarantee in guarantees:
-        instance_of(
-            "compose",
-            guarantee,
-            PrivacyGuarantee,
-            "be given guarantees",
-            "nothing composes with an unprotected release",
-        )
-    _alike("unit", (g.unit for g in guarantees), "state both for the same privacy unit")
-    _alike("neighboring relation", (g.adjacency.value for g in guarantees), "release both under one relation")
-    _alike(
-        "form",
-        # a pure promise is the approximate one whose delta is 0
-        ("zero-concentrated" if g.form == "zero-concentrated" else "pure or approximate" for g in guarantees),
-        "convert pure ones first with `to_zero_concentrated()`, or concentrated ones with `to_approximate(delta)`",
+        instance_of("compose", guarantee, PrivacyGuarantee, "be given guarantees", remedy)
+    # a pure promise is the approximate one whose delta is 0
+    forms = ["pure or approximate" if g.rho is None else "zero-concentrated" for g in guarantees]
+    convert = (
+        "convert pure ones with `to_zero_concentrated()`, or concentrated ones with `to_approximate(delta)`"
     )
+    for what, values, remedy in (
+        ("unit", [g.unit for g in guarantees], "state both for the same privacy unit"),
+        ("neighboring relation", [g.adjacency.value for g in guarantees], "release both under one relation"),
+        ("form", forms, convert),
+    ):
+        seen, must = sorted(set(values)), f"share one {what} to be composed"
+        require(len(seen) == 1, "all guarantees", must, " and ".join(seen), remedy, error=PrivacyError)
     first = guarantees[0]
     if first.rho is not None:
         return first._with(rho=_sum_up(g.rho for g in guarantees))
     delta = _sum_up(g.delta for g in guarantees)
-    if not delta < 1:
-        raise PrivacyError(f"the deltas must add up to less than 1, got {delta!r}; make them smaller.")
+    require(delta < 1, "the deltas", "add up to less than 1", delta, "make them smaller", error=PrivacyError)
     return first._with(epsilon=_sum_up(g.epsilon for g in guarantees), delta=delta)
 
 
@@ -337,14 +324,6 @@ def _shown(value: float | None) -> str:
     # the next decimal of six digits that is not below
     above = float(Context(prec=6, rounding=ROUND_CEILING).create_decimal_from_float(value))
     return f"{above:.6g}" if above < math.inf else repr(value)
-
-
-def _alike(what: str, values: Iterable[str], remedy: str) -> None:
-    seen = sorted(set(values))
-    if len(seen) > 1:
-        raise PrivacyError(
-            f"guarantees must share one {what} to be composed, got {' and '.join(seen)}; {remedy}."
-        )
 
 
 def _sum_up(values: Iterable[float | None]) -> float:

@@ -291,9 +291,8 @@ def gaussian_multiple(epsilon: float, delta: float) -> float:
         low, high = high, 2 * high
     for _ in range(80):
         middle = 0.5 * (low + high)
-        low, high = (
-            (low, middle) if middle > 0 and two_sided_delta(middle, epsilon) <= delta else (middle, high)
-        )
+        is_enough = middle > 0 and two_sided_delta(middle, epsilon) <= delta
+        low, high = (low, middle) if is_enough else (middle, high)
     return high * (1 + 1e-9)
 
 

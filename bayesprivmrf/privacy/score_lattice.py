@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import require
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.noise.continuous import DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import (
@@ -155,15 +156,14 @@ def perturbation_constants(
     """
     largest = float(np.abs(coupling.data).max())
     # squares and fourth powers of couplings must stay far from the limits of doubles
-    if not 1e-100 <= largest <= 1e100:
-        raise ModelError(
-            f"the largest coupling must be between 1e-100 and 1e+100 in size, got {largest:g}; change the unit of J, "
-            "and with it the unit of beta."
-        )
-    if calibration == "paper" and field is not None:
-        raise ArgumentError(
-            "`calibration` must be 'tight' with an external field, got 'paper', which has none; leave it out."
-        )
+    must, remedy = (
+        "be between 1e-100 and 1e+100 in size",
+        "change the unit of J, and with it the unit of beta",
+    )
+    is_usual = 1e-100 <= largest <= 1e100
+    require(is_usual, "the largest coupling", must, f"{largest:g}", remedy, error=ModelError)
+    is_known = calibration != "paper" or field is None
+    require(is_known, "calibration", "be 'tight' with an external field", "'paper'", "leave it out")
     norms = CouplingNorms.of(coupling, field)
     split = split_budget(norms, epsilon, delta, calibration)
     scale = split.multiple * split.sensitivity
@@ -174,11 +174,11 @@ def perturbation_constants(
     lattice = lattice_coupling(coupling, step)
     offsets = lattice_offsets(lattice, field)
     size = abs(lattice)
-    if not size.sum(axis=1).max() >= _SMALLEST_FIELD:
-        raise ArgumentError(
-            f"`epsilon` must be so large that couplings are not lost in the steps of the noise, got {epsilon!r}; "
-            "choose a larger budget."
-        )
+    is_fine, must = (
+        size.sum(axis=1).max() >= _SMALLEST_FIELD,
+        "be so large that couplings are not lost in the noise",
+    )
+    require(is_fine, "epsilon", must, epsilon, "choose a larger budget")
     rounding = norms.degree * (1 + 2 * TERM_ERROR * (1 if field is None else 2))
     exact = score_sensitivity(size, calibration, field=field, offsets=offsets)
     sensitivity = math.ceil(exact * SAFETY + rounding)
@@ -210,11 +210,8 @@ def perturbation_constants(
 
 def _noise(sensitivity: int, split: Split, epsilon: float, delta: float) -> NoiseDistribution:
     scale = sensitivity * split.multiple * SAFETY
-    if not _SMALLEST_SCALE <= scale < 2.0**52:
-        raise ArgumentError(
-            f"`epsilon` must give noise that 64-bit integers can hold, got {epsilon!r}; choose a budget nearer to "
-            "one."
-        )
+    is_whole, remedy = _SMALLEST_SCALE <= scale < 2.0**52, "choose a budget nearer to one"
+    require(is_whole, "epsilon", "give noise that 64-bit integers can hold", epsilon, remedy)
     if delta == 0:
         return DiscreteLaplace(scale)
     widening = 1e-10

@@ -117,9 +117,8 @@ def promised_epsilon(schedules: tuple[Schedule, ...], noise: CalibratedNoise, de
     """Return the epsilon at delta that given noise can promise; it includes the slack of `calibrated_noise`."""
     tail = delta * (1 - DELTA_SLACK)
     spent, before = 1.0, math.inf
-    while (
-        spent < 0.999 * before
-    ):  # each value is an upper bound, on a grid as fine as the last value requires
+    # each value is an upper bound, on a grid as fine as the last value requires
+    while spent < 0.999 * before:
         before = spent
         spent = spent_epsilon(schedules, noise, tail, _interval(spent, schedules, noise.steps))
     return max(spent, 1e-12) / (1 - SLACK) * (1 + 2.0**-50)
@@ -225,11 +224,11 @@ def require_fine_lattice(noises: int, scale: float, epsilon: float, delta: float
         The noises are too many, or the budget is too small.
     """
     loss = math.inf if scale < 1 else discretisation_loss(noises, scale, epsilon, delta)
-    if not loss <= min(SLACK * epsilon, 2.0**-10):
-        raise ArgumentError(
-            f"`steps` times the number of cells must be so small that the rounding of the noise is negligible, got "
-            f"{noises:,} noises at a scale of {scale:.3g} lattice steps; take fewer steps or a larger `epsilon`."
-        )
+    must = "be so small that the rounding of the noise is negligible"
+    given = f"{noises:,} noises at a scale of {scale:.3g} lattice steps"
+    remedy = "take fewer steps or a larger `epsilon`"
+    is_fine = loss <= min(SLACK * epsilon, 2.0**-10)
+    require(is_fine, "`steps` times the number of cells", must, given, remedy)
 
 
 def _least(loss: Callable[[float], float], target: float, guess: float) -> float:
@@ -307,10 +306,8 @@ def _epsilon(dp: Any, events: list[Any], delta: float, interval: float) -> float
     if delta < LEAST_DELTA:
         from dp_accounting.rdp import RdpAccountant
 
-        orders = [
-            *range(2, 64),
-            *(round(64 * 2 ** (k / 8)) for k in range(49)),
-        ]  # whole ones have finite sums
+        # whole ones have finite sums
+        orders = [*range(2, 64), *(round(64 * 2 ** (k / 8)) for k in range(49))]
         accountant = RdpAccountant(orders, dp.NeighboringRelation.ADD_OR_REMOVE_ONE)
     else:
         from dp_accounting.pld import PLDAccountant

@@ -8,7 +8,7 @@ is allowed. Let the most frequent answer have :math:`c_1` blocks and the next :m
 added, removed or replaced, so that for any two answers the difference of their blocks moves by at most 2. Where the
 neighbours have the same most frequent answer, :math:`c_1 - c_2` moves by at most 2 and k by at most 1. Where they
 do not, the difference of the two is at least 0 on one side and at most 0 on the other, hence at most 2 on both, so
-that k is at most 1 on both. So k is a distance in the sense of `learning.structure.spanning_tree`, for every
+that k is at most 1 on both. So k is a distance in the sense of `learning.structure.dependence_graph`, for every
 value of the coins, and a release is private for the coins together, which depend on no record. Blocks by position
 would not be private, because a removed record would shift all others.
 
@@ -37,7 +37,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.learning.structure import ReleasedGraph
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords, read_records
-from bayesprivmrf.mechanisms.stable_structure import ExactGraph, ExactGraphs, StableStructure, StructurePlan
+from bayesprivmrf.mechanisms.stable_structure import ExactGraphs, Pairs, StableStructure, StructurePlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import DiscreteLaplace, NoiseSource
@@ -49,8 +49,6 @@ __all__ = ["BlockStructure", "answers_of_blocks", "enough_blocks", "most_frequen
 
 _MOST_BLOCKS = 10_000
 """Largest number of blocks, against budgets so small that a release would never end; arbitrary."""
-
-type Pairs = tuple[tuple[int, int], ...] | None
 
 
 def enough_blocks(law: DiscreteLaplace, needed: int) -> int:
@@ -137,15 +135,14 @@ class BlockStructure(StableStructure):
         details = {**found.details, "blocks": self._number(plan)}
         return replace(found, details=details, is_threshold_chosen=self.threshold == "gap")
 
-    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraph:
+    def _in_blocks(self, plan: StructurePlan, exact: CodedRecords, source: NoiseSource) -> ExactGraphs:
         def rule(codes: np.ndarray) -> Pairs:
             found = self._answers(plan, codes, np.ones(len(codes), dtype=np.int64), 1)
-            if isinstance(found, ExactGraphs):
-                found = found.graphs[int(found.clearness.argmax())]
+            place = 0 if found.clearness is None else int(found.clearness.argmax())
+            pairs, distance = found.graphs[place]
             # a tie, and no records, are no graph
-            return found.pairs if found.distance and len(codes) else None
+            return pairs if distance and len(codes) else None
 
         coins = source.words(exact.records)
         answers = answers_of_blocks(exact.codes, exact.counts, coins, self._number(plan), rule)
-        pairs, distance = most_frequent(answers)
-        return ExactGraph(pairs=pairs, distance=distance)
+        return ExactGraphs(graphs=(most_frequent(answers),))

@@ -18,7 +18,7 @@ from bayesprivmrf.learning.gradient_ascent import drawn_noises
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.dpsgd import DPSGD, AscentPlan, read_possible
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords
-from bayesprivmrf.mechanisms.settings import FrozenMapping, RecordMechanism, RecordPlan
+from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordMechanism, RecordPlan
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay

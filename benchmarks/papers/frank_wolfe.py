@@ -41,15 +41,14 @@ from bayesprivmrf.learning.frank_wolfe import (
     NodeRegressions,
     PairwiseByRegressions,
 )
-from bayesprivmrf.mechanisms.frank_wolfe import FrankWolfePlan, PrivateFrankWolfe
-from bayesprivmrf.mechanisms.frank_wolfe_plan import choices_outlay
+from bayesprivmrf.mechanisms.frank_wolfe import FrankWolfePlan, PrivateFrankWolfe, choices_outlay
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.planning import Outlay
-from bayesprivmrf.privacy import Adjacency, DiscreteLaplace
-from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy import Adjacency, DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.privacy.guarantee import round_up
+from bayesprivmrf.privacy.selection import Exposure
 
 _LIPSCHITZ = 2.0
 """The paper's :math:`L_1`, the Lipschitz constant of the logistic loss."""
@@ -259,7 +258,7 @@ class PaperFrankWolfe(PrivateFrankWolfe):
     """
 
     adjacency: Adjacency = Adjacency.REPLACE_ONE
-    single_share: float | None = 0.0
+    single_share: float = 0.0
     method: Literal["pairs"] = "pairs"  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
@@ -278,11 +277,12 @@ class PaperFrankWolfe(PrivateFrankWolfe):
 
     def _outlays(self, plan: FrankWolfePlan, total: float | None) -> list[Outlay]:
         # an audit knows choices by the exponential mechanism, and not the largest of noisy scores
+        assert isinstance(plan.map, PaperRegressions)
         return [
             *self._total_outlay(plan),
-            replace(choices_outlay(plan.map, self._cost(plan), total), draws=()),
+            replace(choices_outlay(plan.map, plan.map.cost, total), draws=()),
         ]
 
-    def _cost(self, plan: FrankWolfePlan) -> float:
+    def _guarantee(self, plan: FrankWolfePlan) -> PrivacyGuarantee:
         assert isinstance(plan.map, PaperRegressions)
-        return plan.map.cost
+        return PrivacyGuarantee(rho=plan.map.cost, adjacency=self.adjacency)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from plug_in import entry_points
 from repeats import few
 
 import bayesprivmrf as bpm
@@ -20,9 +21,8 @@ from bayesprivmrf.mechanisms import (
     LaplaceStatistics,
     PrivateFrankWolfe,
     SelectMeasure,
+    StableStructure,
     StatisticsMechanism,
-    registry,
-    stable_structure,
 )
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.noise import NoiseSource, SimulatedNoise
@@ -57,16 +57,10 @@ class Meagre(StatisticsMechanism):
         return PrivacyGuarantee(epsilon=self.epsilon, rho=self.rho, adjacency=self.adjacency)
 
 
-class EntryPoint:
-    name, value = "meagre", "somewhere:Meagre"
-
-    def load(self):
-        return Meagre
-
-
 @pytest.fixture
-def plug_in(monkeypatch):
-    monkeypatch.setattr(registry, "installed", lambda group: [EntryPoint()])
+def plug_in(tmp_path, monkeypatch):
+    with entry_points(tmp_path, monkeypatch, "bayesprivmrf.mechanisms", meagre=Meagre):
+        yield
 
 
 @pytest.mark.parametrize(
@@ -140,12 +134,22 @@ def test_the_steps_of_a_learning_mechanism_cost_nearly_their_share_and_no_more(g
         assert 0.9 * one["promised"] < one["cost"] <= one["promised"] * (1 + 1e-6)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Easy(StableStructure):
+    """A graph is released below the noisy distance that the promise asks for."""
+
+    lower: int = 0
+
+    def _prepare(self, network):
+        plan = super()._prepare(network)
+        return replace(plan, needed=plan.needed - self.lower)
+
+
 @pytest.mark.parametrize(("lower", "status"), [(0, 0), (1, 3)])
-def test_a_graph_that_comes_out_too_easily_is_flagged(lower, status, capsys, monkeypatch):
-    own = stable_structure.release_threshold
-    monkeypatch.setattr(stable_structure, "release_threshold", lambda law, delta: own(law, delta) - lower)
-    given = ["audit", "stable-structure", "--epsilon", "1", "--set", "delta=1e-3", "--runs", "500", "--json"]
-    assert main(given) == status
+def test_a_graph_that_comes_out_too_easily_is_flagged(lower, status, tmp_path, capsys, monkeypatch):
+    settings = ["--epsilon", "1", "--set", "delta=1e-3", "--set", f"lower={lower}"]
+    with entry_points(tmp_path, monkeypatch, "bayesprivmrf.mechanisms", easy=Easy):
+        assert main(["audit", "easy", *settings, "--runs", "500", "--json"]) == status
     distance, graph = json.loads(capsys.readouterr().out)["findings"]
     assert 0.99 < distance["cost"] <= 1.0
     assert graph["is_refuted"] == (status == 3)

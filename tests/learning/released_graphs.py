@@ -11,7 +11,7 @@ import pytest
 
 import bayesprivmrf as bpm
 from bayesprivmrf.mechanisms import StableStructure, Stamp
-from bayesprivmrf.mechanisms.stable_structure import ExactGraph
+from bayesprivmrf.mechanisms.stable_structure import ExactGraphs
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.privacy import Adjacency
 from bayesprivmrf.release import Provenance
@@ -60,7 +60,7 @@ def largest_excess(mechanism, model, answer, sets, noise=1.0):
 
     @cache
     def law_of(pairs, distance):
-        exact, law = ExactGraph(pairs=pairs, distance=distance), {}
+        exact, law = ExactGraphs(graphs=((pairs, distance),)), {}
         for z, weight in zip(_REACH.tolist(), weights.tolist(), strict=True):
             graph = mechanism._randomise(plan, exact, _Fixed(z), stamp)
             law[graph.details["noisy_distance"], graph.pairs] = weight

@@ -85,8 +85,8 @@ def test_every_learner_is_among_these():
         type(one) for group in (WITH_INTERVALS, OF_MORE_STATES, WITHOUT_INTERVALS) for one in group.values()
     }
     named = [kind for name in mechanisms.__all__ if isinstance(kind := getattr(mechanisms, name), type)]
-    learners = {kind for kind in named if issubclass(kind, mechanisms.learning.LearningMechanism)}
-    assert learners - {mechanisms.learning.LearningMechanism} <= kinds | {StableStructure}
+    learners = {kind for kind in named if issubclass(kind, mechanisms.record_mechanisms.LearningMechanism)}
+    assert learners - {mechanisms.record_mechanisms.LearningMechanism} <= kinds | {StableStructure}
 
 
 @pytest.mark.parametrize("name", quickly(WITH_INTERVALS))

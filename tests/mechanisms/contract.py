@@ -100,6 +100,16 @@ def released(mechanism: Any, network: Any, data: Any, source: NoiseSource, **giv
         return mechanism.release(network, data, **given)
 
 
+def without_generators(patch: pytest.MonkeyPatch) -> None:
+    """Refuse every generator of NumPy, which is no source of privacy noise."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("privacy noise must not come from a generator of NumPy")
+
+    for name in ("default_rng", "Generator", "random"):
+        patch.setattr(np.random, name, refuse)
+
+
 class Account:
     """Ledger that remembers, or refuses."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import os
 import sys
 
 import numpy as np
@@ -28,11 +27,11 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.marginals import marginal_engine, sample
 from bayesprivmrf.mechanisms import DPSGD, reference
-from bayesprivmrf.mechanisms.learning import CodedRecords
+from bayesprivmrf.mechanisms.record_mechanisms import CodedRecords
 from bayesprivmrf.noise import NoiseSource, SecureNoise
 from bayesprivmrf.privacy import Adjacency, Schedule, calibrated_noise, promised_epsilon
 
-from .contract import Account, Undrawn, released
+from .contract import Account, Undrawn, released, without_generators
 
 STATES = {"z": ["no", "yes"], 0: [7, 5, 6], "a": [True, False], "one": ["x"], "lonely": ["q", "p"]}
 CLIQUES = [("z", 0), ("a", 0), ("one",), ("lonely",)]
@@ -196,29 +195,29 @@ def test_a_release_depends_on_the_data_through_noise_alone():
     assert seen[0] == seen[1] == seen[2]
 
 
-def test_secure_releases_differ_and_draw_samples_from_the_secure_source(monkeypatch):
-    drawn = []
-    words = SecureNoise.words
-    monkeypatch.setattr(SecureNoise, "words", lambda self, size: drawn.append(size) or words(self, size))
-    data = frame(100)
-    flats = {DPSGD(**QUICK).release(network(), data).potentials.flat.tobytes() for _ in range(4)}
+class CountedWords(SecureNoise):
+    """The secure source, which notes how many words were asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self.drawn = []
+
+    def words(self, size):
+        self.drawn.append(size)
+        return super().words(size)
+
+
+def test_secure_releases_differ_and_draw_samples_from_the_secure_source():
+    data, sources = frame(100), [CountedWords() for _ in range(4)]
+    flats = {released(DPSGD(**QUICK), network(), data, each).potentials.flat.tobytes() for each in sources}
     assert len(flats) == 4
-    assert drawn.count(13) == 4 * 20  # a byte a record, 20 steps
+    assert [each.drawn.count(13) for each in sources] == [20] * 4  # a byte a record, 20 steps
 
 
 def test_no_generator_of_numpy_is_asked_without_a_seed(monkeypatch):
-    def refuse(*_, **__):
-        raise AssertionError("privacy noise must not come from a generator of NumPy")
-
     data = frame(100)
-    monkeypatch.setattr(np.random, "default_rng", refuse)
-    monkeypatch.setattr(np.random, "Generator", refuse)
-    monkeypatch.setattr(np.random, "random", refuse)
-    asked = []
-    urandom = os.urandom
-    monkeypatch.setattr(os, "urandom", lambda size: asked.append(size) or urandom(size))
+    without_generators(monkeypatch)
     assert not DPSGD(**QUICK).release(network(), data).provenance.simulated
-    assert asked
 
 
 def test_seeded_noise_is_marked_simulated_and_repeats():
@@ -347,10 +346,8 @@ def test_data_that_does_not_fit_is_refused_and_nothing_is_charged():
 @pytest.mark.parametrize("rng", [None, 1])
 @pytest.mark.parametrize("records", [2**31 + 1, 2**36])
 def test_no_number_of_records_is_refused(monkeypatch, records, rng):
-    def read(*_, **__):
-        return CodedRecords(codes=np.zeros((1, 5), np.uint8), counts=np.array([records]), records=records)
-
-    monkeypatch.setattr("bayesprivmrf.mechanisms.settings.read_records", read)
+    exact = CodedRecords(codes=np.zeros((1, 5), np.uint8), counts=np.array([records]), records=records)
+    monkeypatch.setattr("bayesprivmrf.mechanisms.record_mechanisms.read_records", lambda *_, **__: exact)
     release = DPSGD(**{**QUICK, "steps": 2, "sampling_rate": 1.0}).release(network(), frame(1), rng=rng)
     deviation = release.details["total_deviation"]
     assert release.total == pytest.approx(min(records, 2**34), abs=6 * deviation)

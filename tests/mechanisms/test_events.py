@@ -79,21 +79,14 @@ def test_a_chain_reads_what_was_made_wide():
 @pytest.mark.parametrize(
     "queries", [None, [q.pooled([("x1", "x2"), ("x2", "x3"), ("x3", "x4")])]], ids=["tables", "sums"]
 )
-def test_sequences_without_a_state_or_with_a_gap_are_refused_in_words_of_their_own(share, queries):
+def test_sequences_without_a_state_or_with_a_gap_are_refused(share, queries):
     network = bpm.markov_chain(["a", "b"], 4, share=share, end="<end>")
     mechanism = ExactStatistics(queries=queries, missing="<end>")
     wide = pd.DataFrame([["a", "b", None, None], ["b", "a", "a", "a"]], columns=["x1", "x2", "x3", "x4"])
     mechanism.release(network, wide)
-    for row, words in (
-        (
-            [None] * 4,
-            "no sequence may begin with the end state '<end>', but column",
-        ),
-        (["a", None, "b", None], r"no sequence may continue after the end state '<end>'.*a gap inside"),
-    ):
-        with pytest.raises(DataError, match=words) as caught:
+    for row in ([None] * 4, ["a", None, "b", None]):
+        with pytest.raises(DataError, match=r"no sequence may begin with it or continue after it.* in a gap"):
             mechanism.release(network, pd.DataFrame([*wide.to_numpy(), row], columns=wide.columns))
-        assert "possible" not in str(caught.value)
 
 
 def test_weights_of_transitions_add_up_to_the_persons():
@@ -132,7 +125,7 @@ def test_a_sequence_longer_than_declared_is_refused_unless_it_is_to_be_cut(engin
     frame = pd.DataFrame({"id": [717171] * 9 + [818181], "day": range(10), "state": ["a"] * 10})
     with pytest.raises(
         DataError,
-        match=r'at most 4 events, .* larger `length`, .* longer="cut", which keeps the first 4 events of each person',
+        match=r'at most 4 events, .* larger `length`, .* longer="cut", which keeps the first events',
     ) as caught:
         wide_sequences(engine(frame), **LONG, length=4)
     assert set(re.findall(r"\d+", str(caught.value))) == {"4"}

@@ -21,10 +21,12 @@ from bayesprivmrf.errors import (
     UndeclaredStateError,
 )
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise
-from bayesprivmrf.mechanisms import PrivateFrankWolfe, PrivateLogisticRegression, base
+from bayesprivmrf.mechanisms import PrivateFrankWolfe, PrivateLogisticRegression
 from bayesprivmrf.noise import NoiseSource, noise_source
 from bayesprivmrf.privacy import Adjacency, Exposure, step_rho
 from benchmarks.papers.frank_wolfe import PaperFrankWolfe
+
+from .contract import released, without_generators
 
 NAMES = ("z", 0, "a", 7)
 
@@ -142,15 +144,11 @@ def test_a_release_without_seed_is_private_and_random():
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
 def test_choices_without_seed_come_from_no_generator_of_numpy(monkeypatch):
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("choices must not come from a generator of NumPy")
-
     data, variables = pd.DataFrame({name: ["c", "b"] for name in NAMES}), network()
     PrivateFrankWolfe(rho=1.0, width=1.0).release(
         variables, data, rng=1
     )  # libraries draw as they are imported
-    for name in ("default_rng", "Generator", "random"):
-        monkeypatch.setattr(np.random, name, refuse)
+    without_generators(monkeypatch)
     for mechanism in (
         PrivateFrankWolfe(rho=1.0, width=1.0, adjacency="replace-one"),
         PrivateFrankWolfe(rho=1.0, width=1.0),
@@ -176,12 +174,11 @@ class Spy(NoiseSource):
         return np.random.default_rng(9).integers(0, 2**64, size, dtype=np.uint64)
 
 
-def test_the_steps_come_from_the_noisy_number_of_records_alone(monkeypatch):
+def test_the_steps_come_from_the_noisy_number_of_records_alone():
     made = []
     for records in (1000, 1001, 5000):
         spy = Spy()
-        monkeypatch.setattr(base, "noise_source", lambda rng, spy=spy: spy)
-        made.append(PrivateFrankWolfe(rho=1.0, width=1.0).release(network(), frame(records)))
+        made.append(released(PrivateFrankWolfe(rho=1.0, width=1.0), network(), frame(records), spy))
         # the number of records, and the sums of single variables; no pair
         assert [len(part) for part in spy.added] == [1, 4, 0]
     assert {release.total for release in made} == {1234.0}

@@ -186,7 +186,7 @@ def test_one_interruption_of_the_coins_of_blocks_loses_no_structure(kind):
 
 
 @pytest.mark.parametrize("name", ["rounds", "Laplace"])
-def test_nothing_is_drawn_anew_once_a_warning_has_told_of_what_was_drawn(monkeypatch, name):
+def test_nothing_is_drawn_anew_once_a_warning_has_told_of_what_was_drawn(name):
     mechanism = {"rounds": SelectMeasure(rho=1e-3), "Laplace": LaplaceStatistics(epsilon=1e-3)}[name]
     network = LEARNERS[name][1]
     whole, source = draws(mechanism, network), Interrupting(())
@@ -194,9 +194,9 @@ def test_nothing_is_drawn_anew_once_a_warning_has_told_of_what_was_drawn(monkeyp
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(warnings, "showwarning", interrupted)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings():  # which restores the function, too
         warnings.simplefilter("always")
+        warnings.showwarning = interrupted
         with pytest.raises(KeyboardInterrupt):
             released(mechanism, network, data(), source)
     assert source.calls == whole
@@ -287,15 +287,11 @@ def test_a_timer_at_any_moment_loses_nothing():
         signal.signal(signal.SIGALRM, before)
 
 
-def test_outside_a_release_nothing_is_swallowed(monkeypatch):
-    model = PrivateFrankWolfe(rho=1.0, width=2.0).release(NETWORK, data(), rng=1)
-
-    def stopped(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.node_regressions.choose_atoms", stopped)
+def test_outside_a_release_nothing_is_swallowed():
+    fitter = PrivateFrankWolfe(rho=1.0, width=2.0).release(NETWORK, data(), rng=1).map
+    codes, source = data().to_numpy().astype(np.uint8), Interrupting((9,))
     with pytest.raises(KeyboardInterrupt):
-        model.couplings_interval(rng=1, method="calibrated", replicates=2)
+        fitter.fit(codes, np.ones(RECORDS, dtype=np.int64), float(RECORDS), source)
 
 
 def test_an_exit_and_a_breach_of_privacy_are_no_interruptions(monkeypatch):

@@ -446,9 +446,9 @@ class UnderWeighed(OfRecords):
 
     def _query_noise(self, specification, queries):
         return noise_of_queries(
-            DiscreteLaplace,
             specification,
             queries,
+            DiscreteLaplace,
             None,
             budget=1.0,
             adjacency=self.adjacency,

@@ -221,17 +221,26 @@ def test_a_model_is_kept_within_the_size_asked_for():
     assert small.graph().number_of_edges() < large.graph().number_of_edges()
 
 
-def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
+def diverging(monkeypatch, fails):
+    """Let the fits diverge whose number `fails` accepts, and return the list of all fits."""
     fits, real = [], rounds.fit_tables
 
     def failing(*given, **named):
         found = real(*given, **named)
         fits.append(found)
-        if len(fits) < 3:
-            return found
-        return replace(found, coordinates=np.full_like(found.coordinates, np.nan), status=Status.DIVERGED)
+        lost = {
+            "coordinates": np.full_like(found.coordinates, np.nan),
+            "off": np.nan,
+            "status": Status.DIVERGED,
+        }
+        return replace(found, **lost) if fails(len(fits)) else found
 
     monkeypatch.setattr(rounds, "fit_tables", failing)
+    return fits
+
+
+def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
+    fits = diverging(monkeypatch, lambda number: number > 2)
     release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(3000), rng=1)
     assert release.status == "stopped early"
     assert release.details["distance_from_optimum"] is None  # of the newest tables it is not known
@@ -242,21 +251,7 @@ def test_a_fit_that_diverges_is_dropped_and_said(monkeypatch):
 
 @pytest.mark.parametrize("last", [False, True])
 def test_a_first_fit_that_diverges_leaves_even_variables_and_finite_misfits(last, monkeypatch, tmp_path):
-    fits, real = [], rounds.fit_tables
-
-    def failing(*given, **named):
-        found = real(*given, **named)
-        fits.append(found)
-        if not last and len(fits) > 1:
-            return found
-        return replace(
-            found,
-            coordinates=np.full_like(found.coordinates, np.nan),
-            off=np.nan,
-            status=Status.DIVERGED,
-        )
-
-    monkeypatch.setattr(rounds, "fit_tables", failing)
+    fits = diverging(monkeypatch, lambda number: last or number == 1)
     release = SelectMeasure(rho=0.1).release(bpm.declare(states=STATES), frame(3000), rng=1)
     assert release.details["refits_that_failed"] == (len(fits) if last else 1)
     assert release.status == ("diverged" if last else "converged")

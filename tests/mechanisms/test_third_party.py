@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from plug_in import entry_points
 
 import bayesprivmrf as bpm
 from bayesprivmrf.cli import main
@@ -24,7 +25,6 @@ from bayesprivmrf.mechanisms import (
     StatisticsMechanism,
     available_mechanisms,
     discrete_laplace_laws,
-    registry,
 )
 from bayesprivmrf.noise import SecureNoise, SimulatedNoise
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
@@ -146,26 +146,23 @@ def test_a_promise_that_no_release_could_carry_is_refused_before_anything_is_cha
     assert account.spent == []
 
 
-class EntryPoint:
-    def __init__(self, name, target):
-        self.name, self.value, self._target = name, f"somewhere:{name}", target
-
-    def load(self):
-        return self._target
-
-
-def test_installed_entry_points_are_found_checked_and_must_not_collide(monkeypatch):
-    points = [EntryPoint("cube-root", CubeRootStatistics)]
-    monkeypatch.setattr(registry, "installed", lambda group: points)
-    assert available_mechanisms() == {"cube-root": CubeRootStatistics}
-    points.append(EntryPoint("cube-root", TestThirdParty))
-    with pytest.warns(
-        RuntimeWarning, match="'cube-root' .* it must be a subclass of Mechanism; correct or remove"
-    ):
-        assert available_mechanisms() == {"cube-root": CubeRootStatistics}
-    points[-1] = EntryPoint("cube-root", StatisticsMechanism)
-    with pytest.raises(BayesPrivMRFError, match="must have different names"):
-        available_mechanisms()
+def test_installed_entry_points_are_found_checked_and_must_not_collide(tmp_path, monkeypatch):
+    group, own = "bayesprivmrf.mechanisms", available_mechanisms()
+    with entry_points(tmp_path, monkeypatch, group, root=CubeRootStatistics):
+        assert available_mechanisms() == own | {"root": CubeRootStatistics}
+        with (
+            entry_points(tmp_path, monkeypatch, group, root=CubeRootStatistics, bad=TestThirdParty),
+            pytest.warns(
+                RuntimeWarning, match="'bad' .* it must be a subclass of Mechanism; correct or remove"
+            ),
+        ):
+            assert available_mechanisms() == own | {"root": CubeRootStatistics}
+        (tmp_path / "other").mkdir()
+        with (
+            entry_points(tmp_path / "other", monkeypatch, group, root=StatisticsMechanism),
+            pytest.raises(BayesPrivMRFError, match="must have different names"),
+        ):
+            available_mechanisms()
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -130,10 +130,8 @@ def test_no_neighbour_moves_a_score_of_a_heaviest_basis_by_more_than_is_paid_for
 
         def scores(records, shares=shares, allowance=allowance, expected=expected):
             codes, ones = np.array(records, dtype=np.uint8), np.ones(len(records), dtype=np.int64)
-            found = pair_misfits.independent_misfits(codes, ones, shares, 5.5, steps)[
-                tuple(np.array(pairs).T)
-            ]
-            again = pair_misfits.pair_misfits(codes, ones, shape, pairs, expected, steps)
+            found = pair_misfits.independent_misfits(codes, ones, shares, 5.5)[tuple(np.array(pairs).T)]
+            again = pair_misfits.pair_misfits(codes, ones, shape, pairs, expected)
             assert np.array_equal(found, again)
             tables = [
                 np.bincount(codes[:, u] * shape[v] + codes[:, v], minlength=shape[u] * shape[v])
@@ -173,9 +171,9 @@ def test_weighted_records_count_as_often_as_they_occur():
     counts = np.array([3, 1, 2])
     shares = [np.array([0.5, 0.5]), np.array([0.25, 0.75])]
     repeated = pair_misfits.independent_misfits(
-        np.repeat(codes, counts, axis=0), np.ones(6, dtype=np.int64), shares, 6.0, 64
+        np.repeat(codes, counts, axis=0), np.ones(6, dtype=np.int64), shares, 6.0
     )
-    assert np.array_equal(pair_misfits.independent_misfits(codes, counts, shares, 6.0, 64), repeated)
+    assert np.array_equal(pair_misfits.independent_misfits(codes, counts, shares, 6.0), repeated)
 
 
 def wide_data(records: int) -> pd.DataFrame:

@@ -19,10 +19,11 @@ from scipy import stats
 from silence import no_noise_warning
 
 import bayesprivmrf as bpm
+from bayesprivmrf import mechanisms as registry
 from bayesprivmrf.audit import audit_noise, privacy_loss
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError, ModelError, PrivacyError
-from bayesprivmrf.mechanisms import StatisticsMechanism, registry
+from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.noise import NoiseLaw, SecureNoise, SimulatedNoise, noise_from_dict
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace, PrivacyGuarantee
 

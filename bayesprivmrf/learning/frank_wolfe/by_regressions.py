@@ -23,10 +23,10 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from bayesprivmrf.errors import interrupted_by, remember
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, fit_means
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     LARGEST_STEPS,
     Design,
@@ -40,7 +40,7 @@ from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
-from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.privacy.selection import Exposure, step_scale
 from bayesprivmrf.release.codec import Fields
 
 

@@ -47,7 +47,7 @@ from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution
-from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy.selection import Exposure
 from bayesprivmrf.release.codec import Fields
 
 type Target = Literal["l1", "linf"]

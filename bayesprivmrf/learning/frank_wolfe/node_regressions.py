@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import remember
 from bayesprivmrf.inference.optimize import one_blas_thread
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.frank_wolfe.atoms import Atoms, choose_atoms
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -285,7 +285,7 @@ def frank_wolfe(
     steps
         Public number of steps T.
     multiple
-        Noise multiple :math:`\kappa` from `bayesprivmrf.privacy.frank_wolfe.step_scale`. Regression r chooses at
+        Noise multiple :math:`\kappa` from `bayesprivmrf.privacy.selection.step_scale`. Regression r chooses at
         scale :math:`\kappa B_r`, where :math:`B_r` is its public bound of residuals (`NodeRegressions.bounds`).
     source
         Source of the random choices.

@@ -22,7 +22,7 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import (
 from bayesprivmrf.learning.models.parameters import require_states, written_pairs
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
-from bayesprivmrf.privacy.frank_wolfe import Exposure
+from bayesprivmrf.privacy.selection import Exposure
 from bayesprivmrf.release.codec import Fields
 
 

@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import INTERRUPTED_BY
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.model.tables import FloatArray
 
 # Key in the details of a release whose fit failed: the smaller model that replaces it

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.checks import at_least, whole_number
-from bayesprivmrf.errors import INTERRUPTED_BY, ConsistencyWarning, ModelError
+from bayesprivmrf.errors import ConsistencyWarning, ModelError
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.monomials import (
     LearnedMonomials,

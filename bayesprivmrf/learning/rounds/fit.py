@@ -41,11 +41,11 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.errors import remember
 from bayesprivmrf.inference.effects_fit.fit import ridge_mode
 from bayesprivmrf.inference.effects_fit.moments import ExactMoments, Scope, moments_of
 from bayesprivmrf.inference.optimize import MEMORY, one_blas_thread
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.rounds.tables import NoisyTable
 from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects, contrasts

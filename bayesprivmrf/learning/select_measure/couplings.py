@@ -46,10 +46,10 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import stopped_details
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow
 from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.models.advice import FALLBACK, Signal
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.rounds.fit import fit_tables

@@ -63,10 +63,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ModelError, remember
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
 from bayesprivmrf.inference.effects_fit.moments import moments_of
 from bayesprivmrf.inference.effects_fit.sampled import features_of
+from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.advice import FALLBACK
 from bayesprivmrf.learning.models.parameters import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains

@@ -33,7 +33,7 @@ is :math:`2 \sqrt{\min(m, \lfloor p/2 \rfloor \lceil p/2 \rceil)}`, attained by 
 one.
 
 `select_and_measure` reads the records, and only its result is released. The mechanism measures a private number of
-records itself (`bayesprivmrf.mechanisms.learning`) and puts the noise scales into the plan.
+records itself (`bayesprivmrf.mechanisms.record_mechanisms`) and puts the noise scales into the plan.
 `bayesprivmrf.learning.select_measure.couplings` fits the noisy numbers.
 """
 

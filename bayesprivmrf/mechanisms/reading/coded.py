@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.errors import ArgumentError, DataError
+from bayesprivmrf.checks import instance_of
+from bayesprivmrf.errors import DataError
 from bayesprivmrf.mechanisms.reading.coding import (
     BREAKS,
     codings_of,
@@ -26,14 +28,15 @@ from bayesprivmrf.mechanisms.reading.coding import (
     in_memory_codes,
 )
 from bayesprivmrf.mechanisms.reading.frame import (
+    Counts,
     column_names,
     frame_of,
     guarded,
     in_memory,
     match_columns,
     repeated_error,
+    warn_of_counts,
 )
-from bayesprivmrf.mechanisms.reading.row_counts import Counts, warn_of_counts, without_empty_rows
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.declaration_file import Declaration, RecodingRule
 from bayesprivmrf.model.domain import Label, Variable, checked_domain, label_key
@@ -89,14 +92,15 @@ def read_records(
         warn_of_counts(data, domain.variables, stacklevel=3)
 
     def read() -> CodedRecords:
-        if counts is None:
-            codes = record_codes(domain, data, missing=missing, other=other)
-            return _merged(codes, np.ones(len(codes), dtype=np.int64), domain)
-        columns = match_columns(domain.variables, column_names(data, frame))
-        eager = in_memory(frame, [*columns.values(), counts.named(data, frame)])
-        rows, units = without_empty_rows(eager, counts.units(eager.to_native(), eager))
-        codes = record_codes(domain, rows.to_native(), missing=missing, other=other)
-        return _merged(codes, units, domain)
+        rows, units = data, None
+        if counts is not None:
+            columns = match_columns(domain.variables, column_names(data, frame))
+            eager = in_memory(frame, [*columns.values(), counts.named(data, frame)])
+            units = counts.units(eager.to_native(), eager)
+            present = np.flatnonzero(units)  # the values in rows without records are not read
+            rows, units = eager[present].to_native(), units[present]
+        codes = record_codes(domain, rows, missing=missing, other=other)
+        return _merged(codes, np.ones(len(codes), dtype=np.int64) if units is None else units, domain)
 
     return guarded("reading", read)
 
@@ -201,57 +205,52 @@ def recode(declaration: Declaration, data: Any) -> pd.DataFrame:
     after recoding, and a mechanism's guarantee for the recoded records is a guarantee for the records.
     `distinct_values` explains why looking up each distinct value only once is consistent with this.
     """
-    if not isinstance(declaration, Declaration):
-        raise ArgumentError(
-            f"`declaration` must be the declaration of a model file, got a {type(declaration).__name__}; read it "
-            "with read_declaration."
-        )
-    frame = frame_of(data, declaration.rules)
-    return guarded(
-        "recoding",
-        lambda: _recoded_frame(declaration.rules, data, frame),
-        "columns must hold single values: text, numbers, dates or truth values.",
-    )
+    remedy = "read it with read_declaration"
+    rules = instance_of("declaration", declaration, Declaration, "be that of a model file", remedy).rules
+    frame = frame_of(data, rules)
+
+    def read() -> pd.DataFrame:
+        import pandas as pd
+
+        names = column_names(data, frame)
+        by_text = {str(column): column for column in names}
+        for variable in rules:
+            if variable not in by_text:
+                raise DataError(
+                    f"the data must have the column {variable!r}, which the model declares; the fields of a CSV "
+                    "file must be separated by commas, semicolons or tabs, and its first row must name the columns."
+                )
+            if names.count(by_text[variable]) > 1:
+                raise repeated_error()
+        eager = in_memory(frame, [by_text[variable] for variable in rules])
+        columns = {}
+        for variable, rule in rules.items():
+            # each distinct value is looked up once; a missing value's position is -1
+            positions, distinct = distinct_values(eager.get_column(by_text[variable]))
+            labels = [*map(_label_by(rule), distinct), rule.missing]
+            columns[variable] = np.fromiter(labels, dtype=object, count=len(labels))[positions]
+        # as objects: a type inferred from all rows could change single values, a date into a time for instance
+        recoded = pd.DataFrame(columns, index=getattr(eager.to_native(), "index", None), dtype=object)
+        recoded.attrs[BREAKS] = {v: rule.breaks for v, rule in rules.items() if rule.breaks}
+        return recoded
+
+    return guarded("recoding", read, "columns must hold single values: text, numbers, dates or truth values.")
 
 
-def _recoded_frame(rules: Mapping[str, RecodingRule], data: Any, frame: Any) -> pd.DataFrame:
-    import pandas as pd
-
-    names = column_names(data, frame)
-    by_text = {str(column): column for column in names}
-    for variable in rules:
-        if variable not in by_text:
-            raise DataError(
-                f"the data must have the column {variable!r}, which the model declares; the fields of a CSV file "
-                "must be separated by commas, semicolons or tabs, and its first row must name the columns."
-            )
-        if names.count(by_text[variable]) > 1:
-            raise repeated_error()
-    frame = in_memory(frame, [by_text[variable] for variable in rules])
-    columns = {v: _recoded(frame.get_column(by_text[v]), rule) for v, rule in rules.items()}
-    # as objects: a type inferred from all rows could change single values, a date into a time for instance
-    recoded = pd.DataFrame(columns, index=getattr(frame.to_native(), "index", None), dtype=object)
-    recoded.attrs[BREAKS] = {v: rule.breaks for v, rule in rules.items() if rule.breaks}
-    return recoded
-
-
-def _recoded(column: Any, rule: RecodingRule) -> np.ndarray:
-    """Return the labels of a column; each distinct value is looked up once."""
-    positions, distinct = distinct_values(column)
-    label_of = _by_value(rule) if rule.breaks is None else _by_bin(rule, rule.breaks)
-    labels = [*map(label_of, distinct), rule.missing]  # a missing value's position is -1
-    return np.fromiter(labels, dtype=object, count=len(labels))[positions]
-
-
-def _by_value(rule: RecodingRule) -> Callable[[Any], Any]:
-    """Return the function from a value to its label, if the rule lists values or the data contain the states."""
+def _label_by(rule: RecodingRule) -> Callable[[Any], Any]:
+    """Return the function from a value to its label, by right-closed bins of finite numbers or by listed values."""
     groups = [(label,) for label in rule.states] if rule.values is None else rule.values
     targets = rule.states if rule.values is None else rule.targets
-    known = {label_key(v): t for group, t in zip(groups, targets, strict=True) for v in group}
+    known = {}
+    if rule.breaks is None:
+        known = {label_key(v): t for group, t in zip(groups, targets, strict=True) for v in group}
 
     def label_of(value: Any) -> Any:
-        for reading in (value, *_readings(value)):
-            key = label_key(reading)
+        if rule.breaks is not None:
+            number = _number(value)
+            if number is not None and isfinite(number):
+                return rule.targets[bisect_left(rule.breaks, number)]
+        for key in map(label_key, (value, *_readings(value)) if known else ()):
             if key in known:
                 return known[key]
         return value if rule.other is None else rule.other
@@ -259,22 +258,9 @@ def _by_value(rule: RecodingRule) -> Callable[[Any], Any]:
     return label_of
 
 
-def _by_bin(rule: RecodingRule, breaks: tuple[float, ...]) -> Callable[[Any], Any]:
-    """Return the function from a value to its label, if the rule has right-closed bins of finite numbers."""
-
-    def label_of(value: Any) -> Any:
-        number = _number(value)
-        if number is not None and isfinite(number):
-            return rule.targets[bisect_left(breaks, number)]
-        return value if rule.other is None else rule.other
-
-    return label_of
-
-
 def _number(value: Any) -> float | None:
     """Return the nearest double of a number, or of a text that spells one; None for anything else."""
-    is_plain = type(value) in (float, str, int)  # asked first for speed
-    if not is_plain and (isinstance(value, bool) or not isinstance(value, str | Real | Decimal)):
+    if isinstance(value, bool) or not isinstance(value, str | Real | Decimal):
         return None
     try:
         return float(value)
@@ -284,15 +270,11 @@ def _number(value: Any) -> float | None:
 
 def _readings(value: Any) -> list[Label]:
     """Return the values that a text spells besides itself: an integer, a number, or a truth value."""
-    if not isinstance(value, str):
-        return []
-    text = value.strip()
+    readings: list[Label] = []
+    text = value.strip() if isinstance(value, str) else ""
     if text.lower() in {"true", "false"}:
         return [text.lower() == "true"]
-    readings: list[Label] = []
-    for kind in (int, float):  # int first, so that a long code keeps its digits
-        try:
+    for kind in (int, float) if text else ():  # int first, so that a long code keeps its digits
+        with suppress(ValueError):
             readings.append(kind(text))
-        except ValueError:
-            continue
     return readings

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import whole_number
-from bayesprivmrf.errors import ArgumentError, UndeclaredStateError
+from bayesprivmrf.checks import instance_of, whole_number
+from bayesprivmrf.errors import UndeclaredStateError
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Label, Variable, label_key
 
@@ -61,9 +61,8 @@ class Coding:
         undeclared, absent = len(self.states), len(self.states) + 1
         dtype = series.dtype
         is_boolean = type_name(dtype) == "Boolean"
-        is_whole = is_boolean or (
-            dtype.is_integer() and type_name(dtype) not in {"UInt64", "Int128", "UInt128"}
-        )
+        is_narrow = type_name(dtype) not in {"UInt64", "Int128", "UInt128"}
+        is_whole = is_boolean or (dtype.is_integer() and is_narrow)
         if is_whole or dtype.is_float():
             missing = is_missing(series)
             if is_whole and missing.any():
@@ -76,10 +75,8 @@ class Coding:
         else:
             positions, distinct = distinct_values(series)
             codes = np.array([*self._looked_up(distinct), absent], dtype=self.dtype)[positions]
-        for mark, code, error in (
-            (absent, self.missing, missing_error),
-            (undeclared, self.other, undeclared_error),
-        ):
+        marks = (absent, self.missing, missing_error), (undeclared, self.other, undeclared_error)
+        for mark, code, error in marks:
             marked = codes == mark
             if marked.any():
                 if code is None:
@@ -105,11 +102,8 @@ class Coding:
             lookup[value - low] = code
         for start in range(0, values.size, CHUNK):
             # a difference that wraps around is large as an unsigned number, so it is outside the table
-            place = values[start : start + CHUNK].astype(np.int64)
-            place -= low
-            unsigned = place.view(np.uint64)
-            np.minimum(unsigned, span, out=unsigned)
-            np.take(lookup, place, out=codes[start : start + CHUNK], mode="clip")
+            place = (values[start : start + CHUNK].astype(np.int64) - low).view(np.uint64)
+            codes[start : start + CHUNK] = lookup[np.minimum(place, span).view(np.int64)]
         return codes
 
     def _from_floats(self, values: np.ndarray) -> np.ndarray:
@@ -158,7 +152,9 @@ def in_memory_codes(
     frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
 ) -> dict[Variable, np.ndarray]:
     """Return the codes of each declared column of an eager narwhals frame, by variable."""
-    codes = _polars_text_codes(frame, codings, columns)
+    codes = (
+        _polars_text_codes(frame.to_native(), codings, columns) if frame.implementation.is_polars() else {}
+    )
     for coding in codings:
         if coding.variable not in codes:
             codes[coding.variable] = coding.encode(frame.get_column(columns[coding.variable]))
@@ -166,30 +162,26 @@ def in_memory_codes(
 
 
 def _polars_text_codes(
-    frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+    native: Any, codings: list[Coding], columns: Mapping[Variable, Any]
 ) -> dict[Variable, Any]:
     """Return the codes of text columns of a Polars frame, from one query that Polars runs in parallel."""
-    if not frame.implementation.is_polars():
-        return {}
     import polars as pl
 
-    native = frame.to_native()
     text = [c for c in codings if native.schema[columns[c.variable]] in (pl.String, pl.Categorical, pl.Enum)]
     expressions = []
     for place, coding in enumerate(text):
-        column, name = pl.col(columns[coding.variable]), str(place)
+        column, undeclared = pl.col(columns[coding.variable]), len(coding.states)
         if coding.missing is None and native.get_column(columns[coding.variable]).null_count():
             raise missing_error(coding)
         code = {label: position for position, label in enumerate(coding.states) if isinstance(label, str)}
-        labels = list(code)
+        found, order = column.cast(pl.Enum(list(code)), strict=False).to_physical(), list(range(len(code)))
+        if list(code.values()) != order:
+            found = found.replace_strict(order, list(code.values()), default=None)
         width = {1: pl.UInt8, 2: pl.UInt16}.get(coding.dtype.itemsize, pl.UInt32)
-        found = column.cast(pl.Enum(labels), strict=False).to_physical()
-        if list(code.values()) != list(range(len(labels))):
-            found = found.replace_strict(list(range(len(labels))), list(code.values()), default=None)
-        found = found.cast(width).fill_null(len(coding.states) if coding.other is None else coding.other)
+        found = found.cast(width).fill_null(undeclared if coding.other is None else coding.other)
         if coding.missing is not None:
             found = pl.when(column.is_null()).then(pl.lit(coding.missing, dtype=width)).otherwise(found)
-        expressions.append(found.alias(name))
+        expressions.append(found.alias(str(place)))
     coded = native.select(expressions)
     codes = {coding.variable: coded.get_column(str(place)).to_numpy() for place, coding in enumerate(text)}
     for coding in text:
@@ -200,15 +192,11 @@ def _polars_text_codes(
 
 def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
     """Return checked codes by variable; the variables and codes must be declared."""
-    if codes is not None and not isinstance(codes, Mapping):
-        raise ArgumentError(
-            f"`{name}` must be a mapping from variables to codes of their states, or None, got a "
-            f"{type(codes).__name__}; write a dict."
-        )
-    return {
-        variable: whole_number(name, code, 0, len(domain.states_of(variable)) - 1)
-        for variable, code in (codes or {}).items()
-    }
+    given = {} if codes is None else codes
+    instance_of(
+        name, given, Mapping, "be a mapping from variables to codes of their states, or None", "write a dict"
+    )
+    return {v: whole_number(name, code, 0, len(domain.states_of(v)) - 1) for v, code in given.items()}
 
 
 def label_fits(label: Label, *, is_boolean: bool) -> bool:

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.errors import DataError, ModelError
+from bayesprivmrf.checks import require
+from bayesprivmrf.errors import DataError
 from bayesprivmrf.mechanisms.reading.coding import (
     CHUNK,
     Coding,
@@ -27,16 +28,17 @@ from bayesprivmrf.mechanisms.reading.coding import (
     type_name,
     undeclared_error,
 )
-from bayesprivmrf.mechanisms.reading.frame import column_names, frame_of, guarded, match_columns
-from bayesprivmrf.mechanisms.reading.persons import Persons
-from bayesprivmrf.mechanisms.reading.row_counts import (
+from bayesprivmrf.mechanisms.reading.frame import (
     MOST_RECORDS,
     Counts,
+    column_names,
+    frame_of,
+    guarded,
+    match_columns,
     warn_of_counts,
-    without_empty_rows,
 )
+from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.chain import chain_of
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import IntArray
 
@@ -61,8 +63,7 @@ def count_where_the_data_is(
     import narwhals.stable.v2 as nw
 
     schema = frame.collect_schema()
-    units: Any = None
-    refused: Any = None
+    units, refused = nw.lit(1), nw.lit(0)
     if rows is not None:
         frame, units, refused = rows.of_query(data, frame, list(columns.values()))
     place_of = {coding.variable: place for place, coding in enumerate(codings)}
@@ -70,13 +71,9 @@ def count_where_the_data_is(
     for position, (clique, shape) in enumerate(zip(specification.cliques, specification.shapes, strict=True)):
         keys = [f"k{axis}" for axis in range(len(clique))]
         own = [nw.col(columns[v]).alias(key) for v, key in zip(clique, keys, strict=True)]
-        if units is None:
-            groups = frame.select(*own).group_by(*keys).agg(nw.len().alias("n"))
-            sums = (nw.col("n").cast(nw.Int64), nw.lit(0.0).alias("size"), nw.lit(0).alias("refused"))
-        else:
-            own += [units.alias("n"), units.cast(nw.Float64).alias("size"), refused.alias("refused")]
-            groups = frame.select(*own).group_by(*keys).agg(nw.col("n", "size", "refused").sum())
-            sums = (nw.col("n").cast(nw.Int64), nw.col("size"), nw.col("refused").cast(nw.Int64))
+        own += [units.alias("n"), units.cast(nw.Float64).alias("size"), refused.alias("refused")]
+        groups = frame.select(*own).group_by(*keys).agg(nw.col("n", "size", "refused").sum())
+        sums = (nw.col("n").cast(nw.Int64), nw.col("size"), nw.col("refused").cast(nw.Int64))
         # labels become codes after grouping, when there are as many rows as cells, and not as many as records
         codes = [
             _code_expression(codings[place_of[v]], nw.col(key), schema[columns[v]], place_of[v]).alias(key)
@@ -105,19 +102,15 @@ def count_where_the_data_is(
     if (cells < 0).any():
         raise _misfit(int(cells.min()), codings)
     sizes = np.diff(specification.offsets)
-    if (cells >= sizes[tables]).any():
-        raise DataError(
-            "each record must be in a cell of its table, but the data's engine put one outside; collect the data, "
-            "and pass them in memory."
-        )
+    is_inside, remedy = (cells < sizes[tables]).all(), "collect the data, and pass them in memory"
+    given = "one outside from the data's engine"
+    require(is_inside, "each record", "be in a cell of its table", given, remedy, error=DataError)
     flat = np.zeros(specification.size, dtype=np.int64)
     np.add.at(flat, np.asarray(specification.offsets)[tables] + cells, counts)
     sums = np.bincount(tables, weights=counts, minlength=len(sizes))
-    if (sums != sums[0]).any():
-        raise DataError(
-            "each table must count the same records, but the data's engine gave different numbers; a query must give "
-            "the same rows each time (no sampling, no unordered limit), or store its result first."
-        )
+    given = "different numbers from the data's engine"
+    remedy = "a query must give the same rows each time (no sampling, no unordered limit), or store its result first"
+    require((sums == sums[0]).all(), "each table", "count the same records", given, remedy, error=DataError)
     return flat, int(sums[0])
 
 
@@ -264,45 +257,27 @@ def count_tables(
     if rows is None:
         warn_of_counts(data, specification.domain.variables, stacklevel=3)
     codings = codings_of(specification.domain, missing, other, data)
-    counts = guarded("counting", lambda: _counted(specification, data, frame, codings, rows))
-    refuse_impossible(specification, counts.flat)
-    return counts
 
+    def read() -> tuple[IntArray, int]:
+        import narwhals.stable.v2 as nw
 
-def _counted(
-    specification: ModelSpecification,
-    data: Any,
-    frame: Any,
-    codings: list[Coding],
-    rows: Persons | Counts | None,
-) -> ExactCounts:
-    import narwhals.stable.v2 as nw
+        columns = match_columns(specification.domain.variables, column_names(data, frame))
+        if isinstance(frame, nw.LazyFrame):
+            return count_where_the_data_is(specification, data, frame, codings, columns, rows)
+        units, counted = None if rows is None else rows.units(data, frame), frame
+        if rows is not None and units is not None and rows.leaves_out_zeros:
+            present = np.flatnonzero(units)
+            counted, units = frame[present], units[present]
+        codes = in_memory_codes(counted, codings, columns)
+        flat = np.zeros(specification.size, dtype=np.int64)
+        for position, clique in enumerate(specification.cliques):
+            start, stop = specification.offsets[position : position + 2]
+            _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop], units)
+        return flat, len(counted) if units is None else int(units.sum())
 
-    columns = match_columns(specification.domain.variables, column_names(data, frame))
-    if isinstance(frame, nw.LazyFrame):
-        flat, records = count_where_the_data_is(specification, data, frame, codings, columns, rows)
-        return ExactCounts(flat=flat, records=records)
-    units = None if rows is None else rows.units(data, frame)
-    if rows is not None and units is not None and rows.leaves_out_zeros:
-        frame, units = without_empty_rows(frame, units)
-    flat, records = count_in_memory(specification, frame, codings, columns, units)
+    flat, records = guarded("counting", read)
+    refuse_impossible(specification, flat)
     return ExactCounts(flat=flat, records=records)
-
-
-def count_in_memory(
-    specification: ModelSpecification,
-    frame: Any,
-    codings: list[Coding],
-    columns: Mapping[Variable, Any],
-    units: IntArray | None = None,
-) -> tuple[IntArray, int]:
-    """Return the counts of an eager narwhals frame, with rows weighted by their units, and the sum of the units."""
-    codes = in_memory_codes(frame, codings, columns)
-    flat = np.zeros(specification.size, dtype=np.int64)
-    for position, clique in enumerate(specification.cliques):
-        start, stop = specification.offsets[position : position + 2]
-        _add_bins([codes[v] for v in clique], specification.shapes[position], flat[start:stop], units)
-    return flat, len(frame) if units is None else int(units.sum())
 
 
 def _add_bins(
@@ -327,41 +302,10 @@ def refuse_impossible(specification: ModelSpecification, flat: IntArray) -> None
     possible = specification.possible
     if possible is None or not flat[~possible].any():
         return
-    for position in range(len(specification.cliques)):
-        start, stop = specification.offsets[position : position + 2]
-        found = (flat[start:stop] != 0) & ~possible[start:stop]
-        if found.any():
-            raise DataError(_reason(specification, position, np.flatnonzero(found)))
-
-
-def _reason(specification: ModelSpecification, position: int, cells: IntArray) -> str:
-    """Return the message about records in impossible cells of a clique, in terms of a chain if it is one."""
-    clique, scope = specification.cliques[position], specification.scopes[position]
-    first, end = _start_and_end(specification)
-    if end is None:
-        return (
-            f"no record may lie in a cell declared impossible, but one does in the table of {clique!r}; "
-            "correct the records or declare the cell possible."
-        )
-    codes = np.unravel_index(cells, specification.shapes[position])
-    domain = specification.domain
-    label = domain.states[first][end]
-    if first in scope and (codes[scope.index(first)] == end).any():
-        return (
-            f"no sequence may begin with the end state {label!r}, but column {domain.variables[first]!r} has the end "
-            "state, or a missing value that is read as one. Leave out persons without any state, or declare a state "
-            "for an unknown one and fill it in."
-        )
-    return (
-        f"no sequence may continue after the end state {label!r}, but one does in the table of {clique!r}, where a "
-        "gap inside a sequence is read as its end. Declare a state for an unknown one, and fill it in."
+    first = np.flatnonzero((flat != 0) & ~possible)[0]
+    clique = specification.cliques[np.searchsorted(specification.offsets, first, side="right") - 1]
+    raise DataError(
+        f"no record may lie in a cell declared impossible, but one does in the table of {clique!r}; correct the "
+        "records or declare the cell possible. In a chain with an end state, no sequence may begin with it or "
+        "continue after it: leave out persons without any state, and declare a state for an unknown one in a gap."
     )
-
-
-def _start_and_end(specification: ModelSpecification) -> tuple[int, int | None]:
-    """Return the position of the first step's variable and the code of the end state, None without such a state."""
-    try:
-        chain = chain_of(specification)
-    except ModelError:
-        return 0, None
-    return chain.positions[0], chain.end

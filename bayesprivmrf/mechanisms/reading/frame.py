@@ -1,14 +1,22 @@
-"""Data frames: their columns, and the guard that withholds the error messages of their engines."""
+"""Data frames: their columns, the guard that withholds the error messages of their engines, and frequency tables."""
 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from bayesprivmrf.errors import BayesPrivMRFError, DataError
+import numpy as np
+
+from bayesprivmrf.checks import require
+from bayesprivmrf.errors import BayesPrivMRFError, DataError, DeclarationWarning
+from bayesprivmrf.mechanisms.reading.coding import is_missing, type_name
 from bayesprivmrf.model.domain import Variable, label_key
+from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.readers.text_files import repeated_error
 
 
@@ -80,12 +88,10 @@ def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
         among = None if wanted is None else set(map(str, wanted))
         names = [name for name in data.schema.names if among is None or name in among]
         data = guarded("reading", lambda: data.to_table(columns=names))
-    if type(data).__module__.partition(".")[0] == "dask":
-        # the group-by of narwhals takes no cast of a sum for Dask
-        raise DataError(
-            "`data` must not be a Dask frame, which is not supported; pass `data.compute()`, or read the same files "
-            "by DuckDB, Polars or PySpark."
-        )
+    is_dask = type(data).__module__.partition(".")[0] == "dask"
+    # the group-by of narwhals takes no cast of a sum for Dask
+    remedy = "pass `data.compute()`, or read the same files by DuckDB, Polars or PySpark"
+    require(not is_dask, "data", "not be a Dask frame", "one", remedy, error=DataError)
     try:
         return nw.from_native(data)
     except nw.exceptions.DuplicateError:
@@ -94,10 +100,8 @@ def frame_of(data: Any, wanted: Iterable[Hashable] | None = None) -> Any:
         pass
     if is_repeated:
         raise repeated_error()
-    raise DataError(
-        "`data` must be a data frame (pandas, Polars, PyArrow, DuckDB, ...) or a path to Parquet, got "
-        f"{type(data).__name__}; pandas.DataFrame(...) makes one."
-    )
+    must = "be a data frame (pandas, Polars, PyArrow, DuckDB, ...) or a path to Parquet"
+    raise DataError(f"`data` must {must}, got {type(data).__name__}; pandas.DataFrame(...) makes one.")
 
 
 def in_memory(frame: Any, columns: Iterable[Any]) -> Any:
@@ -156,9 +160,131 @@ def named_column(name: Hashable, columns: Sequence[Any], says: str, argument: st
         raise DataError(
             f"the data must have the column {name!r}, which {says}; rename the column, or name it in `{argument}`."
         ) from None
-    if sum(str(each) == str(column) for each in columns) > 1:
-        raise DataError(
-            f"the data must have one column that is printed {str(column)!r}, because it {says}; rename the other "
-            "columns."
-        )
+    alike = sum(str(each) == str(column) for each in columns)
+    must = f"have one column that is printed {str(column)!r}, because it {says}"
+    require(alike == 1, "the data", must, alike, "rename the other columns", error=DataError)
     return column
+
+
+# Largest number of records of a frequency table: sums of its counts are then exact as floats
+MOST_RECORDS = 2**53
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Column of a frequency table with the number of records for each row.
+
+    A row with count c is equivalent to c equal rows. So neighbors, sensitivity and guarantee are those of the
+    repeated rows: neighbors differ in one record, which changes one count by 1.
+
+    Parameters
+    ----------
+    column
+        Name of the column.
+    variables
+        The declared variables; the column must not be one of them.
+    most
+        Largest number of records of the whole table.
+    """
+
+    # a row with count 0 represents nobody, and its values are not read
+    leaves_out_zeros: ClassVar[bool] = True
+
+    column: Hashable
+    variables: tuple[Variable, ...]
+    most: int = MOST_RECORDS
+
+    def __post_init__(self) -> None:
+        kind = f"a {type(self.column).__name__}"
+        require(isinstance(self.column, Hashable), "count", "be the name of a column", kind)
+        is_measured, must = (
+            str(self.column) in map(str, self.variables),
+            "name a column that is no declared variable",
+        )
+        require(not is_measured, "count", must, repr(self.column), "leave it out of the model")
+
+    @classmethod
+    def of(
+        cls, count: Hashable | None, variables: tuple[Variable, ...], most: int = MOST_RECORDS
+    ) -> Counts | None:
+        """Return the column named by the argument `count` of a caller, or None if it is None."""
+        return None if count is None else cls(column=count, variables=variables, most=most)
+
+    def units(self, data: Any, frame: Any) -> IntArray:
+        """Return the number of records for each row of an eager frame, shape (rows,).
+
+        Raises
+        ------
+        DataError
+            The column is missing; a count is missing, negative or not whole; or the sum of the counts is too large.
+        """
+        series = frame.get_column(self.named(data, frame))
+        kind = type_name(series.dtype)
+        if is_missing(series).any() or kind == "Boolean":
+            raise self.error()
+        if series.dtype.is_integer() and kind not in {"Int128", "UInt128"}:
+            values = series.to_numpy()
+            # compared before the conversion: an unsigned number may be too large for int64
+            if values.size and (values.min() < 0 or values.max() > self.most):
+                raise self.error()
+        else:  # floats, text from a CSV file, or Python numbers
+            values = np.array([self._whole(value) for value in series.to_list()], dtype=np.int64)
+        counts = values.astype(np.int64)
+        # as floats first, because the sum of 64-bit integers may overflow
+        if counts.sum(dtype=np.float64) > self.most or counts.sum() > self.most:
+            raise self.error()
+        return counts
+
+    def of_query(self, data: Any, frame: Any, columns: list[Any]) -> tuple[Any, Any, Any]:
+        """Return a lazy frame without rows of count 0, and expressions for the count of a row and for its refusal.
+
+        The argument `columns` is not needed here; `Persons.of_query` uses it.
+        """
+        import narwhals.stable.v2 as nw
+
+        column = self.named(data, frame)
+        if not frame.collect_schema()[column].is_integer():
+            raise self.error()
+        count = nw.col(column).cast(nw.Int64)
+        refused = nw.when(count.is_null() | (count < 0) | (count > self.most)).then(1).otherwise(0)
+        return frame.filter((nw.col(column) != 0) | nw.col(column).is_null()), count, refused
+
+    def named(self, data: Any, frame: Any) -> Any:
+        """Return the name of the column as the frame spells it."""
+        return named_column(
+            self.column, column_names(data, frame), "has the number of records for each row", "count"
+        )
+
+    def _whole(self, value: Any) -> int:
+        is_text = isinstance(value, str) and value.strip().isascii() and value.strip().isdecimal()
+        is_number = isinstance(value, int | float | Decimal | np.integer | np.floating)
+        is_whole = is_text or (is_number and value == value and value % 1 == 0)
+        if isinstance(value, bool) or not is_whole or not 0 <= int(value) <= self.most:
+            raise self.error()
+        return int(value)
+
+    def error(self) -> DataError:
+        """Return the error for invalid counts, which does not show them."""
+        return DataError(
+            f"column {self.column!r} must hold whole numbers, at least 0 and with a sum of at most {self.most:,}, "
+            "because it is the number of records for each row; correct other values, or drop their rows."
+        )
+
+
+def warn_of_counts(data: Any, variables: Iterable[Variable], stacklevel: int = 2) -> None:
+    """Warn if an undeclared column has a usual name for the counts of a frequency table.
+
+    Only the names of columns are used, which are public.
+    """
+    usual = {"freq", "frequency", "count", "counts", "n"}  # names in R, SPSS and other programs
+    declared = set(map(str, variables))
+    data = opened(data)
+    names = data.schema.names if is_dataset(data) else map(str, column_names(data, frame_of(data)))
+    found = [name for name in names if name.lower() in usual and name not in declared]
+    if found:
+        warning = DeclarationWarning(
+            f"each row counts as one record, and the column {found[0]!r} is not used",
+            remedy="if it is the number of records for each row, pass its name as `count=` here, or else drop it",
+            option="if it is the number of records for each row, pass its name as `--count`, or else drop it",
+        )
+        warnings.warn(warning, stacklevel=stacklevel + 1)

@@ -19,8 +19,8 @@ from uuid import UUID
 
 import numpy as np
 
-from bayesprivmrf.checks import one_of, whole_number
-from bayesprivmrf.errors import ArgumentError, DataError
+from bayesprivmrf.checks import one_of, require, whole_number
+from bayesprivmrf.errors import DataError
 from bayesprivmrf.mechanisms.reading.coding import distinct_values, is_missing
 from bayesprivmrf.mechanisms.reading.frame import (
     column_names,
@@ -96,15 +96,18 @@ class Persons:
         """
         import narwhals.stable.v2 as nw
 
-        column = named_column(
-            self.column, column_names(data, frame), "identifies the person of a row", "person"
-        )
+        column = self._named(data, frame)
         dtype = frame.collect_schema()[column]
         is_bytewise = frame.implementation.is_polars() or frame.implementation.is_pyspark()
         # the collation of an engine may treat two different texts as equal; Polars and Spark compare bytes
         if not (dtype.is_integer() or dtype == nw.Date or (dtype == nw.String and is_bytewise)):
             raise self.error()
-        who, alike, rows, kinds = _free_names(columns)
+        # new columns: the person of a row, and three counts, of equal rows, of all rows and of different rows of the
+        # person. Their names differ from all given ones in every engine, of which many ignore the case of letters:
+        # a variable of the same name would be read in place of the count, and the limit on rows would not hold.
+        taken = max((len(str(c)) for c in columns if str(c).lower().startswith("bayesprivmrf")), default=0)
+        new = ("person", "alike", "rows", "kinds")
+        who, alike, rows, kinds = (f"bayesprivmrf {name}".ljust(taken + 1, "_") for name in new)
         groups = frame.select(nw.col(column).alias(who), *[nw.col(each) for each in set(columns)])
         groups = groups.group_by(who, *set(columns)).agg(nw.len().alias(alike))
         persons = groups.group_by(who).agg(nw.col(alike).sum().alias(rows), nw.len().alias(kinds))
@@ -137,55 +140,37 @@ class Persons:
         """
         import narwhals.stable.v2 as nw
 
-        if isinstance(frame, nw.LazyFrame):
-            raise DataError(
-                "`data` must be in memory, because the order of events matters; sort it by person and by the "
-                "position of events, and collect it."
-            )
-        column = named_column(
-            self.column, column_names(data, frame), "identifies the person of a row", "person"
+        remedy = "sort it by person and by the position of events, and collect it"
+        must = "be in memory, because the order of events matters"
+        require(not isinstance(frame, nw.LazyFrame), "data", must, "a query", remedy, error=DataError)
+        series = frame.get_column(self._named(data, frame))
+        what, remedy = (
+            f"column {self.column!r}",
+            "drop the rows without a person, or give each a name of its own",
         )
-        series = frame.get_column(column)
-        if is_missing(series).any():
-            raise DataError(
-                f"column {self.column!r} must identify a person in each row, but has a missing value; drop the rows "
-                "without a person, or give each a name of its own."
-            )
-        return self._numbered(series)
-
-    def _numbered(self, series: Any) -> IntArray:
-        """Return a number for each row, equal for rows of the same person and different for different persons.
-
-        Both directions matter. A person with two numbers has twice as many counted rows, and if two persons share a
-        number, one of them changes which rows of the other are counted. So only types with an exact equality are
-        allowed. A typed Polars column is compared by Polars, because times in Python are coarser.
-        """
+        is_whole, must = not is_missing(series).any(), "identify a person in each row"
+        require(is_whole, what, must, "a missing value", remedy, error=DataError)
+        # Equal numbers for rows of one person, different ones for different persons. Both directions matter: a
+        # person with two numbers has twice as many counted rows, and if two persons share a number, one of them
+        # changes which rows of the other are counted. So only types with an exact equality are allowed. A typed
+        # Polars column is compared by Polars, because times in Python are coarser.
         positions, distinct = distinct_values(series)
         names = [_name(value) for value in distinct]
-        if any(name is None for name in names):
-            raise DataError(
-                f"column {self.column!r} must hold text, whole numbers or dates, which can be compared, but has "
-                "another kind of value; recode it, for instance several columns into one text."
-            )
+        is_known = all(name is not None for name in names)
+        must = "hold text, whole numbers or dates, which can be compared"
+        remedy = "recode it, for instance several columns into one text"
+        require(is_known, what, must, "another kind of value", remedy, error=DataError)
         if series.implementation.is_polars() and str(series.dtype) != "Object":
             return np.asarray(positions, dtype=np.int64)
         numbers: dict[Any, int] = {}
         of_value = [numbers.setdefault(label_key(name), len(numbers)) for name in names]
         return np.array(of_value, dtype=np.int64)[positions]
 
-
-def _free_names(columns: list[Any]) -> list[str]:
-    """Return names of new columns for a query that differ from all given names in every engine.
-
-    A variable with the same name would be read in place of the count, and the limit on a person's rows would not
-    hold. Many engines do not distinguish capital and small letters.
-    """
-    # the person of a row, and three counts: of equal rows, of all rows, and of different rows of the person
-    new = ("bayesprivmrf person", "bayesprivmrf alike", "bayesprivmrf rows", "bayesprivmrf kinds")
-    taken = max(
-        (len(str(each)) for each in columns if str(each).lower().startswith("bayesprivmrf")), default=0
-    )
-    return [name.ljust(taken + 1, "_") for name in new]
+    def _named(self, data: Any, frame: Any) -> Any:
+        """Return the name of the column as the frame spells it."""
+        return named_column(
+            self.column, column_names(data, frame), "identifies the person of a row", "person"
+        )
 
 
 def _name(value: Any) -> Any:
@@ -204,11 +189,8 @@ def _name(value: Any) -> Any:
     )
     kind = type(value)
     # by name, because pandas may not be imported
-    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in {
-        "Timestamp",
-        "Timedelta",
-        "Period",
-    }
+    pandas_names = {"Timestamp", "Timedelta", "Period"}
+    is_pandas = kind.__module__.partition(".")[0] == "pandas" and kind.__name__ in pandas_names
     if not (kind in _NAMES or is_pandas) or value != value:
         return None
     if isinstance(value, datetime) and not MINYEAR <= value.year <= MAXYEAR:
@@ -279,23 +261,19 @@ def wide_sequences(
     length = whole_number("length", length, 1)
     is_cut = one_of("longer", longer, ("error", "cut")) == "cut"
     steps = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
-    if len(steps) != length or len({str(person), *map(str, steps)}) != length + 1:
-        raise ArgumentError(
-            f"`names` must be {length} different names, none of them {person!r}, got {len(steps)}; write one for "
-            "each step."
-        )
+    is_named = len(steps) == length and len({str(person), *map(str, steps)}) == length + 1
+    must = f"be {length} different names, none of them {person!r}"
+    require(is_named, "names", must, len(steps), "write one for each step")
 
     def read() -> Any:
         import narwhals.stable.v2 as nw
 
         frame, numbers = _in_order(data, person, position, state)
         ranks = rank_within(numbers)
-        if not is_cut and (ranks >= length).any():
-            raise DataError(
-                f"a sequence must have at most {length} events, the declared `length`, but there is a longer one; "
-                'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first '
-                f"{length} events of each person."
-            )
+        must = f"have at most {length} events, the declared `length`"
+        remedy = 'declare a larger `length`, by public knowledge, or pass longer="cut", which keeps the first events'
+        is_short = is_cut or not (ranks >= length).any()
+        require(is_short, "a sequence", must, "a longer one", remedy, error=DataError)
         first = np.flatnonzero(ranks == 0)
         place = np.empty(numbers.max(initial=-1) + 1, np.int64)
         place[numbers[first]] = np.arange(first.size)
@@ -347,10 +325,11 @@ def transition_rows(
     >>> transition_rows(events, person="id", position="day", state="state").values.tolist()
     [[1, 'well', 'ill'], [1, 'ill', 'ill']]
     """
-    if len({str(person), *map(str, names)}) != 3:
-        raise ArgumentError(
-            f"`names` must be two different names, neither of them {person!r}, got {names!r}; write ('from', 'to')."
-        )
+    is_named, must = (
+        len({str(person), *map(str, names)}) == 3,
+        f"be two different names, neither of them {person!r}",
+    )
+    require(is_named, "names", must, names, "write ('from', 'to')")
 
     def read() -> Any:
         import narwhals.stable.v2 as nw
@@ -372,10 +351,9 @@ def _in_order(data: Any, *names: Hashable) -> tuple[Any, IntArray]:
     columns = list(match_columns(list(names), column_names(data, frame)).values())
     frame = in_memory(frame, columns).select(columns)
     for name in names[1:]:
-        if is_missing(frame.get_column(match_columns([name], frame.columns)[name])).any():
-            raise DataError(
-                f"column {name!r} must hold no missing value; drop those events, or give them a state of their own."
-            )
+        is_whole = not is_missing(frame.get_column(match_columns([name], frame.columns)[name])).any()
+        remedy = "drop those events, or give them a state of their own"
+        require(is_whole, f"column {name!r}", "hold no missing value", "one", remedy, error=DataError)
     order = "bayesprivmrf order"  # breaks ties: in an unstable sort the rows of others would decide them
     frame = frame.with_row_index(order).sort(columns[1], order).drop(order)
     return frame, Persons(column=names[0], at_most=1).numbers(frame.to_native(), frame)

@@ -1,7 +1,7 @@
 """`SelectMeasure`: choose the most informative tables, measure them, and fit a Markov random field.
 
 `Mechanism.release` (`bayesprivmrf.mechanisms.base`) fixes the order of check, charge and noise, and calls the hooks
-of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data into codes. The mechanism has two forms:
+of `LearningMechanism` (`bayesprivmrf.mechanisms.record_mechanisms`), which turns data into codes. It has two forms:
 
 - **Adaptive rounds**, without a degree. `select_measure.plan` has the public facts, sensitivities and noise;
   `select_measure.rounds` sees the records; `select_measure.released` makes the release. In
@@ -22,14 +22,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from itertools import combinations
 from typing import Any, ClassVar, Literal, final
 
 import numpy as np
 
-from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import one_of, positive_finite, require_memory, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.audit import Choices
+from bayesprivmrf.checks import one_of, positive_finite, require, require_memory, whole_number
+from bayesprivmrf.errors import ModelError
+from bayesprivmrf.interruption import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.learning import LearnedIsing, LearnedPairwise, LearnedPotentials
 from bayesprivmrf.learning.models.advice import FALLBACK, HIDDEN_BY_NOISE
 from bayesprivmrf.learning.select_measure import (
@@ -37,7 +37,6 @@ from bayesprivmrf.learning.select_measure import (
     CouplingsByMeasurement,
     FittedCouplings,
     MeasurementPlan,
-    all_pairs,
     details_of,
     noise_share,
     pair_statistics,
@@ -49,11 +48,22 @@ from bayesprivmrf.learning.select_measure import (
     smallest_measured,
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.mechanisms.after_charge import warn_of_contradiction, warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import CodedRecords, LearningMechanism, LearningPlan
-from bayesprivmrf.mechanisms.select_measure.plan import MAXIMUM_CELLS, RoundsPlan, no_pair, rounds_plan
+from bayesprivmrf.mechanisms.record_mechanisms import (
+    CodedRecords,
+    LearningMechanism,
+    LearningPlan,
+    eligible_pairs,
+    noisy_sums,
+)
+from bayesprivmrf.mechanisms.select_measure.plan import (
+    MAXIMUM_CELLS,
+    RoundsPlan,
+    checked_workload,
+    no_pair,
+    rounds_plan,
+)
 from bayesprivmrf.mechanisms.select_measure.released import release_of, warning_of
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
 from bayesprivmrf.mechanisms.select_measure.size import (
@@ -62,8 +72,6 @@ from bayesprivmrf.mechanisms.select_measure.size import (
     round_outlays,
 )
 from bayesprivmrf.mechanisms.select_measure.wide_rounds import WideRounds
-from bayesprivmrf.mechanisms.settings import checked_workload
-from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.planning import Outlay, about
@@ -76,17 +84,14 @@ ONE_WAY_SHARE, SELECTION_SHARE = 0.1, 0.4
 type Measure = Literal["moments", "tables"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectMeasurePlan(LearningPlan):
-    """The public part of a release, with the plan of its rounds or, for one choice, the map to couplings."""
-
-    rounds: RoundsPlan | None = None
-    map: CouplingsByMeasurement | None = None
+type SelectMeasurePlan = LearningPlan[RoundsPlan | CouplingsByMeasurement]
 
 
 @final
 @dataclass(frozen=True, kw_only=True)
-class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedPairwise | LearnedPotentials]):
+class SelectMeasure(
+    LearningMechanism[RoundsPlan | CouplingsByMeasurement, LearnedIsing | LearnedPairwise | LearnedPotentials]
+):
     r"""Learn a model by choosing the most informative tables, and measuring only those.
 
     Without a `degree` the analyst need not guess anything. The mechanism measures single variables first. Then, in
@@ -148,6 +153,7 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
 
     releases = (LearnedIsing, LearnedPairwise, LearnedPotentials)
     _remedy: ClassVar[str] = "spend more, declare fewer variables, or take a smaller degree"
+    _knows_order: ClassVar[bool] = True
 
     degree: float | None = None
     measure: Measure | None = None
@@ -163,67 +169,63 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         whole_number("maximum_cells", self.maximum_cells, 16)
         self._keep(workload=checked_workload(self.workload))
         if self.degree is None:
-            if self.measure is not None:
-                raise ArgumentError(
-                    f"`measure` must be left out without `degree`, got {self.measure!r}, because rounds measure "
-                    "tables; give both for one choice of pairs."
-                )
-            return
-        if self.workload is not None:
-            raise ArgumentError(
-                "`workload` must be left out with `degree`, which chooses among all pairs; leave out one of the two."
+            must, remedy = (
+                "be left out without `degree`, because rounds measure tables",
+                "give both for one choice",
             )
+            require(self.measure is None, "measure", must, self.measure, remedy)
+            return
+        must = "be left out with `degree`, which chooses among all pairs"
+        require(self.workload is None, "workload", must, "both", "leave out one of the two")
         positive_finite("degree", self.degree, "give the average number of neighbors of a variable")
         if self.measure is not None:
-            one_of(
-                "measure", self.measure, ("moments", "tables"), remedy="leave it out for the more exact one"
-            )
+            remedy = "leave it out for the more exact one"
+            one_of("measure", self.measure, ("moments", "tables"), remedy=remedy)
 
     @property
     def needs_total(self) -> bool:
         """True if the number of records has its own budget; rounds take it from tables of single variables."""
         return self.degree is not None
 
-    @property
-    def _knows_order(self) -> bool:
-        return True
-
     def _settings(self) -> dict[str, Any]:
         """Return the settings of the requested form, as numbers and text."""
         own = {"degree", "measure"} if self.degree is None else {"workload", "maximum_cells"}
         return {name: value for name, value in super()._settings().items() if name not in own}
 
-    def _plan(self, plan: LearningPlan) -> SelectMeasurePlan:
+    def _map(self, plan: LearningPlan[Any]) -> RoundsPlan | CouplingsByMeasurement:
         if self.degree is not None:
-            return plan.extended(SelectMeasurePlan, map=self._one_choice(plan, self.degree))
+            return self._one_choice(plan, self.degree)
         rounds = rounds_plan(plan, self.adjacency, self.workload, self.maximum_cells)
         require_tables_fit(rounds, plan.specification.domain)
         require_memory_of_rounds(rounds)
-        return plan.extended(SelectMeasurePlan, rounds=rounds)
+        return rounds
 
-    def _one_choice(self, plan: LearningPlan, degree: float) -> CouplingsByMeasurement:
+    def _one_choice(self, plan: LearningPlan[Any], degree: float) -> CouplingsByMeasurement:
         specification = plan.specification
         cards = specification.cardinalities
-        variables = len(cards)
-        candidates = eligible_pairs(specification)
+        variables, is_binary = len(cards), all(k == 2 for k in cards)
+        free = np.array(cards) > 1
+        # ascending pairs of variables with several states
+        candidates = np.argwhere(np.triu(eligible_pairs(specification) & free & free[:, None]))
         if not len(candidates):
             raise no_pair()
-        if float(degree) > variables - 1:
-            raise ArgumentError(
-                f"`degree` must be at most {variables - 1} with {variables} variables, got {degree!r}; choose a "
-                "smaller one."
-            )
-        is_binary = all(k == 2 for k in cards)
+        must = f"be at most {variables - 1} with {variables} variables"
+        require(float(degree) <= variables - 1, "degree", must, degree, "choose a smaller one")
         if self.measure == "moments" and not is_binary:
             raise ModelError(
                 "`measure` must be 'tables' unless all variables have two states, got 'moments'; leave it out."
             )
-        _require_pairs_fit(cards)
+        what, remedy = (
+            f"all pairs of {sum(cards):,} states",
+            "merge states, or learn groups of variables separately",
+        )
+        # seven arrays of all pairs of states at once
+        require_memory(what, 7 * 8 * sum(k - 1 for k in cards) ** 2, remedy, DEFAULT_MEMORY_LIMIT)
         form: Measure = self.measure or ("moments" if is_binary else "tables")
         count = min(math.ceil(sum(k > 1 for k in cards) * float(degree) / 2), len(candidates))
-        measured = self._measurements(cards, form, candidates, count, plan.budget.learning)
+        measured = self._measurements(cards, form, candidates, count, plan.learning)
         measured = replace(measured, rules=plan.merge_rules)
-        return CouplingsByMeasurement(plan=measured, total_noise=plan.budget.total)
+        return CouplingsByMeasurement(plan=measured, total_noise=plan.total_noise)
 
     def _measurements(
         self, cards: tuple[int, ...], form: Measure, candidates: IntArray, count: int, rho: float
@@ -248,10 +250,8 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         (one_way,) = discrete_gaussian_laws([1.0], single, singles_sensitivity(cards, form, self.adjacency))
         sensitivity = pairs_sensitivity(len(cards), count, form, self.adjacency)
         (two_way,) = discrete_gaussian_laws([1.0], rest, sensitivity)
-        if not min(one_way.variance, two_way.variance) > 0:
-            raise ArgumentError(
-                f"`rho` must give noise that a float can represent, got {self.rho!r}; choose a smaller budget."
-            )
+        must, remedy = "give noise that a float can represent", "choose a smaller budget"
+        require(min(one_way.variance, two_way.variance) > 0, "rho", must, self.rho, remedy)
         scale = selection_scale(score_range(self.adjacency), choice, count, at_once=True) if chooses else None
         return MeasurementPlan(
             cardinalities=cards,
@@ -264,41 +264,31 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         )
 
     def _outlays(self, plan: SelectMeasurePlan, total: float | None) -> list[Outlay]:
-        if plan.rounds is not None:
-            return round_outlays(plan.rounds, total)
-        assert plan.map is not None
-        measured, rho = plan.map.plan, plan.budget.learning
+        if isinstance(plan.map, RoundsPlan):
+            return round_outlays(plan.map, total)
+        measured, rho, moved = plan.map.plan, plan.learning, score_range(self.adjacency)
         pairs, choosing = measured.count, measured.selection_scale
         alone, choice = ONE_WAY_SHARE * rho, 0.0 if choosing is None else SELECTION_SHARE * rho
         cards, form = measured.cardinalities, measured.form
         singles = singles_sensitivity(cards, form, self.adjacency)
         doubles = pairs_sensitivity(len(cards), pairs, form, self.adjacency)
-        single = Outlay(
-            step="each variable by itself",
-            rho=alone,
-            count=len(cards),
-            noise_sd=measured.one_way.standard_deviation,
-            draws=(Sums(law=measured.one_way, copies=round(singles**2)),),
-        )
-        chosen = Outlay(
-            step=f"choice of {pairs} pairs from {len(measured.candidates)}",
-            rho=choice,
-            count=pairs,
-            noise_sd=GUMBEL_DEVIATION * (choosing or 0.0) / STEPS,
-            draws=(Choices(scale=choosing, score_range=score_range(self.adjacency), copies=pairs),)
-            if choosing
-            else (),
-            smallest_coupling=None if total is None else smallest_chosen(measured, total),
-        )
-        joint = Outlay(
-            step="these pairs" if choosing is not None else "all pairs",
-            rho=rho - alone - choice,
-            count=pairs,
-            noise_sd=measured.two_way.standard_deviation,
-            draws=(Sums(law=measured.two_way, copies=round(doubles**2)),),
-            smallest_coupling=None if total is None else smallest_measured(measured, total),
-        )
-        return [*self._total_outlay(plan), single, *([chosen] if choosing is not None else []), joint]
+        steps, copies = self._total_outlay(plan), round(singles**2)
+        steps.append(noisy_sums("each variable by itself", alone, len(cards), measured.one_way, copies))
+        if choosing is not None:
+            steps.append(
+                Outlay(
+                    step=f"choice of {pairs} pairs from {len(measured.candidates)}",
+                    rho=choice,
+                    count=pairs,
+                    noise_sd=GUMBEL_DEVIATION * choosing / STEPS,
+                    draws=(Choices(scale=choosing, score_range=moved, copies=pairs),),
+                    smallest_coupling=None if total is None else smallest_chosen(measured, total),
+                )
+            )
+        step, rest = "all pairs" if choosing is None else "these pairs", rho - alone - choice
+        copies = round(doubles**2)
+        smallest = None if total is None else smallest_measured(measured, total)
+        return [*steps, noisy_sums(step, rest, pairs, measured.two_way, copies, smallest)]
 
     def _warning(
         self, plan: SelectMeasurePlan, measured: MeasurementPlan, fitted: FittedCouplings
@@ -315,85 +305,39 @@ class SelectMeasure(LearningMechanism[SelectMeasurePlan, LearnedIsing | LearnedP
         return self._hidden(self._outlays(plan, total), about(total), also)
 
     def _randomise(
-        self,
-        plan: SelectMeasurePlan,
-        exact: CodedRecords,
-        source: NoiseSource,
-        stamp: Stamp,
+        self, plan: SelectMeasurePlan, exact: CodedRecords, source: NoiseSource, stamp: Stamp
     ) -> LearnedIsing | LearnedPairwise | LearnedPotentials:
-        if plan.rounds is not None:
+        domain = plan.specification.domain
+        if isinstance(plan.map, RoundsPlan):
             known = exact.records if plan.is_total_public else None
-            kind = WideRounds if plan.rounds.is_wide else Rounds
-            run = kind(plan=plan.rounds, source=source, codes=exact.codes, counts=exact.counts, total=known)
+            kind = WideRounds if plan.map.is_wide else Rounds
+            run = kind(plan=plan.map, source=source, codes=exact.codes, counts=exact.counts, total=known)
             run.run()
-            domain = plan.specification.domain
-            release, message = release_of(run, domain, stamp), warning_of(run, domain)
+            message = warning_of(run, domain)
+            release: LearnedIsing | LearnedPairwise | LearnedPotentials = release_of(run, domain, stamp)
         else:
             total, fitter = self._total(plan, exact, source), plan.map
             assert total is not None
-            assert fitter is not None
             measured = select_and_measure(exact.codes, exact.counts, total, fitter.plan, source)
             # from here on, only released numbers are read
             fitted = fitter.fit(measured, total)
-            release = _release(plan, fitter, fitted, total, stamp)
             message = self._warning(plan, fitter.plan, fitted)
+            noise = plan.total_noise
+            kind = LearnedIsing if all(k == 2 for k in domain.cardinalities) else LearnedPairwise
+            release = kind(
+                domain=domain,
+                total=fitted.total,
+                total_noise=noise,
+                unsupported=fitted.signal.unsupported,
+                details=details_of(fitted, fitter.plan),
+                coupling_matrix=fitted.coupling_matrix,
+                field_vector=fitted.field_vector,
+                map=fitter,
+                statistics=pair_statistics(
+                    domain, fitter.plan, fitted.measured, total, noise, **stamp.fields
+                ),
+                **stamp.fields,
+            )
         if message is not None:
             warn_without_raising(message)
         return warn_of_contradiction(release)
-
-
-def _release(
-    plan: SelectMeasurePlan,
-    fitter: CouplingsByMeasurement,
-    fitted: FittedCouplings,
-    total: float,
-    stamp: Stamp,
-) -> LearnedIsing | LearnedPairwise:
-    """Return the release: couplings, fields, their map, and the noisy numbers as answers to queries, all public."""
-    is_binary = all(k == 2 for k in plan.specification.cardinalities)
-    common: dict[str, Any] = {
-        "domain": plan.specification.domain,
-        **stamp.fields,
-        "total": fitted.total,
-        "total_noise": plan.budget.total,
-        "unsupported": fitted.signal.unsupported,
-        "details": details_of(fitted, fitter.plan),
-        "coupling_matrix": fitted.coupling_matrix,
-        "field_vector": fitted.field_vector,
-        "map": fitter,
-        "statistics": pair_statistics(
-            plan.specification.domain,
-            fitter.plan,
-            fitted.measured,
-            total,
-            plan.budget.total,
-            **stamp.fields,
-        ),
-    }
-    return LearnedIsing(**common) if is_binary else LearnedPairwise(**common)
-
-
-def eligible_pairs(specification: ModelSpecification) -> IntArray:
-    """Return the pairs that may be coupled, ascending: those inside a declared clique, or all with several states."""
-    cards = specification.cardinalities
-    if not specification.cliques_declared:
-        return all_pairs(cards)
-    free = [sorted(v for v in scope if cards[v] > 1) for scope in specification.scopes]
-    found = sorted({pair for scope in free for pair in combinations(scope, 2)})
-    return np.array(found, dtype=np.int64).reshape(-1, 2)
-
-
-def _require_pairs_fit(cards: tuple[int, ...]) -> None:
-    """Refuse a table of all pairs of states that does not fit in memory.
-
-    Raises
-    ------
-    ModelTooLargeError
-        The model does not fit in memory; the error states the forecast in bytes.
-    """
-    needed = 7 * 8 * sum(k - 1 for k in cards) ** 2  # seven arrays of all pairs of states at once
-    what, remedy = (
-        f"all pairs of {sum(cards):,} states",
-        "merge states, or learn groups of variables separately",
-    )
-    require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)

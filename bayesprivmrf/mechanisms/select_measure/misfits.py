@@ -70,49 +70,27 @@ def _counted(starts: Any, other: Any, weights: Any, table: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _row_of_misfits(
-    columns: Any,
-    weights: Any,
-    states: Any,
-    u: Any,
-    shares: Any,
-    first: Any,
-    scale: Any,
-    steps: Any,
-    found: Any,
+def _misfits(
+    columns: Any, weights: Any, states: Any, pairs: Any, expected: Any, first: Any, found: Any
 ) -> None:
-    """Write the misfits of u with each later variable under independence; see `independent_misfits`."""
-    starts, last = _starts(columns[u], 1), 1
-    for v in range(u + 1, len(columns)):
-        if states[v] != last:
-            starts, last = _starts(columns[u], states[v]), states[v]
-        table = np.empty(states[u] * states[v], dtype=np.int64)
+    """Write the L1 distances of the tables of pairs from expected counts, which begin at `first`."""
+    starts, u, width = _starts(columns[0], 1), 0, 1
+    for place in range(len(pairs)):
+        v = pairs[place, 1]
+        # the starts of rows are kept while the first variable and the number of columns stay the same
+        if pairs[place, 0] != u or states[v] != width:
+            u, width = pairs[place, 0], states[v]
+            starts = _starts(columns[u], width)
+        table = np.empty(states[u] * width, dtype=np.int64)
         _counted(starts, columns[v], weights, table)
         total = 0
-        for a in range(states[u]):
-            for b in range(states[v]):
-                expected = np.int64(np.rint(scale * (shares[first[u] + a] * shares[first[v] + b])))
-                total += abs(steps * table[a * states[v] + b] - expected)
-        found[v] = total
-
-
-@njit(nogil=True, cache=True)
-def _misfits(
-    columns: Any, weights: Any, states: Any, pairs: Any, expected: Any, first: Any, steps: Any, found: Any
-) -> None:
-    """Write the misfits of pairs; see `pair_misfits`."""
-    for place in range(len(pairs)):
-        u, v = pairs[place]
-        table = np.empty(states[u] * states[v], dtype=np.int64)
-        _counted(_starts(columns[u], states[v]), columns[v], weights, table)
-        total = 0
         for cell in range(table.size):
-            total += abs(steps * table[cell] - expected[first[place] + cell])
+            total += abs(STEPS * table[cell] - expected[first[place] + cell])
         found[place] = total
 
 
 def independent_misfits(
-    codes: np.ndarray, counts: IntArray, shares: Sequence[FloatArray], total: float, steps: int
+    codes: np.ndarray, counts: IntArray, shares: Sequence[FloatArray], total: float
 ) -> IntArray:
     """Return the misfits of all pairs under independence: sensitive, shape (p, p), above the diagonal.
 
@@ -124,23 +102,17 @@ def independent_misfits(
         Public probabilities of each variable's states.
     total
         Public number of records, N.
-    steps
-        M, the steps for one record.
 
     Notes
     -----
     Mean counts are M N p_u(a) p_v(b), rounded to whole steps, as in `expected_counts`.
     """
-    columns, weights = _prepared(codes, counts)
-    states = np.array([len(each) for each in shares], dtype=np.int64)
-    flat, first = np.concatenate(shares), np.cumsum(states) - states
+    prepared, states = _prepared(codes, counts), [len(each) for each in shares]
     found = np.zeros((len(states), len(states)), dtype=np.int64)
-
-    def row(u: int) -> None:
-        _row_of_misfits(columns, weights, states, u, flat, first, steps * total, steps, found[u])
-
-    with one_blas_thread() as threads, ThreadPoolExecutor(threads) as pool:
-        list(pool.map(row, range(len(states))))
+    for u in range(len(states) - 1):
+        pairs = [(u, v) for v in range(u + 1, len(states))]
+        expected = [expected_counts(np.outer(shares[u], shares[v]), total) for _, v in pairs]
+        found[u, u + 1 :] = _in_parts(*prepared, states, pairs, expected)
     return found
 
 
@@ -150,13 +122,12 @@ def pair_misfits(
     states: Sequence[int],
     pairs: Sequence[tuple[int, int]],
     expected: Sequence[IntArray],
-    steps: int,
 ) -> IntArray:
     """Return the misfits of some pairs of variables, each in ascending order: sensitive, shape (pairs,).
 
     Parameters
     ----------
-    codes, counts, steps
+    codes, counts
         As for `independent_misfits`.
     states
         Number of states of each variable.
@@ -165,7 +136,17 @@ def pair_misfits(
     expected
         Public mean counts of each pair in whole steps, flat.
     """
-    columns, weights = _prepared(codes, counts)
+    return _in_parts(*_prepared(codes, counts), states, pairs, expected)
+
+
+def _in_parts(
+    columns: np.ndarray,
+    weights: IntArray,
+    states: Sequence[int],
+    pairs: Sequence[tuple[int, int]],
+    expected: Sequence[IntArray],
+) -> IntArray:
+    """Return the misfits of pairs, in as many parts as there are threads."""
     found = np.zeros(len(pairs), dtype=np.int64)
     if not len(pairs):
         return found
@@ -175,7 +156,7 @@ def pair_misfits(
 
     def part(block: IntArray) -> None:
         begin, end = block[0], block[-1] + 1
-        _misfits(columns, weights, kinds, where[begin:end], flat, first[begin:end], steps, found[begin:end])
+        _misfits(columns, weights, kinds, where[begin:end], flat, first[begin:end], found[begin:end])
 
     with one_blas_thread() as threads, ThreadPoolExecutor(threads) as pool:
         list(pool.map(part, np.array_split(np.arange(len(pairs)), min(threads, len(pairs)))))

@@ -24,19 +24,23 @@ else is the same.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.mechanisms.calibration import discrete_gaussian_laws
-from bayesprivmrf.mechanisms.learning import LearningPlan
+from bayesprivmrf.mechanisms.record_mechanisms import LearningPlan
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.model import ModelSpecification
+from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, selection_scale
 
@@ -112,11 +116,28 @@ class RoundsPlan:
         return [v for v, k in enumerate(self.declared) if k > 1] or [0]
 
     def candidates(self, cardinalities: Sequence[int], model: Sequence[Scope]) -> list[Scope]:
-        """Return the tables that may be measured next to those in a model."""
-        if self.workload is None:
-            return _pairs_and_triples(cardinalities, self.maximum_cells, self.inside, model)
-        found = [tuple(v for v in scope if cardinalities[v] > 1) for scope in self.workload]
-        return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
+        """Return the tables that may be measured next to those in a model, pairs before triples.
+
+        Variables with one merged state are in no table.
+        """
+        free = {v for v, k in enumerate(cardinalities) if k > 1}
+        if self.workload is not None:
+            found = [tuple(v for v in scope if v in free) for scope in self.workload]
+            return [scope for scope in dict.fromkeys(found) if len(scope) > 1]
+        allowed = [sorted(free & set(scope)) for scope in ([free] if self.inside is None else self.inside)]
+        pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
+        # up to a thousand triples, all are candidates; else those of allowed pairs, of which two are in the model
+        if sum(math.comb(len(scope), 3) for scope in allowed) <= 1_000:
+            triples = {triple for scope in allowed for triple in combinations(scope, 3)}
+        else:
+            linked: defaultdict[int, set[int]] = defaultdict(set)
+            for scope in model:
+                for v in scope:
+                    linked[v] |= set(scope) - {v}
+            closed = {tuple(sorted((a, b, v))) for a, b in pairs for v in linked[a] & linked[b]}
+            triples = {triple for triple in closed if set(combinations(triple, 2)) <= pairs}
+        found = sorted(pairs) + sorted(triples)
+        return [scope for scope in found if math.prod(cardinalities[v] for v in scope) <= self.maximum_cells]
 
     @property
     def moved(self) -> int:
@@ -142,7 +163,7 @@ class Spending:
 
 
 def rounds_plan(
-    plan: LearningPlan, adjacency: Adjacency, workload: Iterable[Clique] | None, maximum_cells: int
+    plan: LearningPlan[Any], adjacency: Adjacency, workload: Iterable[Clique] | None, maximum_cells: int
 ) -> RoundsPlan:
     """Return the plan of rounds, after a check of the public inputs.
 
@@ -155,20 +176,18 @@ def rounds_plan(
     """
     model = plan.specification
     variables = len(model.cardinalities)
-    if variables > MOST_VARIABLES and (model.cliques_declared or workload is not None):
-        raise ModelTooLargeError(
-            f"rounds within declared cliques or a `workload` must have at most {MOST_VARIABLES} variables, got "
-            f"{variables}; leave those out, so that any pair may be measured, or learn groups of variables apart."
-        )
+    is_wide = variables > MOST_VARIABLES and (model.cliques_declared or workload is not None)
+    must = f"have at most {MOST_VARIABLES} variables"
+    remedy = "leave those out, so that any pair may be measured, or learn groups of variables apart"
+    what = "rounds within declared cliques or a `workload`"
+    require(not is_wide, what, must, variables, remedy, error=ModelTooLargeError)
     singles, most = sum(model.cardinalities), max(maximum_cells, maximum_cells * variables // MOST_VARIABLES)
-    if singles > most:
-        raise ModelTooLargeError(
-            f"`maximum_cells` must be at least the {singles:,} cells of the tables of single variables, got "
-            f"{maximum_cells:,}; allow more, or merge states."
-        )
+    must = f"be at least the {singles:,} cells of the tables of single variables"
+    remedy = "allow more, or merge states"
+    require(singles <= most, "maximum_cells", must, f"{maximum_cells:,}", remedy, error=ModelTooLargeError)
     rounds = RoundsPlan(
         declared=model.cardinalities,
-        rho=plan.budget.learning,
+        rho=plan.learning,
         adjacency=adjacency,
         inside=model.scopes if model.cliques_declared else None,
         workload=_positions(model, workload),
@@ -225,10 +244,9 @@ def require_noise(plan: RoundsPlan) -> None:
         choice_scale(plan, plan.rho)
     except ArgumentError:
         laws = []
-    if not laws or not min(law.variance for law in laws) > 0:
-        raise ArgumentError(
-            f"`rho` must give every step noise that can be drawn, got {plan.rho!r}; choose a budget nearer to one."
-        )
+    is_drawn = laws and min(law.variance for law in laws) > 0
+    remedy = "choose a budget nearer to one"
+    require(is_drawn, "rho", "give every step noise that can be drawn", plan.rho, remedy)
 
 
 def singles_noise(plan: RoundsPlan) -> DiscreteGaussian:
@@ -277,49 +295,25 @@ def numbers_of_tables(most: int) -> list[int]:
     return sorted({*found, most})
 
 
-def _pairs_and_triples(
-    cardinalities: Sequence[int],
-    largest: int,
-    inside: Sequence[Scope] | None,
-    model: Sequence[Scope],
-) -> list[Scope]:
-    """Return the pairs and triples that may be measured, ascending by size.
-
-    Parameters
-    ----------
-    cardinalities
-        Number of merged states of each variable; a variable with one state is in no table.
-    largest
-        Largest number of cells of a table.
-    inside
-        Declared cliques, one of which must contain each table; ``None`` for no restriction.
-    model
-        Scopes of the model so far.
-    """
-    free = [v for v, k in enumerate(cardinalities) if k > 1]
-    allowed = [free] if inside is None else [sorted(set(scope) & set(free)) for scope in inside]
-    pairs = {pair for scope in allowed for pair in combinations(scope, 2)}
-    triples: set[Scope] = set()
-    # up to a thousand triples, all are candidates; else those of which two pairs are in the model
-    if sum(math.comb(len(scope), 3) for scope in allowed) <= 1_000:
-        triples = {triple for scope in allowed for triple in combinations(scope, 3)}
-    else:
-        triples = _closing(model, pairs)
-    found = sorted(pairs) + sorted(triples)
-    return [scope for scope in found if math.prod(cardinalities[v] for v in scope) <= largest]
-
-
-def _closing(model: Sequence[Scope], pairs: set[Scope]) -> set[Scope]:
-    """Return triples of three allowed pairs, two of which are in the model."""
-    linked: dict[int, set[int]] = {}
-    for scope in model:
-        for a, b in combinations(scope, 2):
-            linked.setdefault(a, set()).add(b)
-            linked.setdefault(b, set()).add(a)
-    found = set()
-    for v, around in linked.items():
-        for a, b in combinations(sorted(around), 2):
-            triple = tuple(sorted((a, b, v)))
-            if set(combinations(triple, 2)) <= pairs:
-                found.add(triple)
-    return found
+def checked_workload(workload: Iterable[Clique] | None) -> tuple[Clique, ...] | None:
+    """Return a checked workload; each table is a tuple of two variables or more."""
+    if workload is None:
+        return None
+    example = "write [('age', 'smokes'), ...], from a shell [[\"age\", \"smokes\"]]"
+    is_list = isinstance(workload, Iterable) and not isinstance(workload, str | bytes)
+    is_list = is_list and not hasattr(workload, "shape")
+    require(is_list, "workload", "be a list of tables", f"a {type(workload).__name__}", example)
+    found = []
+    for scope in workload:
+        is_table = isinstance(scope, Iterable) and not isinstance(scope, str | bytes)
+        require(is_table, "workload", "hold tuples of variables", scope, example)
+        table = tuple(listed("a table of `workload`", scope))
+        is_joint = len(table) > 1 and all(table.count(v) == 1 for v in table)
+        must, remedy = (
+            "hold tables of two or more different variables",
+            "single variables are measured anyway",
+        )
+        require(is_joint, "workload", must, table, remedy)
+        found.append(table)
+    require(found, "workload", "contain at least one table", "none", "leave it out for all")
+    return tuple(found)

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from bayesprivmrf.errors import interrupted_by, stopped_details
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import interrupted_by, stopped_details
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.models.advice import HIDDEN_BY_NOISE, Signal
 from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED

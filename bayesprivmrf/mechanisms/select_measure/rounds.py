@@ -29,7 +29,7 @@ Shares, sensitivities and noise distributions are those of `select_measure.plan`
    A pair across parts that earlier choices have joined is no longer a candidate. A chosen table that would make the
    model larger than the limit of this round is dropped, and its cost is still charged. The noisy answers of steps 2
    and 3 also bound the total variation of pairs that are not measured. These bounds are released
-   (`select_measure.unmeasured`): they are post-processing of answers that were paid for.
+   (`bayesprivmrf.learning.rounds.cell_errors`): they are post-processing of answers that were paid for.
 4. **Measurements**: the chosen tables, of L2 sensitivity 1 each (root 2 under replace-one), with discrete
    Gaussian noise. Single variables whose tables are still imprecise are measured again with them, as tables of
    the same sensitivity and noise. The model is fitted to all measurements so far
@@ -53,9 +53,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from bayesprivmrf.errors import interrupted_by, remember
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.rounds.cell_errors import Unmeasured
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
@@ -89,7 +89,6 @@ from bayesprivmrf.mechanisms.select_measure.plan import (
     tables_noise,
 )
 from bayesprivmrf.mechanisms.select_measure.size import Size
-from bayesprivmrf.mechanisms.select_measure.unmeasured import Asked, bound_by_choice, bound_by_count
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution
@@ -177,7 +176,7 @@ class Rounds:
         self.unmeasured.groups = self.merging.groups
         self.size = Size(self.merging.cardinalities, plan.declared, plan.maximum_cells, plan.memory)
         self.codes = self.merging.codes(self.codes)
-        self._use(self._first_fit())
+        self.fit, self.has_fit = self._first_fit(), True
 
     def _count_singles(self) -> None:
         """Count each variable separately, with its declared states; no later step counts it again."""
@@ -185,9 +184,6 @@ class Rounds:
             if (v,) not in self._kept:
                 exact = np.bincount(self.codes[:, v], weights=self.counts, minlength=self.plan.declared[v])
                 self._kept[v,] = exact.astype(np.int64)
-
-    def _use(self, fit: RoundFit) -> None:
-        self.fit, self.has_fit = fit, True
 
     def _first_fit(self) -> RoundFit:
         """Fit single variables; if the fit diverges, use uniform ones, so that misfits are finite."""
@@ -221,16 +217,30 @@ class Rounds:
         spent = Spending.of(rho)
         number = self._how_many(scopes, misfits, cells, spent)
         chosen = self._choose(scopes, misfits, cells, number, spent) if number > 0 else []
-        asked = Asked(plan=self.plan, fit=self.fit, scopes=scopes, cells=cells, spent=spent)
         if not chosen:  # nothing stands out, or none of it fits
-            bound_by_count(self.unmeasured, asked, self._of_noise(scopes), *self._largest)
+            if not self.plan.is_wide:
+                allowed = allowance(cells, tables_noise(self.plan, spent.measuring, 1), 1.5)
+                allowed, (largest, deviation) = allowed + self._of_noise(scopes), self._largest
+                self.unmeasured.by_count(
+                    self.fit, scopes, allowed / STEPS, largest / STEPS, deviation / STEPS
+                )
             return False
         is_last = self._round_number == len(ROUND_SHARES)
         rho_of_tables = self.filter.left if is_last else spent.measuring
-        beside = self._beside(chosen, rho_of_tables)
-        self._measured([*chosen, *beside], rho_of_tables, self.measured, self.again)
+        self._measured([*chosen, *self._again(len(chosen), rho_of_tables)], rho_of_tables, self.measured)
         self.tables_by_round.append(len(chosen))
-        bound_by_choice(self.unmeasured, asked, number, self._last_choice, self.measured)
+        if self._last_choice is not None and not self.plan.is_wide:
+            # the bounds of the last choice, against the model before the tables of this round
+            place, was_left = self._last_choice
+            left = np.flatnonzero(was_left).tolist()
+            self.unmeasured.by_choice(
+                self.fit,
+                [scopes[k] for k in left],
+                allowance(cells, tables_noise(self.plan, spent.measuring, number), 1.0)[left] / STEPS,
+                int(np.searchsorted(left, place)),
+                next(each for each in reversed(self.measured) if each.scope == scopes[place]),
+                choice_scale(self.plan, spent.choosing / number) / STEPS,
+            )
         self._refit()
         return True
 
@@ -268,6 +278,10 @@ class Rounds:
         """Measured tables, in the order in which they are released."""
         return [*self.singles, *self.measured, *self.again]
 
+    def _again(self, tables: int, rho: float) -> list[Scope]:
+        """Return the variables to measure again together with some tables, because their tables are imprecise."""
+        return self._single_noise().worth_repeating(tables, self.plan.moved / (2 * rho))
+
     def _single_noise(self) -> SingleNoise:
         return SingleNoise.left(self.plan.declared, self.merging, self.tables)
 
@@ -281,24 +295,17 @@ class Rounds:
         return self._kept[scope]
 
     def _how_many(self, scopes: list[Scope], misfits: IntArray, cells: IntArray, spent: Spending) -> int:
-        """Return how many tables stand out, by noisy order statistics of a heaviest basis."""
+        """Return how many tables stand out: the largest number whose order statistic is above zero with noise.
+
+        The number is 0 if no order statistic, each of sensitivity D, exceeds its noise by three deviations, or by one
+        deviation if the model already has tables. The first round must be certain that columns depend at all: K
+        numbers of noise alone exceed three deviations in at most 0.00135 K of cases. Later, an extra table costs less
+        than a missed one.
+        """
         ends, beyond = self._ends(scopes), misfits - self._of_noise(scopes)
         numbers = numbers_of_tables(len(basis_scores(misfits, ends)))
         allowances = [allowance(cells, tables_noise(self.plan, spent.measuring, k), 1.5) for k in numbers]
         exact = [int(basis_scores(beyond - a, ends)[-k]) for k, a in zip(numbers, allowances, strict=True)]
-        return self._standing(numbers, exact, spent)
-
-    def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
-        """Return the effect of the noise of single variables on misfits, steps of 1/M record: public."""
-        return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
-
-    def _standing(self, numbers: Sequence[int], exact: list[int], spent: Spending) -> int:
-        """Return the largest number whose order statistic is above zero with noise, each of sensitivity D.
-
-        The number is 0 if no order statistic exceeds its noise by three deviations, or by one deviation if the model
-        already has tables. The first round must be certain that columns depend at all: K numbers of noise alone
-        exceed three deviations in at most 0.00135 K of cases. Later, an extra table costs less than a missed one.
-        """
         law = counting_noise(self.plan, spent.counting, len(numbers))
         self.filter.charge(spent.counting)
         noisy = self.source.add(np.array(exact, dtype=np.int64), law)
@@ -306,6 +313,10 @@ class Rounds:
         if not noisy.max() > (1.0 if self.measured else 3.0) * law.standard_deviation:
             return 0
         return max(k for k, value in zip(numbers, noisy.tolist(), strict=True) if value > 0)
+
+    def _of_noise(self, scopes: Sequence[Scope]) -> IntArray:
+        """Return the effect of the noise of single variables on misfits, steps of 1/M record: public."""
+        return np.rint(STEPS * self._single_noise().misfits(scopes)).astype(np.int64)
 
     def _choose(
         self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
@@ -334,34 +345,18 @@ class Rounds:
             eligible[place] = False
         return chosen
 
-    def _beside(self, chosen: Sequence[Scope], rho: float) -> list[Scope]:
-        """Return the variables to measure again together with chosen tables, because their tables are imprecise."""
-        return self._single_noise().worth_repeating(len(chosen), self.plan.moved / (2 * rho))
-
-    def _measured(
-        self,
-        scopes: Sequence[Scope],
-        rho: float,
-        into: list[MeasuredTable],
-        alone: list[MeasuredTable] | None = None,
-    ) -> None:
-        """Charge and draw tables with the same noise; those of single variables are appended to `alone`."""
+    def _measured(self, scopes: Sequence[Scope], rho: float, into: list[MeasuredTable]) -> None:
+        """Charge and draw tables with the same noise; single variables beside chosen tables are measured again."""
         law = tables_noise(self.plan, rho, len(scopes))
         self.filter.charge(rho)
-        self._draw(scopes, law, into, alone)
+        self._draw(scopes, law, into)
         self.merging = Merging.by(self.plan.declared, self.tables, self.plan.rules)
 
-    def _draw(
-        self,
-        scopes: Sequence[Scope],
-        law: NoiseDistribution,
-        into: list[MeasuredTable],
-        alone: list[MeasuredTable] | None = None,
-    ) -> None:
+    def _draw(self, scopes: Sequence[Scope], law: NoiseDistribution, into: list[MeasuredTable]) -> None:
         """Keep each table as soon as it is drawn."""
         for scope in scopes:
-            kept = into if alone is None or len(scope) > 1 else alone
             noisy = self.source.add(self._counts(scope), law)
+            kept = self.again if len(scope) == 1 and into is self.measured else into
             kept.append(MeasuredTable(scope=scope, values=noisy, law=law))
 
     def _measure_again(self, rho: float) -> None:
@@ -370,10 +365,10 @@ class Rounds:
             return
         known = list(maximal([each.scope for each in self.measured]))
         if known:
-            self._measured([*known, *self._beside(known, rho)], rho, self.again)
+            self._measured([*known, *self._again(len(known), rho)], rho, self.again)
             return
         self._measured([(v,) for v in self.plan.free], rho, self.again)
-        self._use(self._first_fit())  # the merged states may differ from before
+        self.fit = self._first_fit()  # the merged states may differ from before
 
     def _refit(self, *, is_last: bool = False) -> None:
         """Fit the model to all measurements; if the fit diverges, keep the previous, on all tables' cliques."""

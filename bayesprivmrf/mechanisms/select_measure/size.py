@@ -24,12 +24,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import combinations
-from typing import Any
 
 from bayesprivmrf.audit import Choices, Sums
-from bayesprivmrf.checks import require_memory
+from bayesprivmrf.checks import require, require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.moments import MOST_CONFIGURATIONS, Scope
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
@@ -37,6 +36,7 @@ from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, array_forecast
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.mechanisms.record_mechanisms import noisy_sums
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.mechanisms.select_measure.plan import (
     ROUND_SHARES,
@@ -87,18 +87,15 @@ class Size:
         """Return the share of the size limit that a model of these scopes takes; above one if it does not fit."""
         edges = frozenset(part for scope in scopes for size in (1, 2) for part in combinations(scope, size))
         if edges not in self._known:
-            self._known[edges] = self._taken(sorted(edges))
+            layout = Layout.build(self._cardinalities, sorted(edges))
+            order = elimination_order(layout.cardinalities, layout.scopes)
+            taken = _ratio(array_forecast(layout, order).total_cells, self._cells)
+            if taken <= 1:
+                # an order for the merged states is near the best for the declared ones
+                declared = array_forecast(Layout.build(self._declared, sorted(edges)), order)
+                taken = max(taken, _ratio(declared.memory_bytes, self._memory))
+            self._known[edges] = taken
         return self._known[edges]
-
-    def _taken(self, edges: Sequence[Scope]) -> float:
-        layout = Layout.build(self._cardinalities, edges)
-        order = elimination_order(layout.cardinalities, layout.scopes)
-        cells = _ratio(array_forecast(layout, order).total_cells, self._cells)
-        if cells > 1:
-            return cells
-        # an order for the merged states is near the best for the declared ones
-        declared = array_forecast(Layout.build(self._declared, edges), order)
-        return max(cells, _ratio(declared.memory_bytes, self._memory))
 
 
 def _ratio(count: int, most: int) -> float:
@@ -115,43 +112,24 @@ def require_tables_fit(plan: RoundsPlan, domain: Domain) -> None:
         A table does not fit; the error names the first such table and the setting that would allow it.
     """
     least = [min(states, 2) for states in plan.declared]
-    merged = Size(least, plan.declared, plan.maximum_cells, 1 << 62)
-    whole = Size(least, plan.declared, plan.maximum_cells, plan.memory)
+    size = Size(least, plan.declared, plan.maximum_cells, plan.memory)
     alone = [(v,) for v in range(len(least))]
+    limit = f"{plan.maximum_cells:,} cells and {plan.memory >> 20} MiB for declared states"
+    must = f"have tables that fit a model of {limit}"
+    remedy = "allow more by `maximum_cells`, declare fewer states, or ask for smaller tables"
     for scope in plan.workload or ():
-        cells = math.prod(least[v] for v in scope)
-        has_cells = cells <= plan.maximum_cells and merged.bears([*alone, scope])
-        if has_cells and whole.bears([*alone, scope]):
-            continue
-        names = ", ".join(str(domain.variables[v]) for v in scope)
-        most = (
-            f"{plan.memory >> 20} MiB for declared states" if has_cells else f"{plan.maximum_cells:,} cells"
+        cells, names = math.prod(least[v] for v in scope), ", ".join(str(domain.variables[v]) for v in scope)
+        fits = cells <= plan.maximum_cells and size.bears([*alone, scope])
+        given = (
+            f"one of {len(scope)} variables ({names}), of at least {cells:,} cells however states are merged"
         )
-        remedy = "declare fewer states" if has_cells else "allow more by `maximum_cells`"
-        raise ModelTooLargeError(
-            f"`workload` must have tables that fit a model of {most}, got one of {len(scope)} variables ({names}), "
-            f"which has at least {cells:,} cells however states are merged; {remedy}, or ask for smaller tables."
-        )
+        require(fits, "workload", must, given, remedy, error=ModelTooLargeError)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
-    """The time and memory that a step takes.
+def forecast_rounds(plan: RoundsPlan, records: float) -> tuple[list[float], int]:
+    """Return a forecast of the seconds of each step, and of the memory in bytes.
 
-    Parameters
-    ----------
-    seconds
-        Seconds of one processor core.
-    memory
-        Largest number of bytes in use at once.
-    """
-
-    seconds: float
-    memory: int
-
-
-def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
-    """Return a forecast of each step: single variables, then each round, and the last fit with the last round.
+    The steps are the single variables, and each round; the last fit belongs to the last round.
 
     Parameters
     ----------
@@ -174,14 +152,15 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
     noise = cell_noise * min(model, 2 * cells_of_tree)
     # typical steps of a fit after a round and of the last fit, and share of the allowed cells in the last model
     steps_of_fit, steps_of_last, filled = (60, 20, 0.5) if plan.is_wide else (150, 500, 0.05)
-    found = [Forecast(seconds=states * cell_noise + 20 * counted * variables, memory=int(memory))]
+    seconds = [states * cell_noise + 20 * counted * variables]
     for number in range(1, len(ROUND_SHARES) + 1):
         if plan.is_wide and number == 1:
             # a pair is scored against independence, counted in a basis, and considered by choices
             asked = pairs * (counted + 2e-5)
         elif plan.is_wide:
-            # a near pair needs the model's table and its comparison
-            asked = _near_pairs(plan, pairs) * (counted + 3e-5)
+            # a near pair needs the model's table and its comparison; cliques of mean size lie between the two
+            between = plan.maximum_cells / 64 / (sum(plan.declared) / len(plan.declared)) ** 3
+            asked = min(pairs, variables * (1 + 6 * between)) * (counted + 3e-5)
         else:
             # a pair of few variables needs its table, and a check that it fits in the model
             asked = pairs * (10 * counted + 1.5e-4 * variables)
@@ -190,8 +169,8 @@ def forecast_rounds(plan: RoundsPlan, records: float) -> list[Forecast]:
         forest = min(cells_of_tree, model)
         cells = forest + share * (model - forest)
         fitting = steps * _FIT * cells + (_scales(plan, cells) if number == len(ROUND_SHARES) else 0.0)
-        found.append(Forecast(seconds=0.1 + asked + noise + fitting, memory=int(memory)))
-    return found
+        seconds.append(0.1 + asked + noise + fitting)
+    return seconds, int(memory)
 
 
 def _scales(plan: RoundsPlan, cells: float) -> float:
@@ -219,10 +198,10 @@ def require_memory_of_rounds(plan: RoundsPlan, records: float = 0.0) -> None:
     ModelTooLargeError
         The forecast is above the limit; the error states the forecast.
     """
-    what = f"rounds over {len(plan.free):,} variables{_beside(records)}"
+    beside = f" and about {records:,.0f} records" if records else ""
     remedy = "set a smaller `maximum_cells`, or learn groups of variables separately"
-    needed = max(step.memory for step in forecast_rounds(plan, records))
-    require_memory(what, needed, remedy, DEFAULT_MEMORY_LIMIT)
+    needed = forecast_rounds(plan, records)[1]
+    require_memory(f"rounds over {len(plan.free):,} variables{beside}", needed, remedy, DEFAULT_MEMORY_LIMIT)
 
 
 def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
@@ -232,54 +211,37 @@ def round_outlays(plan: RoundsPlan, total: float | None) -> list[Outlay]:
     all variables. With a number of records there is a forecast of time and memory as well, and a release that is too
     large is refused.
     """
-    law = singles_noise(plan)
-    forecasts: list[dict[str, Any]] = [{} for _ in range(len(ROUND_SHARES) + 1)]
+    law, alone, most = singles_noise(plan), SINGLES_SHARE * plan.rho, plan.most_tables
+    seconds: Sequence[float | None] = [None] * (len(ROUND_SHARES) + 1)
+    memory = None
     if total is not None:
         require_memory_of_rounds(plan, total)
-        forecasts = [
-            {"seconds": step.seconds, "memory_bytes": step.memory} for step in forecast_rounds(plan, total)
-        ]
-    alone = SINGLES_SHARE * plan.rho
-    found = [
-        Outlay(
-            step="each variable by itself",
-            rho=alone,
-            count=len(plan.declared),
-            noise_sd=law.standard_deviation,
-            draws=(Sums(law=law, copies=len(plan.free) * plan.moved),),
-            **forecasts[0],
-        )
-    ]
-    tables = min(max(len(plan.free) - 1, 1), plan.most_tables)
+        seconds, memory = forecast_rounds(plan, total)
+    copies = len(plan.free) * plan.moved
+    first = noisy_sums("each variable by itself", alone, len(plan.declared), law, copies)
+    found = [replace(first, seconds=seconds[0], memory_bytes=memory)]
+    tables, numbers = min(max(len(plan.free) - 1, 1), most), len(numbers_of_tables(most))
     left = plan.rho - alone
     for number, share in enumerate(ROUND_SHARES, start=1):
         rho = min(share * (plan.rho - alone), left)
         rho, left = (left, 0.0) if number == len(ROUND_SHARES) else (rho, left - rho)
-        noise = tables_noise(plan, Spending.of(rho).measuring, tables).standard_deviation
-        step = f"round {number}: how many tables, which, and these (noise of {tables})"
-        draws = _round_draws(plan, rho)
-        found.append(Outlay(step=step, rho=rho, noise_sd=noise, draws=draws, **forecasts[number]))
+        spent = Spending.of(rho)
+        counting = counting_noise(plan, spent.counting, numbers)
+        scale = choice_scale(plan, spent.choosing / most)
+        # the largest draws of a round, for an audit: as if every table of declared states stood out
+        draws = (
+            Sums(law=counting, copies=numbers, shift=plan.moved * STEPS),
+            Choices(scale=scale, score_range=plan.largest_change, copies=most),
+            Sums(law=tables_noise(plan, spent.measuring, most), copies=most * plan.moved),
+        )
+        found.append(
+            Outlay(
+                step=f"round {number}: how many tables, which, and these (noise of {tables})",
+                rho=rho,
+                noise_sd=tables_noise(plan, spent.measuring, tables).standard_deviation,
+                draws=draws,
+                seconds=seconds[number],
+                memory_bytes=memory,
+            )
+        )
     return found
-
-
-def _round_draws(plan: RoundsPlan, rho: float) -> tuple[Sums | Choices, ...]:
-    """Return the largest draws of a round, for an audit: as if every table of declared states stood out."""
-    spent, most = Spending.of(rho), plan.most_tables
-    numbers = len(numbers_of_tables(most))
-    scale = choice_scale(plan, spent.choosing / most)
-    return (
-        Sums(law=counting_noise(plan, spent.counting, numbers), copies=numbers, shift=plan.moved * STEPS),
-        Choices(scale=scale, score_range=plan.largest_change, copies=most),
-        Sums(law=tables_noise(plan, spent.measuring, most), copies=most * plan.moved),
-    )
-
-
-def _beside(records: float) -> str:
-    return f" and about {records:,.0f} records" if records else ""
-
-
-def _near_pairs(plan: RoundsPlan, pairs: int) -> float:
-    """Return the approximate number of near pairs in a later round."""
-    mean = sum(plan.declared) / len(plan.declared)
-    steps = plan.maximum_cells / 64 / mean**3  # cliques between the two
-    return min(pairs, len(plan.free) * (1 + 6 * steps))

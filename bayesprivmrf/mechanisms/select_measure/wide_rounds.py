@@ -82,11 +82,11 @@ class WideRounds(Rounds):
         cards = self.merging.cardinalities
         if self._across is None:
             shares = self.fit.probabilities([(v,) for v in range(len(cards))])
-            self._across = independent_misfits(self.codes, self.counts, shares, self.fit.total, STEPS)
+            self._across = independent_misfits(self.codes, self.counts, shares, self.fit.total)
             self._across_noise = self._single_noise()
         across = [c for c in scopes if c not in self._expected]
         pairs = [(c[0], c[1]) for c in scopes if c in self._expected and len(c) == 2]
-        found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs], STEPS)
+        found = pair_misfits(self.codes, self.counts, cards, pairs, [self._expected[c] for c in pairs])
         triples = [misfit(self._counts(c), self._expected[c]) for c in scopes if len(c) > 2]
         rows, columns = np.array(across, dtype=np.int64).reshape(-1, 2).T
         return np.concatenate([self._across[rows, columns], found, np.array(triples, dtype=np.int64)])
@@ -123,7 +123,11 @@ class WideRounds(Rounds):
                     for pair in combinations(scopes[place], 2):
                         eligible[place_of.get(pair, place)] = False
             number -= batch
-        return self._bearable(chosen)
+        # the first chosen tables with which exact inference is still feasible: nearly always all
+        model, kept = self._scopes(), len(chosen)
+        while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
+            kept = kept * 15 // 16
+        return chosen[:kept]
 
     def _takes(self, scope: Scope) -> bool:
         """Return True if a table fits together with earlier ones; the forest then includes it."""
@@ -135,11 +139,3 @@ class WideRounds(Rounds):
             return False
         self.forest.add(u, v)
         return True
-
-    def _bearable(self, chosen: list[Scope]) -> list[Scope]:
-        """Return the first chosen tables with which exact inference is still feasible: nearly always all."""
-        model = self._scopes()
-        kept = len(chosen)
-        while kept and not self.size.bears(maximal([*model, *chosen[:kept]])):
-            kept = kept * 15 // 16
-        return chosen[:kept]

@@ -1,0 +1,40 @@
+from .base import Ledger, Mechanism, Stamp
+from .calibration import discrete_gaussian_laws, discrete_laplace_laws, promised_loss
+from .dpsgd import DPSGD
+from .frank_wolfe import PrivateFrankWolfe
+from .logistic_regression import PrivateLogisticRegression
+from .noisy_statistics import ExactStatistics, GaussianStatistics, LaplaceStatistics, reference
+from .objective_perturbation import ObjectivePerturbation
+from .parity_queries import ParityQueries
+from .reading.coded import record_codes
+from .reading.persons import transition_rows, wide_sequences
+from .select_measure import SelectMeasure
+from .stable_structure import StableStructure
+from .statistics import StatisticsMechanism
+
+def available_mechanisms() -> dict[str, type[Mechanism]]: ...
+
+__all__ = [
+    "DPSGD",
+    "ExactStatistics",
+    "GaussianStatistics",
+    "LaplaceStatistics",
+    "Ledger",
+    "Mechanism",
+    "ObjectivePerturbation",
+    "ParityQueries",
+    "PrivateFrankWolfe",
+    "PrivateLogisticRegression",
+    "SelectMeasure",
+    "StableStructure",
+    "Stamp",
+    "StatisticsMechanism",
+    "available_mechanisms",
+    "discrete_gaussian_laws",
+    "discrete_laplace_laws",
+    "promised_loss",
+    "record_codes",
+    "reference",
+    "transition_rows",
+    "wide_sequences",
+]
