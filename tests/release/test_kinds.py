@@ -107,7 +107,7 @@ def test_a_kind_of_another_package_is_saved_and_read(tmp_path):
 
 def test_a_release_without_a_kind_cannot_be_saved_and_stays_as_it_was(tmp_path):
     given = Nameless(guarantee=GUARANTEE, provenance=PROVENANCE)
-    with pytest.raises(ReleaseFileError, match="Nameless cannot be saved, because it names no kind"):
+    with pytest.raises(ReleaseFileError, match="Nameless, to be saved, must name its kind"):
         given.save(tmp_path / "r")
     assert not list(tmp_path.iterdir())
     assert "epsilon = 1" in repr(given)
