@@ -140,7 +140,7 @@ def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
     for pair in tables:
         is_pair = isinstance(pair, tuple) and len(pair) == 2
         require(is_pair, "tables", "hold pairs of a scope and its table", f"a {type(pair).__name__}", example)
-    return [(as_scope(key), array) for key, array in tables]
+    return [(as_scope(key), array) for key, array in tables]  # type: ignore[misc]
 
 
 def _refuse_uncovered(model: ModelSpecification, scopes: Sequence[tuple[Any, ...]]) -> None:

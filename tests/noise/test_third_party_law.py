@@ -60,11 +60,6 @@ class StaircaseLaw(NoiseLaw):
         return 2 * self.flat - 1 + 2 * self.width * sums[0], *sums
 
     @property
-    def mean_absolute(self):
-        (z, s0, s1, _), r, w = self._mass, self.flat, self.width
-        return 2 / z * (r * (r - 1) / 2 + (w * r + w * (w - 1) / 2) * s0 + w**2 * s1)
-
-    @property
     def variance(self):
         (z, s0, s1, s2), r, w = self._mass, self.flat, self.width
         top = (r - 1) * r * (2 * r - 1) / 6
@@ -120,7 +115,6 @@ class Renamed(NoiseLaw):
 
     scale = property(lambda self: 1 / self.rate)
     variance = property(lambda self: Laplace(1 / self.rate).variance)
-    mean_absolute = property(lambda self: 1 / self.rate)
 
     def log_density(self, residual):
         return Laplace(self.scale).log_density(residual)
@@ -156,14 +150,13 @@ def test_its_moments_are_those_of_its_probabilities(law):
     probability = np.exp(law.log_density(k))
     assert probability.sum() == pytest.approx(1, rel=1e-12)
     assert law.variance == pytest.approx(probability @ k**2, rel=1e-10)
-    assert law.mean_absolute == pytest.approx(probability @ np.abs(k), rel=1e-10)
 
 
 def test_steps_of_one_are_the_discrete_laplace_law():
     law, k = StaircaseLaw(1, 1, 2, 5), np.arange(-40, 41)
     same = DiscreteLaplace(1 / law.epsilon)
     np.testing.assert_allclose(law.log_density(k), same.log_density(k), rtol=1e-12)
-    assert (law.variance, law.mean_absolute) == pytest.approx((same.variance, same.mean_absolute))
+    assert law.variance == pytest.approx(same.variance)
 
 
 @pytest.mark.parametrize("law", LAWS, ids=str)
@@ -378,7 +371,6 @@ class Flat(NoiseLaw):
     is_discrete: ClassVar[bool] = True
 
     variance = property(lambda self: self.reach * (self.reach + 1) / 3)
-    mean_absolute = property(lambda self: self.reach * (self.reach + 1) / (2 * self.reach + 1))
 
     def log_density(self, residual):
         return np.where(np.abs(residual) <= self.reach, -math.log(2 * self.reach + 1), -np.inf)
