@@ -22,24 +22,23 @@ same distribution.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import require
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.domain import Domain, Variable, label_key, listed
-from bayesprivmrf.model.tables import Clique, FloatArray, expand, project
+from bayesprivmrf.model.domain import Domain, Variable, label_key, listed, require_fit
+from bayesprivmrf.model.tables import Clique, FloatArray, expand, project, subsets
 
 
 def checked_clique(domain: Domain, clique: Any, what: str = "a clique") -> Clique:
     """Return a clique with the declared names of its variables; `what` describes it in errors."""
     variables = tuple(listed(what, clique, f"write ({clique!r},)"))
-    require(variables, what, "name at least one variable", "an empty one", error=ModelError)
+    require_fit(variables, what, "name at least one variable", "an empty one")
     positions = [domain.index(v) for v in variables]
-    require(len({*positions}) == len(positions), what, "name each variable once", variables, error=ModelError)
+    require_fit(len({*positions}) == len(positions), what, "name each variable once", variables)
     return tuple(domain.variables[position] for position in positions)
 
 
@@ -54,11 +53,8 @@ def maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
     for position, clique in enumerate(cliques):
         # every clique that contains this one contains its rarest variable
         rivals = min((holders[v] for v in clique), key=len)
-        inside = any(
-            scopes[position] < scopes[other] or (scopes[position] == scopes[other] and other < position)
-            for other in rivals
-        )
-        if not inside:
+        own = scopes[position]
+        if not any(own < scopes[other] or (own == scopes[other] and other < position) for other in rivals):
             kept.append(clique)
     return tuple(kept)
 
@@ -96,19 +92,17 @@ def checked_ties(
     known |= {frozenset(group[0]) for group in groups if len(group) == 1}
     seen: set[frozenset[Variable]] = set()
     for group in groups:
-        require(group, "a group of `tied`", "hold at least one scope", "an empty one", error=ModelError)
+        require_fit(group, "a group of `tied`", "hold at least one scope", "an empty one")
         for scope in group:
-            if frozenset(scope) not in known:
-                raise ModelError(f"the tied scope {scope!r} is not a declared clique; add it to `cliques`.")
+            is_known, must = frozenset(scope) in known, "be a declared clique"
+            require_fit(is_known, f"the tied scope {scope!r}", must, "none", "add it to `cliques`")
             refuse_other_states(domain, group[0], scope, "tied scopes")
-        if len(set(group)) < len(group):
-            raise ModelError(f"a group of `tied` must hold each scope once, as it is written, got {group!r}.")
-        if seen & (own := set(map(frozenset, group))):
-            twice = next(scope for scope in group if frozenset(scope) in seen)
-            raise ModelError(
-                f"the scope {twice!r} is in two groups of `tied`; merge the groups or leave it out of one."
-            )
-        seen |= own
+        is_once, must = len(set(group)) == len(group), "hold each scope once, as it is written"
+        require_fit(is_once, "a group of `tied`", must, group)
+        twice = [scope for scope in group if frozenset(scope) in seen]
+        must, seen_twice = "hold each scope in one group", f"{twice[:1]} in two groups"
+        require_fit(not twice, "tied", must, seen_twice, "merge the groups or leave it out of one")
+        seen |= set(map(frozenset, group))
     # scopes that share a table; a group of one is a potential inside a tied clique
     several = {frozenset(scope) for group in groups if len(group) > 1 for scope in group}
     kept = [tuple(group) for group in groups if len(group) > 1]
@@ -122,22 +116,24 @@ def checked_ties(
     for group in kept:
         for scope in group:
             free = [c for c in cliques if set(scope) < set(c) and frozenset(c) not in several]
-            if free:
-                raise ModelError(
-                    f"the tied scope {scope!r} lies inside the clique {free[0]!r}, which is not tied, so that the "
-                    "tie would have no effect; tie that clique too, or leave the scope out."
-                )
+            what, must = (
+                f"the tied scope {scope!r}",
+                "lie in tied cliques only, or the tie would have no effect",
+            )
+            require_fit(
+                not free, what, must, f"{free[:1]} above it", "tie that clique too, or leave the scope out"
+            )
     return tuple(kept)
 
 
 def refuse_other_states(domain: Domain, first: Clique, other: Clique, what: str) -> None:
     """Raise a ModelError unless two scopes have the same states in the same order, axis by axis."""
     states = [[[*map(label_key, domain.states_of(v))] for v in scope] for scope in (first, other)]
-    if states[0] != states[1]:
-        raise ModelError(
-            f"{what} must have the same states in the same order, axis by axis as written, but {first!r} and "
-            f"{other!r} do not; declare the states alike, or leave one scope out."
-        )
+    must, seen = (
+        "have the same states in the same order, axis by axis as written",
+        f"others in {first!r} and {other!r}",
+    )
+    require_fit(states[0] == states[1], what, must, seen, "declare the states alike, or leave one scope out")
 
 
 def consistent_projection(
@@ -182,11 +178,8 @@ def consistent_projection(
             margin = np.asarray(float(total))
         for c, k, effect in zip(holders, others, effects, strict=True):
             corrections[c] += expand(margin / k - effect, subset, scopes[c])
-    if not tables:
-        return np.zeros(0)
-    return np.concatenate(
-        [(t + correction).ravel() for t, correction in zip(tables, corrections, strict=True)]
-    )
+    nearest = [(table + change).ravel() for table, change in zip(tables, corrections, strict=True)]
+    return np.concatenate([np.zeros(0), *nearest])
 
 
 def minimum_norm_potentials(
@@ -227,17 +220,11 @@ def _shared_subsets(
     scopes: Sequence[tuple[int, ...]], *, force_empty: bool
 ) -> dict[tuple[int, ...], list[int]]:
     """Return every set of variables inside two or more scopes, with the positions of these scopes."""
-    counts: dict[int, list[int]] = {}
-    for position, scope in enumerate(scopes):
-        for variable in scope:
-            counts.setdefault(variable, []).append(position)
-    shared = {variable for variable, holders in counts.items() if len(holders) > 1}
+    counts = Counter(chain.from_iterable(scopes))
     holders: dict[tuple[int, ...], list[int]] = {}
     for position, scope in enumerate(scopes):
-        common = sorted(shared.intersection(scope))
-        for size in range(len(common) + 1):
-            for subset in combinations(common, size):
-                holders.setdefault(subset, []).append(position)
+        for subset in subsets(sorted(v for v in scope if counts[v] > 1)):
+            holders.setdefault(subset, []).append(position)
     return {
         subset: positions
         for subset, positions in holders.items()

@@ -12,7 +12,7 @@ import numpy as np
 
 from bayesprivmrf.checks import is_labeled, number_array, sides_of
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.domain import Label, Variable, label_key
+from bayesprivmrf.model.domain import Label, Variable, label_key, require_fit
 
 
 def aligned(
@@ -69,18 +69,15 @@ def aligned(
         if sides is not None:
             raw = np.asarray(values)
             raw = raw.tolist() if raw.dtype.kind == "O" else raw
-        elif is_labeled(values):
-            raise ModelError(
-                f"{what} must be an array, a pandas DataFrame or Series, a DataArray or a mapping from cells, got a "
-                f"{type(values).__name__} of labeled values; convert it to one of those."
-            )
+        else:
+            must = "be an array, a pandas DataFrame or Series, a DataArray or a mapping from cells"
+            seen, remedy = f"a {type(values).__name__} of labeled values", "convert it to one of those"
+            require_fit(not is_labeled(values), what, must, seen, remedy)
     array, shape = read(what, raw), tuple(map(len, states))
     if sides is None:
-        if array.shape != shape:
-            raise ModelError(f"{what} must have shape {shape}, one axis per variable, got {array.shape}.")
+        require_fit(array.shape == shape, what, f"have shape {shape}, one axis per variable", array.shape)
         return array
-    if array.ndim != len(sides):
-        raise ModelError(f"{what} must hold one value per cell, got an array of shape {array.shape}.")
+    require_fit(array.ndim == len(sides), what, "hold one value per cell", f"an array of shape {array.shape}")
     if len(sides) == 2 and array.shape[1:] == (1,) and len(sides[0]) == len(states):  # a frame of one column
         sides, array = sides[:1], array[:, 0]
     levels = [level for side in sides for level in side]
@@ -96,12 +93,10 @@ def aligned(
         ]
         cells = np.ravel_multi_index(codes, sizes) if len(side) > 1 else codes[0]
         order = np.argsort(cells, kind="stable")
-        if not np.array_equal(cells[order], np.arange(math.prod(sizes))):
-            raise ModelError(
-                f"{what} must hold each state of {' and '.join(shown)} once, in every combination, got "
-                f"{len(cells)} entries with {len(np.unique(cells))} of {math.prod(sizes)} combinations; add the "
-                "missing ones, and sum entries that repeat."
-            )
+        must = f"hold each state of {' and '.join(shown)} once, in every combination"
+        seen = f"{len(cells)} entries with {len(np.unique(cells))} of {math.prod(sizes)} combinations"
+        is_each = np.array_equal(cells[order], np.arange(math.prod(sizes)))
+        require_fit(is_each, what, must, seen, "add the missing ones, and sum entries that repeat")
         array = array.take(order, axis=axis)
     return array.reshape([shape[place] for place in places]).transpose(np.argsort(places))
 
@@ -111,45 +106,39 @@ def _levels_of_cells(what: str, values: Mapping[Any, Any], states: Sequence[Sequ
     cells = list(values)
     if len(states) == 1:
         known = set(map(label_key, states[0]))
-        cells = [c if not _is_single(c) or label_key(c) in known else c[0] for c in cells]
+        is_single = [isinstance(c, tuple) and len(c) == 1 for c in cells]
+        cells = [
+            c[0] if one and label_key(c) not in known else c for c, one in zip(cells, is_single, strict=True)
+        ]
         return [(None, cells)]
-    if not all(isinstance(cell, tuple) and len(cell) == len(states) for cell in cells):
-        raise ModelError(
-            f"{what} must map each cell, a tuple of {len(states)} states such as {tuple(s[0] for s in states)!r}, to "
-            "its value, but has other keys."
-        )
+    are_cells = all(isinstance(cell, tuple) and len(cell) == len(states) for cell in cells)
+    must = f"map each cell, a tuple of {len(states)} states such as {tuple(s[0] for s in states)!r}, to its value"
+    require_fit(are_cells, what, must, "other keys")
     return [(None, [cell[place] for cell in cells]) for place in range(len(states))]
-
-
-def _is_single(cell: Any) -> bool:
-    return isinstance(cell, tuple) and len(cell) == 1
 
 
 def _places(what: str, given: Sequence[Any], names: Sequence[Variable] | None, count: int) -> list[int]:
     """Return the position of the variable of each level."""
-    generated = re.compile(
-        r"(row|col|dim)_\d+"
-    )  # names from `pandas.crosstab` and xarray for axes without one
+    # names from `pandas.crosstab` and xarray for axes without one
+    generated = re.compile(r"(row|col|dim)_\d+")
     places: list[int | None] = [None] * len(given)
     if names is not None:
-        known = {str(name): place for place, name in enumerate(names)} | {
-            label_key(name): place for place, name in enumerate(names)
-        }
+        known: dict[Any, int] = {str(name): place for place, name in enumerate(names)}
+        known |= {label_key(name): place for place, name in enumerate(names)}
         for level, name in enumerate(given):
             places[level] = known.get(label_key(name), known.get(name) if isinstance(name, str) else None)
             is_unnamed = name is None or (isinstance(name, str) and generated.fullmatch(name))
-            if places[level] is None and not is_unnamed:
-                raise ModelError(
-                    f"{what} must have axes named {', '.join(map(repr, names))}, or without names, got an axis "
-                    f"named {_short(name)}; rename it."
-                )
+            must = f"have axes named {', '.join(map(repr, names))}, or without names"
+            is_known = places[level] is not None or is_unnamed
+            require_fit(is_known, what, must, f"an axis named {reprlib.repr(name)}", "rename it")
     taken = [place for place in places if place is not None]
-    if len(given) != count or len(set(taken)) != len(taken):
-        raise ModelError(
-            f"{what} must have one axis or level for each of {count} variables, got {len(given)}"
-            f"{' of which two have the same name' * (len(set(taken)) != len(taken))}; select its values and unstack "
-            "or rename its levels."
-        )
+    is_once = len(set(taken)) == len(taken)
+    seen = f"{len(given)}{'' if is_once else ' of which two have the same name'}"
+    must, remedy = (
+        f"have one axis or level for each of {count} variables",
+        "select values, unstack or rename levels",
+    )
+    require_fit(len(given) == count and is_once, what, must, seen, remedy)
     left = iter([place for place in range(count) if place not in taken])
     return [next(left) if place is None else place for place in places]
 
@@ -158,28 +147,19 @@ def _codes(what: str, variable: str, labels: Sequence[Any], states: Sequence[Lab
     """Return the code of each label of an axis; an axis without labels is in declared order."""
     declared = {label_key(state): code for code, state in enumerate(states)}
     if isinstance(labels, range):
-        if len(labels) != len(states):
-            raise ModelError(
-                f"{what} must have {len(states)} entries for the states of {variable}, got {len(labels)}."
-            )
+        must = f"have {len(states)} entries for the states of {variable}"
+        require_fit(len(labels) == len(states), what, must, len(labels))
         numbers = [declared.get(label_key(label)) for label in labels]
-        if None not in numbers and numbers != list(labels):
-            raise ModelError(
-                f"{what} must state which entry of {variable} is which state: pandas numbers the entries from 0, and "
-                "the declared states are these numbers in another order. Set the index to the states, or give "
-                "`.to_numpy()` in declared order."
-            )
+        must = f"state which entry of {variable} is which state"
+        seen = "numbers from 0 by pandas, which are the declared states in another order"
+        remedy = "set the index to the states, or give `.to_numpy()` in declared order"
+        require_fit(None in numbers or numbers == list(labels), what, must, seen, remedy)
         return np.arange(len(labels))
     codes = [declared.get(label_key(label)) for label in labels]
     if None in codes:
         unknown = labels[codes.index(None)]
         # `crosstab(margins=True)` gives its sums this label
         remedy = "leave out the margins" if unknown == "All" else "relabel it, or leave it out"
-        raise ModelError(
-            f"{what} must be labeled on {variable} by {_short(list(states))}, got {_short(unknown)}; {remedy}."
-        )
+        must = f"be labeled on {variable} by {reprlib.repr(list(states))}"
+        raise ModelError(f"{what} must {must}, got {reprlib.repr(unknown)}; {remedy}.")
     return np.array(codes, dtype=np.int64)
-
-
-def _short(value: Any) -> str:
-    return reprlib.repr(value)

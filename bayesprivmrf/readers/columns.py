@@ -305,9 +305,8 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
     # a thousandth, because published figures are rounded
     is_close = math.isclose(by_scale.variance, by_variance.variance, rel_tol=1e-3)
     must = f"agree and have one unit for the distribution {kind.name!r}"
-    require(
-        is_close, "`scale` and `variance`", must, "a contradiction in some row", "leave the wrong column out"
-    )
+    seen = "a contradiction in some row"
+    require(is_close, "`scale` and `variance`", must, seen, "leave the wrong column out")
     return by_scale
 
 

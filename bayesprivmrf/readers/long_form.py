@@ -164,7 +164,7 @@ def _named(
             require(is_spared, "the noisy counts", f"have a column {column!r}", seen, error=DataError)
     # a misspelled column must not be ignored, because its variable would then be summed over
     missing = [str(n) for n in wanted if n not in named]
-    for column in found.keys() - {str(called.get(n, n)) for n in named}:
+    for column in sorted(found.keys() - {str(called.get(n, n)) for n in named}):
         must = f"be called {near(column, missing)!r} if that is meant"
         remedy = "rename it or map it in `columns`, and give it another name if it is something else"
         is_other = near(column, missing) is None
