@@ -103,7 +103,8 @@ class Domain:
         count, must = len(self.variables), "hold one sequence for each of the"
         require_fit(len(self.states) == count, "states", f"{must} {count} variables", len(self.states))
         for variable in self.variables:
-            _hashable("the names of variables", variable)
+            require_hashable("the names of variables", variable)
+            refuse_enums("the names of variables", variable)
         _refuse_collisions(self.variables, "name", "the variables")
         states = [
             tuple(listed(f"the states of {v!r}", s)) for v, s in zip(self.variables, self.states, strict=True)
@@ -113,7 +114,8 @@ class Domain:
             require_fit(labels, f"variable {variable!r}", "have at least one state", "none")
             what = f"the states of {variable!r}"
             for label in labels:
-                _hashable(what, label)
+                require_hashable(what, label)
+                refuse_enums(what, label)
                 must = "not include a missing value"
                 remedy = "declare a label such as 'missing' and name it in the mechanism's `missing=`"
                 require_fit(not _is_missing(label), what, must, label, remedy)
@@ -219,13 +221,13 @@ def _plain(label: Any) -> Any:
     return plain
 
 
-def _hashable(what: str, label: Any) -> None:
+def require_hashable(what: str, label: Any, error: type[BayesPrivMRFError] = ModelError) -> None:
+    """Raise an error unless a name or a label is hashable."""
     try:
         hash(label)
     except TypeError:
         seen = f"a {type(label).__name__}"
-        raise ModelError(f"{what} must be hashable, got {seen}; use a tuple or a string.") from None
-    refuse_enums(what, label)
+        raise error(f"{what} must be hashable, got {seen}; use a tuple or a string.") from None
 
 
 type Given = Mapping[Variable, Label | Collection[Label]]

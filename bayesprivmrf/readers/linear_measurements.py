@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from bayesprivmrf.checks import bare_array, instance_of, require
 from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key, listed
+from bayesprivmrf.model.domain import Label, Variable, label_key, listed, require_hashable
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
@@ -306,8 +306,7 @@ def _key_codes(
     by_text = {str(label): code for code, label in enumerate(states)}
     codes, what, must = [], f"the keys of {variable!r}", f"be its declared states {states!r}"
     for key in listed(what, keys[variable]):
-        is_label, remedy = isinstance(key, Hashable), "give one list"
-        require(is_label, what, "be labels", f"a {type(key).__name__}", remedy, error=ModelError)
+        require_hashable(what, key)
         label = missing if _is_missing(key) else key
         code = by_key.get(label_key(label), by_text.get(str(label))) if label is not None else None
         seen, remedy = repr(label), "declare the keys as its states"
