@@ -19,7 +19,7 @@ from bayesprivmrf.errors import PrivacyError, ReleaseFileError
 from bayesprivmrf.mechanisms import StatisticsMechanism
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
-from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
+from bayesprivmrf.noise.base import ENTRY_POINT_GROUP
 from bayesprivmrf.release.file import reserved_space
 
 

@@ -1,4 +1,9 @@
-r"""Checks of declared cliques and tied scopes, consistent tables, and potentials of smallest norm.
+r"""Checks of declared cliques and tied scopes, independences, consistent tables, and potentials of smallest norm.
+
+The declaration of cliques implies that two variables without a common clique are independent, conditional on any set
+of variables that separates them in the graph of the cliques. No table contains both variables, so that no measurement
+can contradict this. The minimal separators of a pair are listed along the graph, from the first variable to the
+second. For example, the joint distribution of the ends of a chain depends on every independence between them.
 
 Tables that agree on their shared margins, and potentials of smallest norm, are found by the same orthogonal
 projection. Write each table as a sum of its ANOVA effects,
@@ -23,14 +28,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from itertools import chain
-from typing import Any
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain, combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.cards import printable
 from bayesprivmrf.model.domain import Domain, Variable, label_key, listed, require_fit
-from bayesprivmrf.model.tables import Clique, FloatArray, expand, project, subsets
+from bayesprivmrf.model.tables import Clique, FloatArray, expand, parent, project, subsets
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from bayesprivmrf.model.specification import ModelSpecification
 
 
 def checked_clique(domain: Domain, clique: Any, what: str = "a clique") -> Clique:
@@ -207,13 +218,10 @@ def split_tables(
     cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], flat: FloatArray
 ) -> list[FloatArray]:
     """Return the tables of a flat view, as copies of floats."""
-    tables, start = [], 0
-    for scope in scopes:
-        shape = tuple(cardinalities[v] for v in scope)
-        stop = start + math.prod(shape)
-        tables.append(np.array(flat[start:stop], dtype=float).reshape(shape))
-        start = stop
-    return tables
+    shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
+    ends = np.cumsum([math.prod(shape) for shape in shapes], dtype=int)
+    parts = np.split(np.array(flat, dtype=float), ends[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=bool(shapes))]
 
 
 def _shared_subsets(
@@ -239,3 +247,59 @@ def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) 
     for axis in range(len(subset)):
         effect = effect - effect.sum(axis=axis, keepdims=True) / effect.shape[axis]
     return effect
+
+
+def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
+    """Return the independences on which the joint distribution of variables depends; none within one clique.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.model import Domain, ModelSpecification
+    >>> states = {"age": [0, 1], "job": [0, 1], "income": [0, 1]}
+    >>> cliques = (("age", "job"), ("job", "income"))
+    >>> model = ModelSpecification(domain=Domain.from_states(states), cliques=cliques)
+    >>> declared_independences(model, [0, 2])
+    ('age ⟂ income | job',)
+    """
+    if parent(model.scopes, variables) is not None:
+        return ()
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(model.cardinalities)))
+    for scope in model.scopes:
+        graph.add_edges_from(combinations(scope, 2))
+    names = [printable(str(variable)) for variable in model.domain.variables]
+
+    def listed(positions: Sequence[int]) -> str:
+        return ", ".join(names[v] for v in sorted(positions))
+
+    apart = [pair for pair in combinations(variables, 2) if not graph.has_edge(*pair)]
+    whole = nx.find_cliques(graph.subgraph(variables))
+    return (
+        *(
+            f"{names[a]} ⟂ {names[b]}{(separator and f' | {listed(separator)}') or ''}"
+            for a, b in apart
+            for separator in _separators(graph, a, b)
+        ),
+        *(
+            f"no interaction of {listed(together)} all together"
+            for together in whole
+            if parent(model.scopes, together) is None
+        ),
+    )
+
+
+def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:
+    """Yield minimal separators of two nodes, beginning at the first node; an empty one if there is no path."""
+    import networkx as nx
+
+    near, border = {a}, set(graph[a])
+    while b not in border:
+        behind = nx.node_connected_component(graph.subgraph(set(graph) - near - border), b)
+        separator = [v for v in border if not behind.isdisjoint(graph[v])]
+        yield separator
+        if not separator:
+            return
+        near = set(graph) - behind
+        border = {v for s in separator for v in graph[s]} & behind

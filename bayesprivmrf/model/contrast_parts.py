@@ -38,7 +38,7 @@ from bayesprivmrf.checks import instance_of, is_labeled, sides_of
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Label, Variable, listed, require_fit
 from bayesprivmrf.model.effects import contrasts
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
 
 

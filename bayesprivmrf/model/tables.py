@@ -14,7 +14,7 @@ import numpy as np
 from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed, require_fit
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -14,10 +14,13 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import instance_of, number_array, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model.tables import IntArray
 
-# Every noise distribution that was defined, by its name in files.
-REGISTRY: dict[str, type[NoiseDistribution]] = {}
+# Group of entry points under which packages list their noise distributions
+ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
+# Noise distributions by their name in files
+NOISE_NAMES: Kinds[NoiseDistribution] = Kinds(ENTRY_POINT_GROUP, "name")
 
 type Kernel = Literal["absolute", "square", "within"]
 
@@ -64,17 +67,8 @@ class NoiseDistribution(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register a distribution under its name, so that files can find it."""
         super().__init_subclass__(**kwargs)
-        if "name" not in vars(cls):
-            return
-        known, must = REGISTRY.get(cls.name, cls), f"{cls.__name__} must have a `name`"
-        if not (isinstance(cls.name, str) and cls.name):
-            raise TypeError(f"{must} that is text, got {cls.name!r}; write one.")
-        if not _is_same(known, cls):
-            owner = f"{known.__module__}.{known.__qualname__}"
-            raise TypeError(
-                f"{must} of its own, got {cls.name!r}, which is the name of {owner}; choose another."
-            )
-        REGISTRY[cls.name] = cls
+        if "name" in vars(cls):
+            NOISE_NAMES.add(cls.name, cls)
 
     @property
     @abstractmethod
@@ -214,10 +208,10 @@ class NoiseDistribution(ABC):
             field is neither a finite number nor text.
         """
         settings = getattr(type(self), "__dataclass_params__", None)
-        named = REGISTRY.get(getattr(self, "name", ""))
+        named = NOISE_NAMES.find(getattr(self, "name", ""))
         must = "be a frozen dataclass with a `name` of its own, so that a release with it can be read again"
         remedy = "write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`"
-        is_frozen = settings is not None and settings.frozen and _is_same(named, type(self))
+        is_frozen = settings is not None and settings.frozen and named is type(self)
         require(is_frozen, type(self).__name__, must, "another class", remedy)
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():
@@ -239,11 +233,6 @@ class NoiseDistribution(ABC):
 
 # The name of the class before version 0.2.0
 NoiseLaw = NoiseDistribution
-
-
-def _is_same(known: type | None, law: type) -> bool:
-    """Return True if two classes are the same, or one redefines the other, as ``dataclass(slots=True)`` does."""
-    return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
 
 
 def checked_noise(name: str, law: Any) -> NoiseDistribution:

@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -32,7 +31,7 @@ from numpy.typing import ArrayLike
 from bayesprivmrf.checks import generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseDistribution, ScaledNoise, shape
+from bayesprivmrf.noise.base import NOISE_NAMES, Kernel, NoiseDistribution, ScaledNoise, shape
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
@@ -84,7 +83,7 @@ class Within(NoiseDistribution):
         if isinstance(self.base, NoiseDistribution):
             object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
             object.__setattr__(self, "base", self.base.name)
-        kind = REGISTRY.get(self.base) if isinstance(self.base, str) else None
+        kind = NOISE_NAMES.find(self.base) if isinstance(self.base, str) else None
         is_own = kind is not None and kind.is_discrete and kind.kernel in ("absolute", "square")
         must = "be one of the library's discrete distributions, such as DiscreteLaplace(2.0)"
         remedy = "leave it out where no noise was added"
@@ -119,7 +118,7 @@ class Within(NoiseDistribution):
     @property
     def base_law(self) -> NoiseDistribution:
         """Distribution of the noise before the bounds."""
-        kind: Any = REGISTRY[self.base]
+        kind: Any = NOISE_NAMES.find(self.base)
         return kind(self.base_scale)
 
     @property
@@ -250,10 +249,6 @@ class Gaussian(ScaledNoise):
         return generator(rng).normal(0.0, self.scale, shape(size))
 
 
-# Group of entry points under which packages list their noise distributions
-ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
-
-
 def noise_from_dict(values: Mapping[str, Any]) -> NoiseDistribution:
     """Return the noise distribution that `NoiseDistribution.as_dict` described.
 
@@ -287,10 +282,9 @@ def named_law(name: str) -> type[NoiseDistribution]:
     ArgumentError
         No distribution of that name was defined or installed.
     """
-    if name not in REGISTRY:
-        for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-            point.load()
-    must = f"be a known noise distribution ({', '.join(REGISTRY)})"
+    found = NOISE_NAMES.find(name)
+    must = f"be a known noise distribution ({', '.join(NOISE_NAMES)})"
     remedy = "import or install the package that defines it under an entry point of this name, or update this package"
-    require(name in REGISTRY, "name", must, repr(name), remedy)
-    return REGISTRY[name]
+    if found is None:
+        raise ArgumentError(f"`name` must {must}, got {name!r}; {remedy}.")
+    return found

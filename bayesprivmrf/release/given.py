@@ -14,7 +14,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, refuse_masked, require
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement

@@ -20,7 +20,7 @@ from bayesprivmrf.checks import instance_of, is_labeled, number_array, require, 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import listed
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.privacy import NoiseDistribution, noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table

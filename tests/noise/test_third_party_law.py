@@ -237,14 +237,10 @@ def test_a_fresh_process_loads_it_by_entry_point_and_says_what_it_lacks_without(
     assert "'test-staircase'; import or install the package that defines it" in runs[1].stderr
 
 
-def test_naive_mle_takes_it_and_the_others_refuse_it_by_name_before_any_work(monkeypatch):
+def test_naive_mle_takes_it_and_the_others_refuse_it_by_name():
     release = staircase_release(rng=1)
     assert bpm.NaiveMLE().fit(release).status.value == "converged"
 
-    def work(*_, **__):
-        raise AssertionError("no work before the law is known")
-
-    monkeypatch.setattr("bayesprivmrf.inference.given_releases.joint_specification", work)
     for estimator in (bpm.CGM(), bpm.CGM(e_step="nlbp"), bpm.NoiseAwareMAP(), bpm.LatentCounts()):
         with pytest.raises(
             ArgumentError, match="'test-staircase', whose `kernel` says neither; use NaiveMLE"
@@ -343,7 +339,7 @@ def test_two_laws_never_share_a_name_and_one_may_be_defined_anew():
 
     define("First")
     define("First")
-    with pytest.raises(TypeError, match=r"'test-again', which is the name of .*First; choose another"):
+    with pytest.raises(TypeError, match=r"'test-again', which .*First has; choose another"):
         define("Second")
     with pytest.raises(TypeError, match=r"'laplace'"):
         type("Mine", (NoiseLaw,), {"name": "laplace"})

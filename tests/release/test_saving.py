@@ -212,7 +212,9 @@ def test_on_a_full_disk_the_old_file_and_the_release_itself_are_kept(tmp_path):
 
 def leave_a_save(path, *, age):
     """Leave the hidden file that a save leaves which is killed once all is written, and return it."""
-    whole = release()._as_file()
+    release().save(path.with_name("whole"))
+    whole = path.with_name("whole").read_bytes()
+    path.with_name("whole").unlink()
     handle, left = tempfile.mkstemp(dir=path.parent, prefix=file._prefix(path))
     os.write(handle, whole)
     os.close(handle)
