@@ -1,6 +1,6 @@
 """Labels (names and states): their JSON values in files, and the alignment of labeled tables with a declaration.
 
-In files, text, finite numbers and booleans are written unchanged. A label of another supported type is an object of one
+In files, text, finite numbers and booleans are written unchanged. A label of another type is an object of one
 entry, such as ``{"date": "2020-02-29"}``. The name of the entry is from a fixed list, so that no file names a class
 or a module. Labels of all other types are restored as their text.
 """
