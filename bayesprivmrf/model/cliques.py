@@ -131,9 +131,8 @@ def checked_ties(
                 f"the tied scope {scope!r}",
                 "lie in tied cliques only, or the tie would have no effect",
             )
-            require_fit(
-                not free, what, must, f"{free[:1]} above it", "tie that clique too, or leave the scope out"
-            )
+            above, remedy = f"{free[:1]} above it", "tie that clique too, or leave the scope out"
+            require_fit(not free, what, must, above, remedy)
     return tuple(kept)
 
 

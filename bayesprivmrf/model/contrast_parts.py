@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,6 +40,9 @@ from bayesprivmrf.model.domain import Domain, Label, Variable, listed, require_f
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.model.specification import ModelSpecification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,24 +177,15 @@ def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np
     return codes
 
 
-def parts_of(
-    domain: Domain,
-    variable: int,
-    *,
-    waves: Variable | None,
-    levels: Sequence[Level],
-    ordinal: Sequence[Scores],
-) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
+def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Return the parts of a variable's contrasts in its main effect and in its interactions.
 
     Parameters
     ----------
-    domain
-        Variables and states of the model.
+    model
+        The declared model, with its waves, levels and scores.
     variable
         Position of the variable.
-    waves, levels, ordinal
-        The fields of a `ModelSpecification`.
 
     Returns
     -------
@@ -199,16 +193,16 @@ def parts_of(
         Name of each part and its orthonormal basis in Helmert's coordinates, shape (K - 1, d). A single part has the
         name "".
     """
-    name = domain.variables[variable]
-    count = len(domain.states_of(name))
+    domain, name = model.domain, model.domain.variables[variable]
+    count = model.cardinalities[variable]
     whole = {"": np.eye(count - 1)}
-    if name == waves:
+    if name == model.waves:
         return {"waves": np.eye(count - 1)}, {}
-    own = [level for level in levels if level.variable == name]
+    own = [level for level in model.levels if level.variable == name]
     if own:
         parts = _nested(domain, own)
         return parts, parts
-    scores = next((one for one in ordinal if one.variable == name), None)
+    scores = next((one for one in model.ordinal if one.variable == name), None)
     if scores is None or count < 2:
         return whole, whole
     values = np.array(scores.values) - scores.values[0]
@@ -227,7 +221,10 @@ def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
     variable = levels[0].variable
     count = len(domain.states_of(variable))
     known, parts = np.ones((count, 1)), {}
-    indicators = {level.name: _indicators(domain, level) for level in levels}
+    indicators = {level.name: np.zeros((count, len(level.areas))) for level in levels}
+    for level in levels:
+        for place, area in enumerate(level.areas):
+            indicators[level.name][[domain.code(variable, label) for label in area], place] = 1.0
     for name, columns in (indicators | {str(variable): np.eye(count)}).items():
         # the level adds the part of its indicators that is orthogonal to all coarser levels
         coarser = np.linalg.qr(known)[0]
@@ -237,10 +234,3 @@ def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
             parts[name] = contrasts(count).T @ new
         known = np.column_stack([coarser, new])
     return parts or {"": np.zeros((count - 1, 0))}
-
-
-def _indicators(domain: Domain, level: Level) -> FloatArray:
-    columns = np.zeros((len(domain.states_of(level.variable)), len(level.areas)))
-    for place, area in enumerate(level.areas):
-        columns[[domain.code(level.variable, label) for label in area], place] = 1.0
-    return columns

@@ -91,7 +91,9 @@ class Monomials:
         ModelTooLargeError
             The monomials would take more than 4 GiB.
         """
-        require_two_states(specification)
+        for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
+            what, must = f"the variable {variable!r}", "have two states for products of -1 and +1"
+            require_fit(states == 2, what, must, states, "merge its states, or learn a pairwise model")
         p = len(specification.domain.variables)
         remedy = f"there are {p} variables; write 2 for pairs, 3 for triples"
         order = whole_number("order", order, 1, p, remedy=remedy)
@@ -159,13 +161,6 @@ class Monomials:
 
     def __repr__(self) -> str:
         return f"Monomials({len(self)} of order up to {self.order} in {self.variables} variables)"
-
-
-def require_two_states(specification: ModelSpecification) -> None:
-    """Raise a `ModelError` if a variable does not have two states."""
-    for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
-        what, must = f"the variable {variable!r}", "have two states for products of -1 and +1"
-        require_fit(states == 2, what, must, states, "merge its states, or learn a pairwise model")
 
 
 def _rows(sets: Iterable[tuple[int, ...]], width: int, size: int) -> IntArray:

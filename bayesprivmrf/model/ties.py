@@ -37,11 +37,9 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.model.contrast_parts import parts_of
 from bayesprivmrf.model.domain import require_fit
-from bayesprivmrf.model.effects import Effects, times_rows
+from bayesprivmrf.model.effects import Effects, Scope, times_rows
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent, subsets
-
-type Scope = tuple[int, ...]
 
 
 def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]:
@@ -135,7 +133,7 @@ class TiedEffects:
     kinds: NDArray[Any]
 
     @property
-    def cardinalities(self) -> tuple[int, ...]:
+    def cardinalities(self) -> Scope:
         """Number of states of each variable."""
         return self.full.cardinalities
 
@@ -235,8 +233,7 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
     effects = full if tied is None else tied
-    fields = {"waves": model.waves, "levels": model.levels, "ordinal": model.ordinal}
-    parts = [parts_of(model.domain, v, **fields) for v in range(len(model.cardinalities))]
+    parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
     blocks, kinds, ends = [], [], [0]
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
         bases = [parts[v][len(subset) > 1] for v in subset]

@@ -289,9 +289,8 @@ class WeightedQuery(Query):
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scope = declared_scope(model, self.scope)
         cells, given = math.prod(len(model.domain.states_of(v)) for v in scope), self.weights.shape[1]
-        require_fit(
-            given == cells, "matrix", f"have a column for each of the {cells} cells of {scope!r}", given
-        )
+        must = f"have a column for each of the {cells} cells of {scope!r}"
+        require_fit(given == cells, "matrix", must, given)
         return BoundQuery(query=self, model=model, scopes=(scope,), matrix=self.weights)
 
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:

@@ -64,9 +64,7 @@ class Query(ABC):
         super().__init_subclass__(**kwargs)
         if "kind" in vars(cls):
             if any(hook.__qualname__.startswith("Query.") for hook in (cls._content, cls._restored)):
-                raise TypeError(
-                    f"{cls.__name__} must supply `_content` and `_restored`, so that it can be saved."
-                )
+                raise TypeError(f"{cls.__name__} must supply `_content` and `_restored`, to be saved.")
             QUERY_KINDS.add(cls.kind, cls)
 
     def _content(self, domain: Domain) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def level_files(
     *,
     state: str | None,
     names: Collection[str],
-    geocodes: Collection[str] | None,
+    geocodes: Collection[str],
 ) -> LevelFiles:
     """Read the noisy queries of a level, or its constraints.
 
@@ -95,7 +95,7 @@ def level_files(
     state
         The partition ``State=...`` to read; None reads all.
     names, geocodes
-        The requested queries and areas. With None for `geocodes`, only the names and geocodes are read.
+        The requested queries and areas.
 
     Raises
     ------
@@ -111,13 +111,11 @@ def level_files(
         found_geocodes.update(codes)
         found_names.update(queries)
         for row, key in enumerate(zip(codes, queries, strict=True)):
-            if key[1] not in names or geocodes is None or key[0] not in geocodes:
+            if key[1] not in names or key[0] not in geocodes:
                 continue
-            if key in answers:
-                raise DataError(
-                    f"the files of the level {level!r} must have each query once for each area, but one area has "
-                    f"{key[1]!r} twice; remove the copy."
-                )
+            must, seen = f"have the query {key[1]!r} once for each area", f"{key[1]!r} twice"
+            is_new, what = key not in answers, f"the level {level!r}"
+            require(is_new, what, must, seen, "remove the copy", error=DataError)
             answers[key] = _answers(columns, row, key[1])
     return LevelFiles(
         level=level, geocodes=frozenset(found_geocodes), names=frozenset(found_names), answers=answers

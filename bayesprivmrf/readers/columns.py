@@ -210,14 +210,7 @@ def noise_of_deviation(kind: type[NoiseDistribution], deviation: Any) -> NoiseDi
     return noise_of_variance(kind, number * number)
 
 
-def stated_noise(
-    count: int,
-    noise: Any,
-    *,
-    names: Sequence[Any] | None = None,
-    scales: Sequence[Any] | None = None,
-    variances: Sequence[Any] | None = None,
-) -> list[NoiseDistribution]:
+def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -> list[NoiseDistribution]:
     """Return the noise distribution of each row.
 
     Parameters
@@ -226,33 +219,33 @@ def stated_noise(
         Number of rows.
     noise
         The distribution of all rows, a family whose parameter each row states, or None.
-    names, scales, variances
-        The entries of the columns about the noise; None if there is no such column.
+    columns
+        The columns, of which ``law``, ``scale`` and ``variance`` are about the noise.
 
     Raises
     ------
     ArgumentError
         A distribution is not stated, is stated twice, lacks its parameter, or has two contradictory parameters.
     """
-    columns = {"law": names, "scale": scales, "variance": variances}
-    given = [f"`{name}`" for name, column in columns.items() if column is not None]
+    columns = {name: columns[name] for name in ("law", "scale", "variance") if name in columns}
     if isinstance(noise, NoiseDistribution):
-        must = f"be a family of distributions beside a column {min(given, default='')}"
-        require(not given, "noise", must, "a distribution", "leave one of them out")
+        must = f"be a family of distributions beside a column `{min(columns, default='')}`"
+        require(not columns, "noise", must, "a distribution", "leave one of them out")
         return [noise] * count
     must = "be left out beside a column `law`, which states the distribution of each row"
-    require(names is None or noise is None, "noise", must, noise)
+    require("law" not in columns or noise is None, "noise", must, noise)
     must = "be stated, because a variance does not determine it"
     remedy = "write noise='discrete-gaussian' or noise=Laplace(2.0), or add a column `law`"
-    is_stated = names is not None or noise is not None
+    is_stated = "law" in columns or noise is not None
     require(is_stated, "the distribution of the noise", must, "none", remedy)
     known: dict[Any, NoiseDistribution] = {}
     found = []
     for row in range(count):
-        name, scale, variance = (None if column is None else column[row] for column in columns.values())
-        key = tuple(map(str, (name, scale, variance)))
+        own = {name: column[row] for name, column in columns.items()}
+        key = tuple(map(str, own.values()))
         if key not in known:
-            known[key] = _distribution(family(noise if name is None else str(name).strip()), scale, variance)
+            kind = family(str(own["law"]).strip() if "law" in own else noise)
+            known[key] = _distribution(kind, own.get("scale"), own.get("variance"))
         found.append(known[key])
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -121,12 +121,11 @@ def read_counts(
     named = _named(model, columns_of(source, numbers), columns)
     count = len(named["value"])
     require(count, "the noisy counts", "have at least one row", "none", error=DataError)
-    stated = stated_noise(
-        count, noise, names=named.get("law"), scales=named.get("scale"), variances=named.get("variance")
-    )
+    stated = stated_noise(count, noise, named)
     values, row_noise = values_and_noise(named["value"], stated, withheld)
     levels, declared = _levels(model, groups), [v for v in model.domain.variables if v in named]
-    places = {v: _places(model, v, named[v], levels.get(v, []), everything) for v in declared}
+    labels = {v: [model.domain.states_of(v), *levels.get(v, [])] for v in declared}
+    places = {v: _places(v, named[v], labels[v], everything) for v in declared}
     names = named.get("query", [""] * count)
     tables: dict[Any, list[int]] = {}
     for row in range(count):
@@ -194,19 +193,18 @@ def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Leve
 
 
 def _places(
-    model: ModelSpecification,
-    variable: Variable,
-    entries: Sequence[Any],
-    levels: Sequence[_Level],
-    everything: str,
+    variable: Variable, entries: Sequence[Any], levels: Sequence[Iterable[Label]], everything: str
 ) -> list[Any]:
-    """Return the level and the code of each entry of a column; None if the variable is summed over."""
-    meant = {"", everything} & set(map(str, chain(model.domain.states_of(variable), *levels)))
+    """Return the level and the code of each entry of a column; None if the variable is summed over.
+
+    The first level has the states, and the others the labels of groups.
+    """
+    meant = {"", everything} & set(map(str, chain(*levels)))
     must, seen = f"be no state or group of {variable!r}", repr(min(meant, default=""))
     remedy = "choose another `everything`, or rename the state"
     require(not meant, "`everything` and empty entries, which stand for all states,", must, seen, remedy)
     known: dict[Any, tuple[int, int]] = {}
-    for number, labels in enumerate([model.domain.states_of(variable), *levels]):
+    for number, labels in enumerate(levels):
         for code, label in enumerate(labels):
             is_new = str(label) not in known and label_key(label) not in known
             must = "have labels that no state and no other group has"
@@ -219,7 +217,7 @@ def _places(
             continue
         place = known.get(label_key(entry)) or known.get(str(entry).strip())
         must = f"hold declared states, labels of `groups`, or {everything!r}"
-        states = ", ".join(map(repr, model.domain.states_of(variable)))
+        states = ", ".join(map(repr, levels[0]))
         remedy = f"declare the state, or list its states in `groups`. The declared states are {states}"
         error = UndeclaredStateError
         require(place is not None, f"the column of {variable!r}", must, "another entry", remedy, error=error)

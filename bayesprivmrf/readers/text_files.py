@@ -114,9 +114,8 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
     columns = 1 + re.split(rb"[\r\n]", content, maxsplit=1)[0].count(separator.encode())
     largest = 20_000  # more than any model can use, and still read in seconds
     seen, remedy = f"about {columns:,}", "keep those of the model"
-    require(
-        columns <= largest, "a text file", f"have at most {largest:,} columns", seen, remedy, error=DataError
-    )
+    must = f"have at most {largest:,} columns"
+    require(columns <= largest, "a text file", must, seen, remedy, error=DataError)
     if is_strict:
         content = _without_blank_lines(content, separator)
     # The header is read as an ordinary row, because pandas otherwise takes a surplus first field for an index and
@@ -142,10 +141,8 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
         what = "the lines of a CSV file must all end in the same way, but some end in a line feed"
         raise DataError(f"{what} and some in a carriage return; write all line ends alike.")
     if not is_ended and _last_fields(content, separator) < whole.shape[1]:
-        raise DataError(
-            "the last line of a CSV file must end in a line break if it has fewer fields than the header, or if the "
-            "file has one column, in which a blank line is a missing value; add the line break."
-        )
+        what = "the last line of a CSV file must end in a line break if it has fewer fields than the header"
+        raise DataError(f"{what}, or if the file has one column; add the line break.")
     names = whole.iloc[0]
     if names[names.notna()].duplicated().any():
         raise repeated_error()

@@ -136,9 +136,7 @@ class Released(Card):
         super().__init_subclass__(**kwargs)
         if "kind" in vars(cls):
             if any(hook.__qualname__.startswith("Released.") for hook in (cls._content, cls._restored)):
-                raise TypeError(
-                    f"{cls.__name__} must supply `_content` and `_restored`, so that it can be saved."
-                )
+                raise TypeError(f"{cls.__name__} must supply `_content` and `_restored`, to be saved.")
             RELEASE_KINDS.add(cls.kind, cls)
         made = vars(cls).get("statistics")
         if isinstance(made, property | cached_property):
@@ -345,10 +343,10 @@ def _release(content: Any, array: np.ndarray) -> Released:
     kind = fields.text("kind")
     made = RELEASE_KINDS.find(kind)
     if made is None:
-        raise ReleaseFileError(
-            f"no installed package provides its kind, {kind!r}; install the package of the mechanism that made it, "
-            "or import the module that defines the kind"
+        remedy = (
+            "install the package of the mechanism that made it, or import the module that defines the kind"
         )
+        raise ReleaseFileError(f"no installed package provides its kind, {kind!r}; {remedy}")
     nothing = made.may_promise_nothing and fields["guarantee"] is None
     return made._restored(
         fields,

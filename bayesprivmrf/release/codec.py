@@ -45,19 +45,17 @@ class Fields:
     def _checked(self, name: str, holds: Callable[[Any], bool], what: str, optional: bool) -> Any:
         value = self[name]
         if not holds(value) and not (optional and value is None):
-            raise ReleaseFileError(
-                f"`{name}` must be {what}{' or null' * optional}, got {reprlib.repr(value)}"
-            )
+            must = f"{what}{' or null' * optional}"
+            raise ReleaseFileError(f"`{name}` must be {must}, got {reprlib.repr(value)}")
         return value
 
     def whole(self, name: str, least: int, largest: int = LARGEST_WHOLE, *, optional: bool = False) -> Any:
         """Return a whole number from `least` to `largest`."""
-        return self._checked(
-            name,
-            lambda value: type(value) is int and least <= value <= largest,
-            f"a whole number from {least} to {largest}",
-            optional,
-        )
+
+        def holds(value: Any) -> bool:
+            return type(value) is int and least <= value <= largest
+
+        return self._checked(name, holds, f"a whole number from {least} to {largest}", optional)
 
     def number(self, name: str, *, optional: bool = False) -> Any:
         """Return a finite number."""
@@ -65,9 +63,11 @@ class Fields:
 
     def positive(self, name: str, *, optional: bool = False) -> Any:
         """Return a finite number above zero."""
-        return self._checked(
-            name, lambda value: _is_number(value) and value > 0, "positive and finite", optional
-        )
+
+        def holds(value: Any) -> bool:
+            return _is_number(value) and value > 0
+
+        return self._checked(name, holds, "positive and finite", optional)
 
     def truth(self, name: str) -> bool:
         """Return a boolean."""
@@ -75,10 +75,11 @@ class Fields:
 
     def text(self, name: str, *choices: str) -> Any:
         """Return text, which is one of the choices if there are any."""
-        what = " or ".join(choices) or "text"
-        return self._checked(
-            name, lambda text: isinstance(text, str) and text in (choices or (text,)), what, False
-        )
+
+        def holds(text: Any) -> bool:
+            return isinstance(text, str) and text in (choices or (text,))
+
+        return self._checked(name, holds, " or ".join(choices) or "text", False)
 
     def items(self, name: str) -> list[Any]:
         """Return a list."""
@@ -200,10 +201,8 @@ def query_content(query: Query, domain: Domain) -> dict[str, Any]:
     """
     # a class that inherits its kind would be read as its base class
     if "kind" not in vars(type(query)) or not QUERY_KINDS.holds(type(query)):
-        raise ReleaseFileError(
-            f"queries of the class {type(query).__name__} have no written form; give the class a `kind`, `_content` "
-            "and `_restored`, as `bayesprivmrf.queries.Query` says"
-        )
+        remedy = "give the class a `kind`, `_content` and `_restored`, as `bayesprivmrf.queries.Query` says"
+        raise ReleaseFileError(f"queries of the class {type(query).__name__} have no written form; {remedy}")
     return {"query": query.kind, **query._content(domain)}
 
 
@@ -212,10 +211,8 @@ def restored_query(content: Fields, domain: Domain) -> Query:
     kind = content.text("query")
     made = QUERY_KINDS.find(kind)
     if made is None:
-        raise ReleaseFileError(
-            f"no installed package brings its queries of the kind {kind!r}; install the package that made them, or "
-            "import the module that defines the kind"
-        )
+        remedy = "install the package that made them, or import the module that defines the kind"
+        raise ReleaseFileError(f"no installed package brings its queries of the kind {kind!r}; {remedy}")
     return made._restored(content, domain)
 
 

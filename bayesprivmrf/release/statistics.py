@@ -245,9 +245,7 @@ class NoisyStatistics(Released):
     def tables(self) -> CliqueTables:
         """Noisy counts y as the tables of the cliques; a ModelError if `has_tables` is False."""
         if not self.has_tables:
-            raise NoTablesError(
-                "this release holds answers to queries, not a table of each clique; read `measurements`."
-            )
+            raise NoTablesError("this release holds answers to queries and no tables; read `measurements`.")
         return self.specification.tables(self.flat)
 
     @property
