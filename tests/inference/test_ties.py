@@ -401,8 +401,8 @@ def test_bad_ties_are_refused():
     for tied, message in [
         ([[("a", "b"), ("b", "c")]], "same states in the same order"),
         ([[("a", "b"), ("c", "d")]], "same states"),
-        ([[("a", "b"), ("a", "d")]], "not a declared clique"),
-        ([[("a", "b"), ("b",)]], "not a declared clique"),
+        ([[("a", "b"), ("a", "d")]], "must be a declared clique"),
+        ([[("a", "b"), ("b",)]], "must be a declared clique"),
         ([[]], "at least one scope"),
         ([[("a", "b"), ("a", "b")]], "each scope once"),
     ]:
