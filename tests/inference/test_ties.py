@@ -408,7 +408,7 @@ def test_bad_ties_are_refused():
     ]:
         with pytest.raises(ModelError, match=message):
             bpm.declare(states, cliques, tied=tied)
-    with pytest.raises(ModelError, match="which is not tied"):
+    with pytest.raises(ModelError, match="lie in tied cliques only"):
         bpm.declare(
             {"a": [0], "b": [0], "c": [0]},
             [("a", "b", "c"), ("a", "b"), ("b", "c")],
