@@ -108,7 +108,7 @@ def markov_chain(
     ['x1', 'x2', 'x3', 'x4']
     """
     order = whole_number("order", order, 1)
-    remedy = "there must be two steps; declare a shorter chain by its cliques"
+    remedy = "order + 2 times make two steps; declare a shorter chain by its cliques"
     length = whole_number("length", length, order + 2, remedy=remedy)
     one_of("share", share, ("potentials", "transitions"))
     times = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)

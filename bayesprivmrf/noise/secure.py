@@ -47,7 +47,8 @@ def require_releasable(law: NoiseDistribution) -> None:
     instance_of("a mechanism's noise", law, NoiseDistribution, "be a NoiseDistribution")
     if not law.has_exact_draw:
         raise no_exact_draw(law)
-    what, same = f"the noise distribution {law!r}", noise_from_dict(law.as_dict()) == law
+    same = noise_from_dict(law.as_dict()) == law
+    what = f"the noise distribution {law!r}"
     must, remedy = (
         "equal the one that is read back",
         "keep all that it depends on in fields of numbers and text",
