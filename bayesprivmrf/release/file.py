@@ -193,7 +193,8 @@ def require_no_unfinished_save(target: Path) -> None:
     ReleaseFileError
         Such a file exists; the message says how to recover it.
     """
-    if unfinished := _unfinished_saves(target):
+    # of any age: a run that is repeated at once must not spend the budget again
+    if unfinished := _unfinished_saves(target, least_age=0):
         raise ReleaseFileError(_recovery(target, unfinished[0]))
 
 
@@ -207,12 +208,12 @@ def _prefix(target: Path) -> str:
     return f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
 
 
-def _unfinished_saves(target: Path) -> list[Path]:
+def _unfinished_saves(target: Path, least_age: float = _ABANDONED) -> list[Path]:
     """Return the files that killed saves to a path left behind; nothing is read, and nothing is removed."""
     found = []
     for path in target.parent.glob(f"{_prefix(target)}*"):
         with suppress(OSError):  # another process was faster
-            found += [path] * (time.time() - path.lstat().st_mtime > _ABANDONED)
+            found += [path] * (time.time() - path.lstat().st_mtime >= least_age)
     return sorted(found)
 
 

@@ -261,10 +261,13 @@ def test_a_file_that_unpacks_to_too_much_is_not_unpacked_and_not_lost(tmp_path):
     assert peak < 2**22
 
 
-def test_a_save_under_way_is_not_taken_for_one_that_was_killed(tmp_path):
+@pytest.mark.filterwarnings("error::UserWarning")
+def test_a_save_under_way_is_not_named_by_another_save_but_refused_before_a_budget_is_spent(tmp_path):
     path = tmp_path / "r"
-    left = leave_a_save(path, age=0)
-    file.require_no_unfinished_save(path)
+    left = leave_a_save(path, age=1)
+    with pytest.raises(ReleaseFileError, match="Rename that file"):
+        file.require_no_unfinished_save(path)
+    release().save(path)
     assert left.exists()
 
 
