@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from importlib import metadata
 from importlib.metadata import EntryPoint, entry_points
@@ -24,6 +25,8 @@ class Kinds[T]:
     group
         Entry-point group of other packages. The name of an entry point is the kind, and its value is the class. The
         group is only read for a kind that is not registered yet.
+    word
+        What the classes call their kind.
 
     Raises
     ------
@@ -31,8 +34,8 @@ class Kinds[T]:
         The class of another package cannot be imported; `find` raises this error.
     """
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self, group: str, word: str = "kind") -> None:
+        self.group, self.word = group, word
         self._known: dict[str, type[T]] = {}
 
     def add(self, kind: str, made: type[T]) -> None:
@@ -47,19 +50,22 @@ class Kinds[T]:
             The kind is not text, or another class has it.
         """
         if not (isinstance(kind, str) and kind):
-            raise TypeError(f"{made.__qualname__} must have a `kind` that is text, got {kind!r}; write one.")
+            must = f"{made.__qualname__} must have a `{self.word}` that is text"
+            raise TypeError(f"{must}, got {kind!r}; write one.")
         known = self._known.get(kind, made)
         if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
-            raise TypeError(
-                f"{made.__qualname__} must have another kind than {kind!r}, which {known.__module__}."
-                f"{known.__qualname__} has; choose another name."
-            )
+            owner = f"{known.__module__}.{known.__qualname__}"
+            must = f"{made.__qualname__} must have another {self.word} than {kind!r}, which {owner} has"
+            raise TypeError(f"{must}; choose another.")
         self._known[kind] = made
 
     def holds(self, made: Any) -> bool:
         """Return True if a class or one of its base classes is registered under its kind."""
-        known = self._known.get(getattr(made, "kind", ""))
+        known = self._known.get(getattr(made, self.word, ""))
         return known is not None and isinstance(made, type) and issubclass(made, known)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
 
     def find(self, kind: str) -> type[T] | None:
         """Return the class of a kind, importing it if a package provides it; None if there is none."""
@@ -68,10 +74,9 @@ class Kinds[T]:
                 try:
                     point.load()
                 except Exception as error:
-                    raise BayesPrivMRFError(
-                        f"{point.value!r}, which provides the kind {kind!r}, cannot be imported "
-                        f"({type(error).__name__}: {error}); correct or remove the package."
-                    ) from error
+                    what = f"{point.value!r}, which provides the {self.word} {kind!r}, cannot be imported"
+                    reason = f"{type(error).__name__}: {error}"
+                    raise BayesPrivMRFError(f"{what} ({reason}); correct or remove the package.") from error
         return self._known.get(kind)
 
 

@@ -59,4 +59,4 @@ def read_records(path: str | Path) -> pd.DataFrame:
     >>> records["age"].tolist(), records["ill"].isna().tolist()
     (['01', '02'], [False, True])
     """
-    return read_table(path).columns
+    return read_table(path)[0]

@@ -1094,7 +1094,6 @@ class Steps(NoiseLaw):
     name = "test-cli-steps"
     is_discrete = True
     variance = property(lambda law: 2.0)
-    mean_absolute = property(lambda law: 1.0)
 
     def log_density(self, residual):
         size = np.abs(residual)

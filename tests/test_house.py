@@ -18,7 +18,7 @@ BASES = {"NoiseDistribution", "Released", "LearnedParameters"}
 """Of laws, of releases, and of learned models."""
 ARGUMENTS = {
     # a law or a family of laws; a law, or an array or a mapping of laws, or of variances
-    ("readers.stated_noise", "NoiseDistribution"): 2,
+    ("readers.columns", "NoiseDistribution"): 2,
     ("release.given", "NoiseDistribution"): 2,
     # one release or a list of them
     ("inference.given_releases", "NoisyStatistics"): 1,

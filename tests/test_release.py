@@ -299,7 +299,7 @@ def test_tables_from_elsewhere_are_accepted_in_any_axis_order():
     [
         ({("a", "b"): np.ones((3, 2))}, Laplace(1.0), ModelError, r"shape \(2, 3\)"),
         ({("a",): np.ones(2)}, Laplace(1.0), ModelError, "entry for the clique"),
-        ({("a", "b"): np.ones((2, 3)), ("z",): [1]}, Laplace(1.0), ModelError, "neither a measured clique"),
+        ({("a", "b"): np.ones((2, 3)), ("z",): [1]}, Laplace(1.0), ModelError, "tables of measured cliques"),
         ({("a", "b"): np.full((2, 3), np.nan)}, Laplace(1.0), ModelError, "must be finite"),
         ({("a", "b"): np.full((2, 3), 0.5)}, DiscreteLaplace(1.0), ModelError, "whole numbers"),
         ({("a", "b"): np.full((2, 3), "x")}, Laplace(1.0), ArgumentError, "array of numbers"),

@@ -14,8 +14,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, joint_index
 from bayesprivmrf.inference.limits import Ends
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.conditions import Condition, Given, conditions
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Condition, Given, Variable, conditions
 from bayesprivmrf.queries import BoundQuery, Query
 
 if TYPE_CHECKING:

@@ -22,10 +22,18 @@ from bayesprivmrf.marginals import (
 )
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import Condition, Given, coded_states, conditions, given_error, share_given
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import (
+    Condition,
+    Given,
+    Label,
+    Variable,
+    coded_states,
+    conditions,
+    given_error,
+    share_given,
+)
 from bayesprivmrf.model.pgmpy_networks import network_potentials
-from bayesprivmrf.model.tables import label_array, labelled, parent
+from bayesprivmrf.model.tables import labelled, parent, plain_array
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -315,7 +323,7 @@ class Solution(Card):
         codes = self._codes(size, generator(rng), is_balanced)
         columns: dict[Variable, np.ndarray] = {}
         for position, variable in enumerate(model.domain.variables):
-            columns[variable] = label_array(model.domain, variable)[codes[:, position]]
+            columns[variable] = plain_array(model.domain.states_of(variable))[codes[:, position]]
         frame = pd.DataFrame(columns, columns=pd.Index(list(model.domain.variables), dtype=object))
         return marked(frame, self.is_simulated)
 

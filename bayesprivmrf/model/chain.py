@@ -31,8 +31,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from bayesprivmrf.checks import one_of, require, whole_number
-from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.model.domain import Domain, Label, Variable, listed
+from bayesprivmrf.model.domain import Domain, Label, Variable, listed, require_fit
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import Clique
 
@@ -109,23 +108,15 @@ def markov_chain(
     ['x1', 'x2', 'x3', 'x4']
     """
     order = whole_number("order", order, 1)
-    length = whole_number("length", length, 1)
-    if length < order + 2:
-        raise ArgumentError(
-            f"`length` must be at least order + 2 = {order + 2}, so that there are two steps, got {length}; declare "
-            "a shorter chain by its cliques."
-        )
+    remedy = "order + 2 times make two steps; declare a shorter chain by its cliques"
+    length = whole_number("length", length, order + 2, remedy=remedy)
     one_of("share", share, ("potentials", "transitions"))
     times = [f"x{t + 1}" for t in range(length)] if names is None else listed("`names`", names)
     require(len(times) == length, "names", f"hold one name for each of {length} times", len(times))
     labels = listed("`states`", states)
     require(len(labels) >= 2, "states", "be at least two", labels)
-    require(
-        end is None or end not in labels,
-        "end",
-        "differ from `states`, because it marks times after a record",
-        end,
-    )
+    must = "differ from `states`, because it marks times after a record"
+    require(end is None or end not in labels, "end", must, end)
     zeros = () if end is None else _after_end(times, labels, end)
     labels = labels if end is None else [*labels, end]
     windows = tuple(tuple(times[t : t + order + 1]) for t in range(length - order))
@@ -170,11 +161,9 @@ def chain_of(model: ModelSpecification) -> Chain:
     windows: tuple[Clique, ...] = next((group for group in model.ties if len(group) > 1), ((),))
     is_chain = len(windows[0]) > 1 and all(one[1:] == two[:-1] for one, two in pairwise(windows))
     scopes = [frozenset(scope) for scope in model.cliques]
-    if not is_chain or set(map(frozenset, windows)) != set(scopes):
-        raise ModelError(
-            "the model must be a chain whose steps are tied, in the order of time; declare it by "
-            "markov_chain(states, length)."
-        )
+    is_whole = is_chain and set(map(frozenset, windows)) == set(scopes)
+    must = "be a chain whose steps are tied, in the order of time"
+    require_fit(is_whole, "the model", must, "another", "declare it by markov_chain(states, length)")
     times = [*windows[0], *(window[-1] for window in windows[1:])]
     return Chain(
         positions=tuple(map(model.domain.index, times)),

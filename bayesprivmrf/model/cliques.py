@@ -1,4 +1,9 @@
-r"""Checks of declared cliques and tied scopes, consistent tables, and potentials of smallest norm.
+r"""Checks of declared cliques and tied scopes, independences, consistent tables, and potentials of smallest norm.
+
+The declaration of cliques implies that two variables without a common clique are independent, conditional on any set
+of variables that separates them in the graph of the cliques. No table contains both variables, so that no measurement
+can contradict this. The minimal separators of a pair are listed along the graph, from the first variable to the
+second. For example, the joint distribution of the ends of a chain depends on every independence between them.
 
 Tables that agree on their shared margins, and potentials of smallest norm, are found by the same orthogonal
 projection. Write each table as a sum of its ANOVA effects,
@@ -22,24 +27,29 @@ same distribution.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import combinations
-from typing import Any
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain, combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import require
-from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.domain import Domain, Variable, label_key, listed
-from bayesprivmrf.model.tables import Clique, FloatArray, expand, project
+from bayesprivmrf.cards import printable
+from bayesprivmrf.model.domain import Domain, Variable, label_key, listed, require_fit
+from bayesprivmrf.model.tables import Clique, FloatArray, expand, parent, project, subsets
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+    from bayesprivmrf.model.specification import ModelSpecification
 
 
 def checked_clique(domain: Domain, clique: Any, what: str = "a clique") -> Clique:
     """Return a clique with the declared names of its variables; `what` describes it in errors."""
     variables = tuple(listed(what, clique, f"write ({clique!r},)"))
-    require(variables, what, "name at least one variable", "an empty one", error=ModelError)
+    require_fit(variables, what, "name at least one variable", "an empty one")
     positions = [domain.index(v) for v in variables]
-    require(len({*positions}) == len(positions), what, "name each variable once", variables, error=ModelError)
+    require_fit(len({*positions}) == len(positions), what, "name each variable once", variables)
     return tuple(domain.variables[position] for position in positions)
 
 
@@ -54,11 +64,8 @@ def maximal(cliques: Sequence[Clique]) -> tuple[Clique, ...]:
     for position, clique in enumerate(cliques):
         # every clique that contains this one contains its rarest variable
         rivals = min((holders[v] for v in clique), key=len)
-        inside = any(
-            scopes[position] < scopes[other] or (scopes[position] == scopes[other] and other < position)
-            for other in rivals
-        )
-        if not inside:
+        own = scopes[position]
+        if not any(own < scopes[other] or (own == scopes[other] and other < position) for other in rivals):
             kept.append(clique)
     return tuple(kept)
 
@@ -96,19 +103,17 @@ def checked_ties(
     known |= {frozenset(group[0]) for group in groups if len(group) == 1}
     seen: set[frozenset[Variable]] = set()
     for group in groups:
-        require(group, "a group of `tied`", "hold at least one scope", "an empty one", error=ModelError)
+        require_fit(group, "a group of `tied`", "hold at least one scope", "an empty one")
         for scope in group:
-            if frozenset(scope) not in known:
-                raise ModelError(f"the tied scope {scope!r} is not a declared clique; add it to `cliques`.")
+            is_known, must = frozenset(scope) in known, "be a declared clique"
+            require_fit(is_known, f"the tied scope {scope!r}", must, "none", "add it to `cliques`")
             refuse_other_states(domain, group[0], scope, "tied scopes")
-        if len(set(group)) < len(group):
-            raise ModelError(f"a group of `tied` must hold each scope once, as it is written, got {group!r}.")
-        if seen & (own := set(map(frozenset, group))):
-            twice = next(scope for scope in group if frozenset(scope) in seen)
-            raise ModelError(
-                f"the scope {twice!r} is in two groups of `tied`; merge the groups or leave it out of one."
-            )
-        seen |= own
+        is_once, must = len(set(group)) == len(group), "hold each scope once, as it is written"
+        require_fit(is_once, "a group of `tied`", must, group)
+        twice = [scope for scope in group if frozenset(scope) in seen]
+        must, seen_twice = "hold each scope in one group", f"{twice[:1]} in two groups"
+        require_fit(not twice, "tied", must, seen_twice, "merge the groups or leave it out of one")
+        seen |= set(map(frozenset, group))
     # scopes that share a table; a group of one is a potential inside a tied clique
     several = {frozenset(scope) for group in groups if len(group) > 1 for scope in group}
     kept = [tuple(group) for group in groups if len(group) > 1]
@@ -122,22 +127,23 @@ def checked_ties(
     for group in kept:
         for scope in group:
             free = [c for c in cliques if set(scope) < set(c) and frozenset(c) not in several]
-            if free:
-                raise ModelError(
-                    f"the tied scope {scope!r} lies inside the clique {free[0]!r}, which is not tied, so that the "
-                    "tie would have no effect; tie that clique too, or leave the scope out."
-                )
+            what, must = (
+                f"the tied scope {scope!r}",
+                "lie in tied cliques only, or the tie would have no effect",
+            )
+            above, remedy = f"{free[:1]} above it", "tie that clique too, or leave the scope out"
+            require_fit(not free, what, must, above, remedy)
     return tuple(kept)
 
 
 def refuse_other_states(domain: Domain, first: Clique, other: Clique, what: str) -> None:
     """Raise a ModelError unless two scopes have the same states in the same order, axis by axis."""
     states = [[[*map(label_key, domain.states_of(v))] for v in scope] for scope in (first, other)]
-    if states[0] != states[1]:
-        raise ModelError(
-            f"{what} must have the same states in the same order, axis by axis as written, but {first!r} and "
-            f"{other!r} do not; declare the states alike, or leave one scope out."
-        )
+    must, seen = (
+        "have the same states in the same order, axis by axis as written",
+        f"others in {first!r} and {other!r}",
+    )
+    require_fit(states[0] == states[1], what, must, seen, "declare the states alike, or leave one scope out")
 
 
 def consistent_projection(
@@ -182,11 +188,8 @@ def consistent_projection(
             margin = np.asarray(float(total))
         for c, k, effect in zip(holders, others, effects, strict=True):
             corrections[c] += expand(margin / k - effect, subset, scopes[c])
-    if not tables:
-        return np.zeros(0)
-    return np.concatenate(
-        [(t + correction).ravel() for t, correction in zip(tables, corrections, strict=True)]
-    )
+    nearest = [(table + change).ravel() for table, change in zip(tables, corrections, strict=True)]
+    return np.concatenate([np.zeros(0), *nearest])
 
 
 def minimum_norm_potentials(
@@ -214,30 +217,21 @@ def split_tables(
     cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], flat: FloatArray
 ) -> list[FloatArray]:
     """Return the tables of a flat view, as copies of floats."""
-    tables, start = [], 0
-    for scope in scopes:
-        shape = tuple(cardinalities[v] for v in scope)
-        stop = start + math.prod(shape)
-        tables.append(np.array(flat[start:stop], dtype=float).reshape(shape))
-        start = stop
-    return tables
+    shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
+    ends = np.cumsum([math.prod(shape) for shape in shapes], dtype=int)
+    parts = np.split(np.array(flat, dtype=float), ends[:-1])
+    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=bool(shapes))]
 
 
 def _shared_subsets(
     scopes: Sequence[tuple[int, ...]], *, force_empty: bool
 ) -> dict[tuple[int, ...], list[int]]:
     """Return every set of variables inside two or more scopes, with the positions of these scopes."""
-    counts: dict[int, list[int]] = {}
-    for position, scope in enumerate(scopes):
-        for variable in scope:
-            counts.setdefault(variable, []).append(position)
-    shared = {variable for variable, holders in counts.items() if len(holders) > 1}
+    counts = Counter(chain.from_iterable(scopes))
     holders: dict[tuple[int, ...], list[int]] = {}
     for position, scope in enumerate(scopes):
-        common = sorted(shared.intersection(scope))
-        for size in range(len(common) + 1):
-            for subset in combinations(common, size):
-                holders.setdefault(subset, []).append(position)
+        for subset in subsets(sorted(v for v in scope if counts[v] > 1)):
+            holders.setdefault(subset, []).append(position)
     return {
         subset: positions
         for subset, positions in holders.items()
@@ -252,3 +246,59 @@ def _effect(table: FloatArray, scope: tuple[int, ...], subset: tuple[int, ...]) 
     for axis in range(len(subset)):
         effect = effect - effect.sum(axis=axis, keepdims=True) / effect.shape[axis]
     return effect
+
+
+def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
+    """Return the independences on which the joint distribution of variables depends; none within one clique.
+
+    Examples
+    --------
+    >>> from bayesprivmrf.model import Domain, ModelSpecification
+    >>> states = {"age": [0, 1], "job": [0, 1], "income": [0, 1]}
+    >>> cliques = (("age", "job"), ("job", "income"))
+    >>> model = ModelSpecification(domain=Domain.from_states(states), cliques=cliques)
+    >>> declared_independences(model, [0, 2])
+    ('age ⟂ income | job',)
+    """
+    if parent(model.scopes, variables) is not None:
+        return ()
+    import networkx as nx
+
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(model.cardinalities)))
+    for scope in model.scopes:
+        graph.add_edges_from(combinations(scope, 2))
+    names = [printable(str(variable)) for variable in model.domain.variables]
+
+    def listed(positions: Sequence[int]) -> str:
+        return ", ".join(names[v] for v in sorted(positions))
+
+    apart = [pair for pair in combinations(variables, 2) if not graph.has_edge(*pair)]
+    whole = nx.find_cliques(graph.subgraph(variables))
+    return (
+        *(
+            f"{names[a]} ⟂ {names[b]}{(separator and f' | {listed(separator)}') or ''}"
+            for a, b in apart
+            for separator in _separators(graph, a, b)
+        ),
+        *(
+            f"no interaction of {listed(together)} all together"
+            for together in whole
+            if parent(model.scopes, together) is None
+        ),
+    )
+
+
+def _separators(graph: nx.Graph, a: Hashable, b: Hashable) -> Iterator[list[int]]:
+    """Yield minimal separators of two nodes, beginning at the first node; an empty one if there is no path."""
+    import networkx as nx
+
+    near, border = {a}, set(graph[a])
+    while b not in border:
+        behind = nx.node_connected_component(graph.subgraph(set(graph) - near - border), b)
+        separator = [v for v in border if not behind.isdisjoint(graph[v])]
+        yield separator
+        if not separator:
+            return
+        near = set(graph) - behind
+        border = {v for s in separator for v in graph[s]} & behind

@@ -30,16 +30,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import instance_of, is_labeled, sides_of
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.domain import Domain, Label, Variable, listed
+from bayesprivmrf.model.domain import Domain, Label, Variable, listed, require_fit
 from bayesprivmrf.model.effects import contrasts
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.model.specification import ModelSpecification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,22 +94,18 @@ def checked_scores(domain: Domain, given: Any) -> tuple[Scores, ...]:
     for name, form in items:
         variable = domain.variables[domain.index(name)]
         count = len(domain.states_of(variable))
-        kind, values = (
-            form if isinstance(form, tuple) and form[:1] in {("linear",), ("smooth",)} else (form, None)
-        )
+        is_pair = isinstance(form, tuple) and form[:1] in {("linear",), ("smooth",)}
+        kind, values = form if is_pair else (form, None)
         if not isinstance(kind, str):
             kind, values = "linear", kind
-        if kind not in ("linear", "smooth"):
-            raise ModelError(
-                f"`ordinal` of {variable!r} must be 'linear', 'smooth' or one number for each state, got {kind!r}."
-            )
+        must = "be 'linear', 'smooth' or one number for each state"
+        require_fit(kind in ("linear", "smooth"), f"`ordinal` of {variable!r}", must, repr(kind))
         what = f"the scores of {variable!r}"
         if is_labeled(values) or sides_of(values) is not None:
             values = aligned(what, values, [variable], [domain.states_of(variable)])
         numbers = range(count) if values is None else listed(what, values)
         scores = _numbers(variable, numbers, count)
-        if variable in found:
-            raise ModelError(f"`ordinal` must name each variable once, got {variable!r} twice.")
+        require_fit(variable not in found, "ordinal", "name each variable once", f"{variable!r} twice")
         found[variable] = Scores(variable=variable, values=scores, is_smooth=kind == "smooth")
     return tuple(found[v] for v in domain.variables if v in found)
 
@@ -118,11 +117,10 @@ def _numbers(variable: Variable, given: Any, count: int) -> tuple[float, ...]:
         scores = np.full(1, np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
         steps, reach = np.diff(scores), scores[-1:] - scores[:1]
-    if scores.shape != (count,) or not np.isfinite(reach).all() or not (steps > 0).all():
-        raise ModelError(
-            f"the scores of {variable!r} must be {count} finite, ascending numbers, one for each state; leave them "
-            "out for 0, 1, 2, ..., or declare the states in their order."
-        )
+    is_right = scores.shape == (count,) and np.isfinite(reach).all() and (steps > 0).all()
+    must = f"be {count} finite, ascending numbers, one for each state"
+    remedy = "leave them out for 0, 1, 2, ..., or declare the states in their order"
+    require_fit(is_right, f"the scores of {variable!r}", must, "others", remedy)
     return tuple(scores.tolist())
 
 
@@ -132,84 +130,62 @@ def checked_levels(domain: Domain, given: Any) -> tuple[Level, ...]:
         nested: dict[Variable, dict[str, Any]] = {}
         for one in given:
             nested.setdefault(one.variable, {})[one.name] = dict(enumerate(one.areas))
-        if sum(map(len, nested.values())) < len(given):
-            raise ModelError("`levels` must give different names to the levels of a variable, got one twice.")
+        is_once = sum(map(len, nested.values())) == len(given)
+        require_fit(is_once, "levels", "give different names to the levels of a variable", "one twice")
         given = nested
     example = "{'block': {'tract': {'T1': ['B1', 'B2']}}}"
     given = instance_of("levels", given, Mapping, f"be a mapping such as {example}", error=ModelError)
     found = []
     for name, levels in given.items():
         variable = domain.variables[domain.index(name)]
-        instance_of(
-            f"`levels` of {variable!r}", levels, Mapping, "map names of levels to areas", error=ModelError
-        )
-        if len({str(variable), *map(str, levels)}) < 1 + len(levels):
-            raise ModelError(
-                f"the levels of {variable!r} must have names whose texts differ from each other and from the "
-                f"variable, got {list(levels)!r}; rename one."
-            )
+        what, must = f"`levels` of {variable!r}", "map names of levels to areas"
+        instance_of(what, levels, Mapping, must, error=ModelError)
+        is_clear = len({str(variable), *map(str, levels)}) == 1 + len(levels)
+        must = "have names whose texts differ from each other and from the variable"
+        require_fit(is_clear, f"the levels of {variable!r}", must, list(levels), "rename one")
         coarser = np.zeros(len(domain.states_of(variable)), int)
         for level, areas in levels.items():
             codes = _partition(domain, variable, level, areas)
-            if len({*zip(coarser, codes, strict=True)}) > len(set(codes.tolist())):
-                raise ModelError(
-                    f"each area of the level {level!r} of {variable!r} must lie inside one area of the level before; "
-                    "give the levels from the coarsest to the finest."
-                )
+            is_finer = len({*zip(coarser, codes, strict=True)}) == len(set(codes.tolist()))
+            must, seen = "lie inside one area of the level before", "an area across two"
+            remedy = "give the levels from the coarsest to the finest"
+            require_fit(is_finer, f"each area of the level {level!r} of {variable!r}", must, seen, remedy)
             # the next level must refine this one
-            coarser = codes
-            states = domain.states_of(variable)
-            groups = tuple(
-                tuple(states[s] for s in np.flatnonzero(codes == k)) for k in range(int(codes.max()) + 1)
-            )
+            coarser, states = codes, domain.states_of(variable)
+            members = [np.flatnonzero(codes == k) for k in range(int(codes.max()) + 1)]
+            groups = tuple(tuple(states[s] for s in area) for area in members)
             found.append(Level(variable=variable, name=str(level), areas=groups))
     return tuple(found)
 
 
 def _partition(domain: Domain, variable: Variable, level: Any, areas: Any) -> np.ndarray:
     """Return the number of each state's area, shape (states,)."""
-    if not isinstance(areas, Mapping) or not areas:
-        raise ModelError(
-            f"the level {level!r} of {variable!r} must map each larger area to its states, got "
-            f"{type(areas).__name__}; write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, where "
-            "'region' is the level's name."
-        )
+    what, seen = f"the level {level!r} of {variable!r}", type(areas).__name__
+    remedy = f"write {{{variable!r}: {{'region': {{'R1': [states]}}}}}}, where 'region' is the level's name"
+    is_map = isinstance(areas, Mapping) and areas
+    require_fit(is_map, what, "map each larger area to its states", seen, remedy)
     remedy = "map each larger area to a list of its states, not a state to its area"
     codes = np.full(len(domain.states_of(variable)), -1)
     for place, (area, states) in enumerate(areas.items()):
         members = [domain.code(variable, label) for label in listed(f"the area {area!r}", states, remedy)]
-        if not members or (codes[members] >= 0).any() or len(set(members)) < len(members):
-            raise ModelError(
-                f"the level {level!r} of {variable!r} must have every state in exactly one area, but the area "
-                f"{area!r} is empty or repeats a state."
-            )
+        is_new = members and not (codes[members] >= 0).any() and len(set(members)) == len(members)
+        seen = f"the area {area!r}, which is empty or repeats a state"
+        require_fit(is_new, what, "have every state in exactly one area", seen)
         codes[members] = place
-    if (codes < 0).any():
-        missing = domain.states_of(variable)[int(np.flatnonzero(codes < 0)[0])]
-        raise ModelError(
-            f"the level {level!r} of {variable!r} must have every state in one area, but {missing!r} is in none."
-        )
+    missing = [label for label, code in zip(domain.states_of(variable), codes, strict=True) if code < 0]
+    require_fit(not missing, what, "have every state in one area", f"none for {missing[:1]}")
     return codes
 
 
-def parts_of(
-    domain: Domain,
-    variable: int,
-    *,
-    waves: Variable | None,
-    levels: Sequence[Level],
-    ordinal: Sequence[Scores],
-) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
+def parts_of(model: ModelSpecification, variable: int) -> tuple[dict[str, FloatArray], dict[str, FloatArray]]:
     """Return the parts of a variable's contrasts in its main effect and in its interactions.
 
     Parameters
     ----------
-    domain
-        Variables and states of the model.
+    model
+        The declared model, with its waves, levels and scores.
     variable
         Position of the variable.
-    waves, levels, ordinal
-        The fields of a `ModelSpecification`.
 
     Returns
     -------
@@ -217,16 +193,16 @@ def parts_of(
         Name of each part and its orthonormal basis in Helmert's coordinates, shape (K - 1, d). A single part has the
         name "".
     """
-    name = domain.variables[variable]
-    count = len(domain.states_of(name))
+    domain, name = model.domain, model.domain.variables[variable]
+    count = model.cardinalities[variable]
     whole = {"": np.eye(count - 1)}
-    if name == waves:
+    if name == model.waves:
         return {"waves": np.eye(count - 1)}, {}
-    own = [level for level in levels if level.variable == name]
+    own = [level for level in model.levels if level.variable == name]
     if own:
         parts = _nested(domain, own)
         return parts, parts
-    scores = next((one for one in ordinal if one.variable == name), None)
+    scores = next((one for one in model.ordinal if one.variable == name), None)
     if scores is None or count < 2:
         return whole, whole
     values = np.array(scores.values) - scores.values[0]
@@ -245,7 +221,10 @@ def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
     variable = levels[0].variable
     count = len(domain.states_of(variable))
     known, parts = np.ones((count, 1)), {}
-    indicators = {level.name: _indicators(domain, level) for level in levels}
+    indicators = {level.name: np.zeros((count, len(level.areas))) for level in levels}
+    for level in levels:
+        for place, area in enumerate(level.areas):
+            indicators[level.name][[domain.code(variable, label) for label in area], place] = 1.0
     for name, columns in (indicators | {str(variable): np.eye(count)}).items():
         # the level adds the part of its indicators that is orthogonal to all coarser levels
         coarser = np.linalg.qr(known)[0]
@@ -255,10 +234,3 @@ def _nested(domain: Domain, levels: Sequence[Level]) -> dict[str, FloatArray]:
             parts[name] = contrasts(count).T @ new
         known = np.column_stack([coarser, new])
     return parts or {"": np.zeros((count - 1, 0))}
-
-
-def _indicators(domain: Domain, level: Level) -> FloatArray:
-    columns = np.zeros((len(domain.states_of(level.variable)), len(level.areas)))
-    for place, area in enumerate(level.areas):
-        columns[[domain.code(level.variable, label) for label in area], place] = 1.0
-    return columns

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.checks import nearest
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.domain import Domain, Label, label_key
+from bayesprivmrf.model.domain import Domain, Label, label_key, require_fit
 from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
 
 if TYPE_CHECKING:
@@ -123,9 +123,8 @@ def read_declaration(path: str | Path) -> Declaration:
         reason = getattr(error, "strerror", error)
         raise ModelError(f"the model file {str(path)!r} cannot be read: {reason}.") from error
     except RecursionError:
-        raise ModelError(
-            f"the model file {name!r} must consist of tables of lists, but is nested more deeply."
-        ) from None
+        what = f"the model file {name!r} must consist of tables of lists"
+        raise ModelError(f"{what}, but is nested more deeply.") from None
     try:
         return declaration_of(content)
     except ModelError as error:
@@ -135,26 +134,23 @@ def read_declaration(path: str | Path) -> Declaration:
 def declaration_of(content: Mapping[str, Any]) -> Declaration:
     """Return the declaration in the tables of a model file."""
     _refuse_unknown(content, _FILE_KEYS, "the file")
-    variables = content.get("variables")
-    if not isinstance(variables, Mapping) or not variables:
-        raise ModelError("at least one table [variables.NAME] is needed, got none.")
-    if len(variables) > _MOST_VARIABLES:
-        raise ModelError(
-            f"a model file may have at most {_MOST_VARIABLES:,} variables, got {len(variables):,}; declare a larger "
-            "model in Python."
-        )
+    variables: Any = content.get("variables")
+    cliques = content.get("cliques")
+    is_there = isinstance(variables, Mapping) and variables
+    require_fit(is_there, "a model file", "have at least one table [variables.NAME]", "none")
+    must, remedy = f"have at most {_MOST_VARIABLES:,} variables", "declare a larger model in Python"
+    require_fit(len(variables) <= _MOST_VARIABLES, "a model file", must, len(variables), remedy)
     rules = {variable: _rule(variable, table) for variable, table in variables.items()}
     domain = Domain.from_states({variable: rule.states for variable, rule in rules.items()})
-    cliques = content.get("cliques")
-    if cliques is not None and not isinstance(cliques, list):
-        raise ModelError(f"`cliques` must be a list of lists of variable names, got {cliques!r}.")
-    impossible = content.get("impossible", [])
-    if not (isinstance(impossible, list) and all(isinstance(zero, Mapping) for zero in impossible)):
-        raise ModelError("`impossible` must be tables [[impossible]] of the form variable = state.")
+    is_list = cliques is None or isinstance(cliques, list)
+    require_fit(is_list, "cliques", "be a list of lists of variable names", cliques)
+    zeros = content.get("impossible", [])
+    are_tables = isinstance(zeros, list) and all(isinstance(zero, Mapping) for zero in zeros)
+    require_fit(are_tables, "impossible", "be tables [[impossible]] of the form variable = state", zeros)
     specification = ModelSpecification(
         domain=domain,
         cliques=tuple((v,) for v in domain.variables) if cliques is None else tuple(cliques),
-        impossible=tuple(tuple(zero.items()) for zero in impossible),
+        impossible=tuple(tuple(zero.items()) for zero in zeros),
         cliques_declared=cliques is not None,
     )
     warn_of_dropped(specification, cliques or (), stacklevel=3)
@@ -163,32 +159,26 @@ def declaration_of(content: Mapping[str, Any]) -> Declaration:
 
 def _rule(variable: str, table: Any) -> RecodingRule:
     """Return the recoding rule in the table of a variable."""
-    where = f"[variables.{variable}]"
-    if not isinstance(table, Mapping):
-        raise ModelError(f"{where} must be a table with the key `states`, got {table!r}.")
+    where = f"the table [variables.{variable}]"
+    require_fit(isinstance(table, Mapping), where, "be a table with the key `states`", table)
     _refuse_unknown(table, _VARIABLE_KEYS, where)
     if "bins" in table:
         table = _written_out(where, table)
     states = table.get("states")
-    if not isinstance(states, list) or not states:
-        raise ModelError(f"{where} must list its `states`, got {states!r}; write states = ['no', 'yes'].")
-    if len(states) > _MOST_STATES:
-        raise ModelError(
-            f"{where} may have at most {_MOST_STATES:,} `states`, got {len(states):,}; merge some, or declare the "
-            "model in Python."
-        )
-    if any(not isinstance(label, str | int | float | bool) for label in states):
-        raise ModelError(f"the `states` of {where} must be text, numbers or true and false.")
-    declared = {label_key(label) for label in states}
-    for key in ("missing", "other"):
-        if key in table and not (_is_scalar(table[key]) and label_key(table[key]) in declared):
-            raise ModelError(
-                f"`{key}` of {where} must be one of its states, got {table[key]!r}; add it to `states`."
-            )
-    if "values" in table and "breaks" in table:
-        raise ModelError(f"{where} must have `values` or `breaks`, not both.")
-    catch_all = {label_key(table[key]) for key in ("missing", "other") if key in table}
+    is_list = isinstance(states, list) and states
+    require_fit(is_list, where, "list its `states`", states, "write states = ['no', 'yes']")
+    must, remedy = f"have at most {_MOST_STATES:,} `states`", "merge some, or declare the model in Python"
+    require_fit(len(states) <= _MOST_STATES, where, must, f"{len(states):,}", remedy)
+    are_plain = all(isinstance(label, str | int | float | bool) for label in states)
+    require_fit(are_plain, f"the `states` of {where}", "be text, numbers or true and false", "others")
+    declared, catch_all = {label_key(label) for label in states}, set()
+    for key in sorted({"missing", "other"} & table.keys()):
+        is_state = _is_scalar(table[key]) and label_key(table[key]) in declared
+        require_fit(is_state, f"`{key}` of {where}", "be one of its states", table[key], "add it to `states`")
+        catch_all.add(label_key(table[key]))
     is_mapped = "values" in table or "breaks" in table
+    is_one = not ("values" in table and "breaks" in table)
+    require_fit(is_one, where, "have `values` or `breaks`", "both")
     targets = tuple(label for label in states if not (is_mapped and label_key(label) in catch_all))
     return RecodingRule(
         states=tuple(states),
@@ -207,68 +197,52 @@ def _written_out(where: str, table: Mapping[str, Any]) -> dict[str, Any]:
     bin. Breaks are exact multiples of the decimal width, rounded once. The states of `missing` and `other` follow
     those of the bins.
     """
-    bins = table["bins"]
-    if not isinstance(bins, Mapping) or bins.keys() != {"from", "to", "number"}:
-        raise ModelError(f"`bins` of {where} must be {{ from = 0, to = 100, number = 20 }}, got {bins!r}.")
-    if rivals := {"states", "values", "breaks"} & table.keys():
-        raise ModelError(f"{where} must have `bins` or `{min(rivals)}`, not both.")
+    bins, what = table["bins"], f"`bins` of {where}"
+    is_whole = isinstance(bins, Mapping) and bins.keys() == {"from", "to", "number"}
+    require_fit(is_whole, what, "be { from = 0, to = 100, number = 20 }", bins)
+    rivals = sorted({"states", "values", "breaks"} & table.keys())
+    require_fit(not rivals, where, f"have `bins` or `{', '.join(rivals)}`", "both")
     number = bins["number"]
-    if not (isinstance(number, int) and not isinstance(number, bool) and 2 <= number <= _MOST_STATES):
-        raise ModelError(
-            f"`number` of the `bins` of {where} must be from 2 to {_MOST_STATES:,}, got {number!r}."
-        )
-    start, stop = (_decimal(where, key, bins[key]) for key in ("from", "to"))
-    if not start < stop:
-        raise ModelError(
-            f"`bins` of {where} must have `from` below `to`, got from {bins['from']!r} to {bins['to']!r}."
-        )
+    is_count = isinstance(number, int) and not isinstance(number, bool) and 2 <= number <= _MOST_STATES
+    require_fit(is_count, f"`number` of the {what}", f"be from 2 to {_MOST_STATES:,}", number)
+    limits = []
+    for key in ("from", "to"):
+        # far below the largest float, so that differences and multiples are finite
+        is_number = _is_number(bins[key]) and abs(bins[key]) < 1e300
+        require_fit(is_number, f"`{key}` of the {what}", "be a finite number", bins[key])
+        limits.append(Fraction(repr(bins[key])))  # exactly as the file writes it, so that 0.1 is a tenth
+    start, stop = limits
+    require_fit(start < stop, what, "have `from` below `to`", f"from {bins['from']!r} to {bins['to']!r}")
     breaks = [float(start + (stop - start) * k / number) for k in range(1, number)]
     ends = [f"{end:.15g}" for end in breaks]
-    if len(set(ends)) < len(ends):
-        raise ModelError(f"the {number:,} `bins` of {where} are too narrow to be distinguished; take fewer.")
+    is_wide = len(set(ends)) == len(ends)
+    require_fit(is_wide, what, "be wide enough to be distinguished", f"{number:,} bins", "take fewer")
     between = [f"{left} to {right}" for left, right in itertools.pairwise(ends)]
     own = dict.fromkeys(table[key] for key in ("missing", "other") if _is_scalar(table.get(key)))
     return {**table, "states": [f"up to {ends[0]}", *between, f"above {ends[-1]}", *own], "breaks": breaks}
 
 
-def _decimal(where: str, key: str, value: Any) -> Fraction:
-    """Return a number exactly as the file writes it, so that 0.1 is a tenth."""
-    # far below the largest float, so that differences and multiples are finite
-    if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e300:
-        raise ModelError(f"`{key}` of the `bins` of {where} must be a finite number, got {value!r}.")
-    return Fraction(repr(value))
-
-
 def _values(where: str, values: Any, number: int) -> tuple[tuple[Label, ...], ...]:
-    if not isinstance(values, list) or len(values) != number:
-        got = len(values) if isinstance(values, list) else values
-        raise ModelError(
-            f"`values` of {where} must hold one entry for each of its {number} states (those of `missing` and "
-            f"`other` not counted), got {got!r}."
-        )
+    what, got = f"`values` of {where}", len(values) if isinstance(values, list) else values
+    must = f"hold one entry for each of its {number} states (those of `missing` and `other` not counted)"
+    require_fit(isinstance(values, list) and len(values) == number, what, must, got)
     groups = tuple(tuple(value) if isinstance(value, list) else (value,) for value in values)
     seen: set[tuple[bool, Any]] = set()
-    for value in (value for group in groups for value in group):
-        if not _is_scalar(value):
-            raise ModelError(f"`values` of {where} must be text, numbers or true and false, got {value!r}.")
-        if label_key(value) in seen:
-            raise ModelError(f"`values` of {where} must name each value once, got {value!r} twice.")
+    for value in itertools.chain.from_iterable(groups):
+        require_fit(_is_scalar(value), what, "be text, numbers or true and false", value)
+        require_fit(label_key(value) not in seen, what, "name each value once", f"{value!r} twice")
         seen.add(label_key(value))
     return groups
 
 
 def _breaks(where: str, breaks: Any, number: int) -> tuple[float, ...]:
-    if not isinstance(breaks, list) or not all(
-        isinstance(b, int | float) and not isinstance(b, bool) and math.isfinite(b) for b in breaks
-    ):
-        raise ModelError(f"`breaks` of {where} must be a list of finite numbers, got {breaks!r}.")
-    if len(breaks) + 1 != number:
-        raise ModelError(
-            f"`breaks` of {where} must hold one number fewer than its {number} states (those of `missing` and "
-            f"`other` not counted), got {len(breaks)}."
-        )
-    if any(not left < right for left, right in itertools.pairwise(breaks)):
-        raise ModelError(f"`breaks` of {where} must increase, got {breaks!r}.")
+    what = f"`breaks` of {where}"
+    are_numbers = isinstance(breaks, list) and all(_is_number(b) and math.isfinite(b) for b in breaks)
+    require_fit(are_numbers, what, "be a list of finite numbers", breaks)
+    must = f"hold one number fewer than its {number} states (those of `missing` and `other` not counted)"
+    require_fit(len(breaks) + 1 == number, what, must, len(breaks))
+    increases = all(left < right for left, right in itertools.pairwise(breaks))
+    require_fit(increases, what, "increase", breaks)
     return tuple(float(b) for b in breaks)
 
 
@@ -276,20 +250,19 @@ def _is_scalar(value: Any) -> bool:
     return isinstance(value, str | int | float | bool) and value == value
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _refuse_unknown(table: Mapping[str, Any], known: set[str], where: str) -> None:
-    for key in table:
-        if key not in known:
-            if key in {"queries", "weights"}:
-                raise ModelError(
-                    f"{where} has the key {key!r}, which is an argument of mechanisms in Python and not part of a "
-                    "model file; remove it, and call the mechanism in Python."
-                )
-            if key in _FILE_KEYS - known:
-                raise ModelError(
-                    f"{where} has the key {key!r}, which belongs to the whole file; put it above the first "
-                    "[variables...] table."
-                )
-            hint = nearest(key, sorted(known))
+    for key in sorted(table.keys() - known):
+        what = f"{where} has the key {key!r}, which"
+        if key in {"queries", "weights"}:
+            remedy = "remove it, and call the mechanism in Python"
+            raise ModelError(f"{what} is an argument of mechanisms and not part of a model file; {remedy}.")
+        if key in _FILE_KEYS:
             raise ModelError(
-                f"{where} has the unknown key {key!r}; {hint and f'{hint} '}the known ones are {sorted(known)}."
+                f"{what} belongs to the whole file; put it above the first [variables...] table."
             )
+        hint = nearest(key, sorted(known))
+        raise ModelError(f"{what} is unknown; {hint and f'{hint} '}the known ones are {sorted(known)}.")

@@ -1,19 +1,24 @@
-"""Variables and their states, which are declared before any data is read."""
+"""Declared variables and their states, and states of variables that an answer is conditional on."""
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
+
+import numpy as np
 
 from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import BayesPrivMRFError, ModelError
 
 type Variable = Hashable
 type Label = Hashable
+
+# `checks.require` for declared models
+require_fit = partial(require, error=ModelError)
 
 
 def label_key(label: Any) -> tuple[bool, Any]:
@@ -41,11 +46,8 @@ def _is_missing(label: Any) -> bool:
 def refuse_enums(what: str, label: Any) -> None:
     """Raise an error for a member of an enumeration, because a release file would have to name its class."""
     for one in label if isinstance(label, tuple) else (label,):
-        if isinstance(one, enum.Enum):
-            raise ModelError(
-                f"{what} must not be members of an enumeration, got {type(one).__name__}.{one.name}; declare its "
-                "`.name`, and write that in the data."
-            )
+        seen, remedy = str(one), "declare its `.name`, and write that in the data"
+        require_fit(not isinstance(one, enum.Enum), what, "not be members of an enumeration", seen, remedy)
         if isinstance(one, tuple):
             refuse_enums(what, one)
 
@@ -56,16 +58,11 @@ def _refuse_collisions(labels: Sequence[Any], what: str, owner: str) -> None:
     printed: dict[str, Any] = {}
     for label in labels:
         key, text = label_key(label), str(label)
-        if key in seen:
-            raise ModelError(
-                f"{owner} must not repeat a {what}, got {seen[key]!r} and {label!r}, which are the same; declare it "
-                "once."
-            )
-        if text in printed:
-            raise ModelError(
-                f"{owner} must have distinct {what}s when printed, got {printed[text]!r} and {label!r}, "
-                f"which both print as {text!r}; rename one."
-            )
+        pair = f"{seen.get(key, printed.get(text))!r} and {label!r}"
+        same = f"{pair}, which are the same"
+        require_fit(key not in seen, owner, f"not repeat a {what}", same, "declare it once")
+        clash = f"{pair}, which both print as {text!r}"
+        require_fit(text not in printed, owner, f"have distinct {what}s when printed", clash, "rename one")
         seen[key] = printed[text] = label
 
 
@@ -103,28 +100,25 @@ class Domain:
     def __post_init__(self) -> None:
         for name in ("variables", "states"):
             object.__setattr__(self, name, tuple(listed(f"`{name}`", getattr(self, name))))
-        if len(self.variables) != len(self.states):
-            raise ModelError(
-                f"`states` must hold one sequence for each of the {len(self.variables)} variables, "
-                f"got {len(self.states)}."
-            )
+        count, must = len(self.variables), "hold one sequence for each of the"
+        require_fit(len(self.states) == count, "states", f"{must} {count} variables", len(self.states))
         for variable in self.variables:
-            _hashable("the names of variables", variable)
+            require_hashable("the names of variables", variable)
+            refuse_enums("the names of variables", variable)
         _refuse_collisions(self.variables, "name", "the variables")
         states = [
             tuple(listed(f"the states of {v!r}", s)) for v, s in zip(self.variables, self.states, strict=True)
         ]
         object.__setattr__(self, "states", tuple(states))
         for variable, labels in zip(self.variables, self.states, strict=True):
-            if len(labels) == 0:
-                raise ModelError(f"variable {variable!r} must have at least one state, got none.")
+            require_fit(labels, f"variable {variable!r}", "have at least one state", "none")
+            what = f"the states of {variable!r}"
             for label in labels:
-                _hashable(f"the states of {variable!r}", label)
-                if _is_missing(label):
-                    raise ModelError(
-                        f"the states of {variable!r} must not include a missing value, got {label!r}; declare "
-                        "a label such as 'missing' and name it in the mechanism's `missing=`."
-                    )
+                require_hashable(what, label)
+                refuse_enums(what, label)
+                must = "not include a missing value"
+                remedy = "declare a label such as 'missing' and name it in the mechanism's `missing=`"
+                require_fit(not _is_missing(label), what, must, label, remedy)
             _refuse_collisions(labels, "state", f"the states of {variable!r}")
 
     @classmethod
@@ -133,11 +127,9 @@ class Domain:
         instance_of("states", states, Mapping, "be a mapping from variable to its states", error=ModelError)
         ordered: list[tuple[Label, ...]] = []
         for variable, labels in states.items():
-            if isinstance(labels, AbstractSet):
-                raise ModelError(
-                    f"the states of {variable!r} must be ordered, got a set; write a list or a tuple."
-                )
-            ordered.append(tuple(_plain(label) for label in listed(f"the states of {variable!r}", labels)))
+            what, is_set = f"the states of {variable!r}", isinstance(labels, AbstractSet)
+            require_fit(not is_set, what, "be ordered", "a set", "write a list or a tuple")
+            ordered.append(tuple(map(_plain, listed(what, labels))))
         return cls(variables=tuple(states), states=tuple(ordered))
 
     @property
@@ -162,10 +154,8 @@ class Domain:
     def index(self, variable: Variable) -> int:
         """Return the position of a variable; a ModelError if it is not declared."""
         if variable not in self:
-            raise ModelError(
-                f"variable {variable!r} is not declared; the declared variables are "
-                f"{', '.join(map(repr, self.variables))}."
-            )
+            known = f"the declared variables are {', '.join(map(repr, self.variables))}"
+            raise ModelError(f"variable {variable!r} is not declared; {known}.")
         return self._positions[label_key(variable)]
 
     def states_of(self, variable: Variable) -> tuple[Label, ...]:
@@ -183,13 +173,10 @@ class Domain:
             return codes[label_key(_plain(label))]
         except (KeyError, TypeError):
             # only a single value is shown, because anything else may be a column of records
-            shown = (
-                repr(label) if isinstance(label, str | bytes | bool | int | float) else type(label).__name__
-            )
-            raise ModelError(
-                f"variable {variable!r} has no state {shown}; its declared states are "
-                f"{', '.join(map(repr, self.states_of(variable)))}."
-            ) from None
+            is_one = isinstance(label, str | bytes | bool | int | float)
+            known = f"its declared states are {', '.join(map(repr, self.states_of(variable)))}"
+            shown = repr(label) if is_one else type(label).__name__
+            raise ModelError(f"variable {variable!r} has no state {shown}; {known}.") from None
 
 
 def listed(
@@ -208,10 +195,9 @@ def asked_positions(domain: Domain, variables: Any) -> list[int]:
     """Return the positions of one variable or of several; a ModelError if there is none or one is repeated."""
     is_one = isinstance(variables, str) or variables in domain or not isinstance(variables, Iterable)
     names = [variables] if is_one else listed("`variables`", variables)
-    require(names, "variables", "name at least one variable", "none", error=ModelError)
+    require_fit(names, "variables", "name at least one variable", "none")
     positions = [domain.index(v) for v in names]
-    is_once = len(set(positions)) == len(positions)
-    require(is_once, "variables", "name each variable once", names, error=ModelError)
+    require_fit(len(set(positions)) == len(positions), "variables", "name each variable once", names)
     return positions
 
 
@@ -227,20 +213,130 @@ def _plain(label: Any) -> Any:
     if not is_scalar:
         return label
     plain = label.item()
-    if label.dtype.kind in "mM" and isinstance(
-        plain, int
-    ):  # nanoseconds, which Python's times cannot represent
+    # nanoseconds, which Python's times cannot represent
+    if label.dtype.kind in "mM" and isinstance(plain, int):
         import pandas as pd
 
         return pd.Timestamp(label) if label.dtype.kind == "M" else pd.Timedelta(label)
     return plain
 
 
-def _hashable(what: str, label: Any) -> None:
+def require_hashable(what: str, label: Any, error: type[BayesPrivMRFError] = ModelError) -> None:
+    """Raise an error unless a name or a label is hashable."""
     try:
         hash(label)
     except TypeError:
-        raise ModelError(
-            f"{what} must be hashable, got a {type(label).__name__}; use a tuple or a string."
-        ) from None
-    refuse_enums(what, label)
+        seen = f"a {type(label).__name__}"
+        raise error(f"{what} must be hashable, got {seen}; use a tuple or a string.") from None
+
+
+type Given = Mapping[Variable, Label | Collection[Label]]
+"""A state, or a set of states, for each variable that an answer is conditional on."""
+
+type Condition = Mapping[int, tuple[int, ...]]
+"""Codes of the possible states of each variable in a condition, by the position of the variable."""
+
+
+def coded_states(domain: Domain, name: str, states: Any) -> dict[int, int]:
+    """Return the code of each variable's state by the position of the variable.
+
+    Parameters
+    ----------
+    domain
+        Variables and states.
+    name
+        The name of the argument.
+    states
+        ``{variable: state}``, as declared.
+
+    Raises
+    ------
+    ArgumentError
+        The argument is not a mapping.
+    ModelError
+        A variable or a state is not declared.
+
+    Examples
+    --------
+    >>> coded_states(Domain.from_states({"a": ["x", "y"], 0: [2, 1]}), "given", {0: 1, "a": "x"})
+    {1: 1, 0: 0}
+    """
+    instance_of(name, states, Mapping, "map variables to states", "write {variable: state}")
+    return {domain.index(v): domain.code(v, label) for v, label in states.items()}
+
+
+def conditions(domain: Domain, given: Given | None, asked: Sequence[int]) -> Condition:
+    """Return the states that are given, as codes by the position of the variable.
+
+    Parameters
+    ----------
+    domain
+        Variables and states.
+    given
+        A state or a set of states for each variable. A set, a list or a tuple that is not itself a declared state
+        means that the variable is in one of its states.
+    asked
+        Positions of the variables that were asked for, which cannot be given as well.
+
+    Raises
+    ------
+    ArgumentError
+        `given` is not a mapping.
+    ModelError
+        A variable or a state is not declared, a set is empty, or a variable was asked for.
+
+    Examples
+    --------
+    >>> domain = Domain.from_states({"a": ["x", "y", "z"], "b": [("t", 1), ("t", 2)]})
+    >>> conditions(domain, {"a": {"z", "x"}, "b": ("t", 2)}, [])
+    {0: (0, 2), 1: (1,)}
+    """
+    if given is None:
+        return {}
+    instance_of("given", given, Mapping, "map variables to states", "write {variable: state}")
+    coded = {domain.index(v): _codes(domain, v, states) for v, states in given.items()}
+    for position in coded:
+        must, seen = "name other variables than those asked for", f"{domain.variables[position]!r} in both"
+        require_fit(position not in asked, "given", must, seen)
+    return coded
+
+
+def _codes(domain: Domain, variable: Variable, states: Any) -> tuple[int, ...]:
+    """Return the code of a state, or the codes of a set of states in ascending order."""
+    try:
+        return (domain.code(variable, states),)
+    except ModelError:
+        if not isinstance(states, AbstractSet | list | tuple):
+            raise
+    require_fit(states, "given", f"name at least one state of {variable!r}", "an empty set")
+    return tuple(sorted({domain.code(variable, label) for label in states}))
+
+
+def given_error(domain: Domain, given: Condition, where: str = "this model") -> ModelError:
+    """Return the error for given states that cannot occur together."""
+    labels = {domain.variables[v]: [domain.states[v][code] for code in codes] for v, codes in given.items()}
+    states = {variable: own[0] if len(own) == 1 else own for variable, own in labels.items()}
+    return ModelError(
+        f"`given` must be able to occur, got {states!r}, which has probability 0 in {where}; give other states."
+    )
+
+
+def share_given(table: np.ndarray, asked: int, given: Condition) -> np.ndarray | None:
+    """Return the shares of the asked variables' states among records in the given states; None if there are none.
+
+    Parameters
+    ----------
+    table
+        Shape (..., asked variables, given variables).
+    asked
+        Number of the asked variables.
+    given
+        States of the given variables, in the order of the last axes.
+    """
+    if not given:
+        return table
+    chosen = table
+    for codes in reversed(tuple(given.values())):  # the last axis first, so that the others keep their place
+        chosen = sum((chosen[..., code] for code in codes[1:]), start=chosen[..., codes[0]])
+    mass = chosen.sum(axis=tuple(range(-asked, 0)), keepdims=True)
+    return chosen / mass if (mass > 0).all() else None

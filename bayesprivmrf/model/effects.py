@@ -33,6 +33,8 @@ from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray, subsets
 
+type Scope = tuple[int, ...]
+
 # Largest number of entries up to which one sparse matrix is faster than array operations on cliques of one shape
 _SPARSE = 60_000
 
@@ -68,9 +70,8 @@ class Effects:
     _member: IntArray  # coordinate of each entry of b; d for the constant and for entries without an effect
     _mean: FloatArray  # 1 / (number of cells in the mean) for each entry of b
     _home: IntArray  # entry of b for each coordinate
-    _groups: tuple[
-        tuple[tuple[int, ...], IntArray], ...
-    ]  # a shape, and the cells of all cliques of that shape
+    # each shape of a clique's table, and the cells of all cliques of that shape
+    _groups: tuple[tuple[tuple[int, ...], IntArray], ...]
     _matrices: tuple[Any, Any] | None  # the map and its transpose as sparse matrices, if they are faster
 
     @classmethod
@@ -286,7 +287,7 @@ def _lengths(states: int) -> FloatArray:
 
 
 @lru_cache(maxsize=32)
-def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]) -> Effects:
+def built_effects(cardinalities: Scope, scopes: tuple[Scope, ...]) -> Effects:
     """Return the effects of a model; recent results are cached."""
     # coordinates are ordered by effect
     effects = subsets_inside(cardinalities, scopes)[1:]
@@ -311,9 +312,7 @@ def built_effects(cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...],
     )
 
 
-def subsets_inside(
-    cardinalities: Sequence[int], scopes: Iterable[Sequence[int]]
-) -> tuple[tuple[int, ...], ...]:
+def subsets_inside(cardinalities: Sequence[int], scopes: Iterable[Sequence[int]]) -> tuple[Scope, ...]:
     """Return the sets of variables inside some scope, ordered by size; variables of a single state are left out."""
     found: set[tuple[int, ...]] = {()}
     for scope in scopes:
@@ -322,10 +321,7 @@ def subsets_inside(
 
 
 def _members(
-    cardinalities: tuple[int, ...],
-    scopes: tuple[tuple[int, ...], ...],
-    starts: dict[tuple[int, ...], int],
-    size: int,
+    cardinalities: Scope, scopes: tuple[Scope, ...], starts: dict[Scope, int], size: int
 ) -> tuple[IntArray, FloatArray]:
     """Return the coordinate of each entry of b, and the inverse of the number of cells in its mean."""
     members, means = [np.zeros(0, int)], [np.zeros(0)]
@@ -347,23 +343,17 @@ def _members(
     return np.concatenate(members), np.concatenate(means)
 
 
-def _groups(
-    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...]
-) -> tuple[tuple[tuple[int, ...], IntArray], ...]:
+def _groups(cardinalities: Scope, scopes: tuple[Scope, ...]) -> tuple[tuple[Scope, IntArray], ...]:
     """Return each shape of a clique's table with the cells of all cliques of this shape."""
+    shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
+    ends = np.cumsum([math.prod(shape) for shape in shapes], dtype=int)
     found: dict[tuple[int, ...], list[IntArray]] = {}
-    start = 0
-    for scope in scopes:
-        shape = tuple(cardinalities[v] for v in scope)
-        stop = start + math.prod(shape)
-        found.setdefault(shape, []).append(np.arange(start, stop))
-        start = stop
+    for shape, stop in zip(shapes, ends, strict=True):
+        found.setdefault(shape, []).append(np.arange(stop - math.prod(shape), stop))
     return tuple((shape, np.concatenate(cells)) for shape, cells in found.items())
 
 
-def _matrices(
-    cardinalities: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], home: IntArray
-) -> tuple[Any, Any] | None:
+def _matrices(cardinalities: Scope, scopes: tuple[Scope, ...], home: IntArray) -> tuple[Any, Any] | None:
     """Return the map as a sparse matrix with its transpose; None if it has too many entries."""
     from scipy import sparse
 

@@ -11,7 +11,7 @@ from itertools import chain, combinations
 import numpy as np
 
 from bayesprivmrf.checks import require_memory, whole_number
-from bayesprivmrf.errors import ModelError
+from bayesprivmrf.model.domain import require_fit
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import IntArray
 
@@ -71,10 +71,8 @@ class Monomials:
         _require_memory(sum(math.comb(len(s), k) for s in scopes for k in range(1, order + 1)), order)
         levels = []
         for k in range(order + 1):
-            found = sorted(
-                set(chain.from_iterable(combinations(scope, k) for scope in scopes))
-                | ({()} if k == 0 else set())
-            )
+            inside = set(chain.from_iterable(combinations(scope, k) for scope in scopes))
+            found = sorted(inside if k else {()})
             if not found:
                 break
             levels.append(_rows(found, k, len(found)))
@@ -93,11 +91,12 @@ class Monomials:
         ModelTooLargeError
             The monomials would take more than 4 GiB.
         """
-        require_two_states(specification)
+        for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
+            what, must = f"the variable {variable!r}", "have two states for products of -1 and +1"
+            require_fit(states == 2, what, must, states, "merge its states, or learn a pairwise model")
         p = len(specification.domain.variables)
-        order = whole_number(
-            "order", order, 1, p, remedy=f"there are {p} variables; write 2 for pairs, 3 for triples"
-        )
+        remedy = f"there are {p} variables; write 2 for pairs, 3 for triples"
+        order = whole_number("order", order, 1, p, remedy=remedy)
         if not specification.cliques_declared:
             return cls.complete(p, order)
         return cls.inside(p, specification.scopes, order)
@@ -130,10 +129,7 @@ class Monomials:
     @cached_property
     def parents(self) -> tuple[IntArray, ...]:
         """Position of each set without its last variable among the sets of its size, for each size k above 0."""
-        below = [
-            {(): 0},
-            *({tuple(row): at for at, row in enumerate(level.tolist())} for level in self.levels[1:-1]),
-        ]
+        below = [{tuple(row): at for at, row in enumerate(level.tolist())} for level in self.levels[:-1]]
         return tuple(
             np.array([below[k][tuple(row)] for row in level[:, :-1].tolist()], dtype=np.int64)
             for k, level in enumerate(self.levels[1:])
@@ -159,9 +155,7 @@ class Monomials:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Monomials):
             return NotImplemented
-        return self.variables == other.variables and [lv.tolist() for lv in self.levels] == [
-            lv.tolist() for lv in other.levels
-        ]
+        return self.variables == other.variables and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -169,19 +163,8 @@ class Monomials:
         return f"Monomials({len(self)} of order up to {self.order} in {self.variables} variables)"
 
 
-def require_two_states(specification: ModelSpecification) -> None:
-    """Raise a `ModelError` if a variable does not have two states."""
-    for variable, states in zip(specification.domain.variables, specification.cardinalities, strict=True):
-        if states != 2:
-            raise ModelError(
-                f"every variable must have two states for products of -1 and +1, but {variable!r} has {states}; "
-                "merge its states, or learn a pairwise model."
-            )
-
-
 def _rows(sets: Iterable[tuple[int, ...]], width: int, size: int) -> IntArray:
-    flat = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=size * width)
-    rows = flat.reshape(size, width)
+    rows = np.fromiter(chain.from_iterable(sets), dtype=np.int64, count=size * width).reshape(size, width)
     rows.flags.writeable = False
     return rows
 

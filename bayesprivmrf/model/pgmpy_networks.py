@@ -16,9 +16,9 @@ import numpy as np
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.contrast_parts import checked_levels, checked_scores
-from bayesprivmrf.model.domain import Domain, Label, Variable, listed
+from bayesprivmrf.model.domain import Domain, Label, Variable, listed, require_fit
 from bayesprivmrf.model.specification import ModelSpecification, warn_of_dropped
-from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, expand, parent
+from bayesprivmrf.model.tables import CliqueTables, FloatArray, expand, parent
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 # Prefix of a declaration's keys in a network's `graph` attribute
 _PREFIX = "bayesprivmrf_"
 # Fields of a model in its network's `graph` attribute: those that are always there, and those that may be empty
-_WRITTEN, _WRITTEN_IF_ANY = (
-    ("cliques_declared", "impossible"),
-    ("ties", "shares_transitions", "ordinal", "levels"),
-)
+_WRITTEN = ("cliques_declared", "impossible")
+_WRITTEN_IF_ANY = ("ties", "shares_transitions", "ordinal", "levels")  # fields
 
 
 def declare(
@@ -91,15 +89,13 @@ def declare(
     """
     domain = Domain.from_states(states)
     given = [(v,) for v in domain.variables] if cliques is None else listed("`cliques`", cliques)
-    assignments: list[tuple[tuple[Variable, Label], ...]] = []
-    for assignment in listed("`impossible`", impossible):
-        if not isinstance(assignment, Mapping):
-            raise ModelError(f"`impossible` must hold mappings from variable to state, got {assignment!r}.")
-        assignments.append(tuple(assignment.items()))
+    zeros = listed("`impossible`", impossible)
+    for zero in zeros:
+        require_fit(isinstance(zero, Mapping), "impossible", "hold mappings from variable to state", zero)
     model = ModelSpecification(
         domain=domain,
         cliques=tuple(given),
-        impossible=tuple(assignments),
+        impossible=tuple(tuple(zero.items()) for zero in zeros),
         cliques_declared=cliques is not None,
         ties=tuple(listed("`tied`", tied)),
         ordinal=checked_scores(domain, ordinal),
@@ -118,11 +114,10 @@ def read_network(
     """Return the specification of a pgmpy network; see `ModelSpecification.from_pgmpy`."""
     if isinstance(network, ModelSpecification):
         return network
-    if not (hasattr(network, "get_factors") and hasattr(network, "nodes")):
-        raise ModelError(
-            "`network` must be a pgmpy DiscreteMarkovNetwork or a ModelSpecification, "
-            f"got {type(network).__name__}; bayesprivmrf.declare(states, cliques) makes one."
-        )
+    is_network = hasattr(network, "get_factors") and hasattr(network, "nodes")
+    must = "be a pgmpy DiscreteMarkovNetwork or a ModelSpecification"
+    remedy = "bayesprivmrf.declare(states, cliques) makes one"
+    require_fit(is_network, "network", must, type(network).__name__, remedy)
     factors = list(network.get_factors())
     domain = Domain.from_states(_gathered_states(network, factors, states))
     if not factors:
@@ -130,7 +125,14 @@ def read_network(
         cliques = [tuple(edge) for edge in network.edges] + [(node,) for node in isolated]
         return ModelSpecification(domain=domain, cliques=tuple(cliques))
     scopes = [tuple(factor.variables) for factor in factors]
-    _refuse_uncovered_edges(network, scopes)
+    # a factor measures all pairs inside it
+    covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
+    for edge in network.edges:
+        must, remedy = (
+            "be in a factor, so that its table is measured",
+            "add a factor over it or remove the edge",
+        )
+        require_fit(frozenset(edge) in covered, f"the edge {tuple(edge)!r}", must, "none", remedy)
     has_zeros = any((np.asarray(factor.values) == 0).any() for factor in factors)
     if warns and has_zeros and f"{_PREFIX}impossible" not in network.graph:
         warnings.warn(
@@ -155,7 +157,9 @@ def write_network(
 ) -> DiscreteMarkovNetwork:
     """Return the pgmpy network of a model and its potentials; see `ModelSpecification.to_pgmpy`."""
     DiscreteFactor, DiscreteMarkovNetwork = _pgmpy_classes()
-    _refuse_what_pgmpy_merges(model.domain)
+    for labels in (model.domain.variables, *model.domain.states):
+        must = "differ for pgmpy, which takes True and 1, or False and 0, for the same"
+        require_fit(len(set(labels)) == len(labels), "labels", must, list(labels), "rename one of them")
     network = DiscreteMarkovNetwork()
     network.add_nodes_from(model.domain.variables)
     for clique, values in zip(model.cliques, _factor_values(model, potentials, log_partition), strict=True):
@@ -208,11 +212,10 @@ def network_potentials(model: ModelSpecification, network: DiscreteMarkovNetwork
     for factor in network.get_factors():
         scope = tuple(factor.variables)
         values = np.asarray(factor.values, dtype=float)
-        if not (values >= 0).all():
-            raise ModelError(f"the factor over {scope!r} must have values of at least 0.")
-        home = parent(model.cliques, scope)
+        what, home = f"the factor over {scope!r}", parent(model.cliques, scope)
+        require_fit((values >= 0).all(), what, "have values of at least 0", "others")
         if home is None:
-            raise ModelError(f"the factor over {scope!r} is in no clique of the model.")
+            raise ModelError(f"{what} is in no clique of the model.")
         target = flat[model.offsets[home] : model.offsets[home + 1]].reshape(model.shapes[home])
         with np.errstate(divide="ignore"):
             target += expand(np.log(values), scope, model.cliques[home])
@@ -234,15 +237,6 @@ def _pgmpy_classes() -> tuple[Any, Any]:
     return DiscreteFactor, DiscreteMarkovNetwork
 
 
-def _refuse_what_pgmpy_merges(domain: Domain) -> None:
-    """Raise an error if names or labels differ only as True from 1, which pgmpy treats as equal."""
-    for labels in (domain.variables, *domain.states):
-        if len(set(labels)) != len(labels):
-            raise ModelError(
-                f"pgmpy treats True and 1 (False and 0) as the same label, got {list(labels)!r}; rename one of them."
-            )
-
-
 def _gathered_states(
     network: DiscreteMarkovNetwork, factors: Sequence[Any], states: Mapping[Variable, Any] | None
 ) -> dict[Variable, tuple[Label, ...]]:
@@ -251,38 +245,17 @@ def _gathered_states(
     for factor in factors:
         for variable in factor.variables:
             labels = tuple(factor.state_names[variable])
-            if found.setdefault(variable, labels) != labels:
-                raise ModelError(
-                    f"the factors must agree on the states of {variable!r} and their order, "
-                    f"got {list(found[variable])!r} and {list(labels)!r}."
-                )
-    given = Domain.from_states(states) if states is not None else None
-    if given is not None:
-        for variable in given.variables:
-            if variable not in network.nodes:
-                raise ModelError(f"`states` names {variable!r}, which is not a node of the network.")
-            if variable in found and found[variable] != given.states_of(variable):
-                raise ModelError(
-                    f"`states` and the factors must agree on {variable!r}, "
-                    f"got {list(given.states_of(variable))!r} and {list(found[variable])!r}."
-                )
-            found[variable] = given.states_of(variable)
-    unknown = [node for node in network.nodes if node not in found]
-    if unknown:
-        raise ModelError(
-            f"the states of {unknown[0]!r} are not declared; give them as `states={{{unknown[0]!r}: [...]}}` or add "
-            "a factor with state_names."
-        )
+            own = list(found.setdefault(variable, labels))
+            must = f"agree on the states of {variable!r} and their order"
+            require_fit(own == list(labels), "the factors", must, f"{own!r} and {list(labels)!r}")
+    given = None if states is None else Domain.from_states(states)
+    for variable in () if given is None else given.variables:
+        require_fit(variable in network.nodes, "states", "name nodes of the network", repr(variable))
+        stated = given.states_of(variable)  # type: ignore[union-attr]
+        own = found.setdefault(variable, stated)
+        seen = f"{list(stated)!r} and {list(own)!r}"
+        require_fit(own == stated, "`states` and the factors", f"agree on {variable!r}", seen)
+    for node in network.nodes:
+        remedy = f"give them as `states={{{node!r}: [...]}}` or add a factor with state_names"
+        require_fit(node in found, f"the states of {node!r}", "be declared", "none", remedy)
     return {node: found[node] for node in network.nodes}
-
-
-def _refuse_uncovered_edges(network: DiscreteMarkovNetwork, scopes: Sequence[Clique]) -> None:
-    """Raise an error if an edge is in no factor."""
-    # a factor measures all pairs inside it
-    covered = {frozenset(pair) for scope in scopes for pair in combinations(scope, 2)}
-    for edge in network.edges:
-        if frozenset(edge) not in covered:
-            raise ModelError(
-                f"the edge {tuple(edge)!r} is in no factor, so its table would not be measured; "
-                "add a factor over it or remove the edge."
-            )

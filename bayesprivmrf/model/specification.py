@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from bayesprivmrf.checks import bare_array, finite, require
 from bayesprivmrf.errors import DeclarationWarning, ModelError, ModelTooLargeError
 from bayesprivmrf.model.cliques import checked_clique, checked_ties, maximal
 from bayesprivmrf.model.contrast_parts import Level, Scores, checked_levels, checked_scores
-from bayesprivmrf.model.domain import Domain, Label, Variable, asked_positions, checked_domain, listed
+from bayesprivmrf.model.domain import (
+    Domain,
+    Label,
+    Variable,
+    asked_positions,
+    checked_domain,
+    listed,
+    require_fit,
+)
 from bayesprivmrf.model.tables import Clique, CliqueTables, FloatArray, parent, project
 
 if TYPE_CHECKING:
@@ -92,17 +101,15 @@ class ModelSpecification:
         # every variable must be in a measured table
         covered = {variable for clique in self.cliques for variable in clique}
         for variable in self.domain.variables:
-            if variable not in covered:
-                raise ModelError(
-                    f"every variable must be in a clique, but {variable!r} is in none; "
-                    f"add the clique ({variable!r},) to measure it by itself."
-                )
+            what, remedy = (
+                f"the variable {variable!r}",
+                f"add the clique ({variable!r},) to measure it by itself",
+            )
+            require_fit(variable in covered, what, "be in a clique", "none", remedy)
         for clique, shape in zip(self.cliques, self.shapes, strict=True):
-            if math.prod(shape) > LARGEST_TABLE:
-                raise ModelTooLargeError(
-                    f"the table of {clique!r} would have {math.prod(shape):,} cells, more than {LARGEST_TABLE:,}; "
-                    "declare smaller cliques or merge states."
-                )
+            seen, remedy = f"{math.prod(shape):,} cells", "declare smaller cliques or merge states"
+            must, is_small = f"have at most {LARGEST_TABLE:,} cells", math.prod(shape) <= LARGEST_TABLE
+            require(is_small, f"the table of {clique!r}", must, seen, remedy, error=ModelTooLargeError)
         zeros = listed("`impossible`", self.impossible)
         assignments = tuple(_checked_assignment(self, given) for given in zeros)
         object.__setattr__(self, "impossible", tuple(dict.fromkeys(assignments)))
@@ -112,8 +119,7 @@ class ModelSpecification:
         self._refuse_mixed_parts()
         possible = self.possible
         if possible is not None:
-            for position, clique in enumerate(self.cliques):
-                start, stop = self.offsets[position : position + 2]
+            for clique, (start, stop) in zip(self.cliques, pairwise(self.offsets), strict=True):
                 if not possible[start:stop].any():
                     raise ModelError(f"every cell of {clique!r} is declared impossible; leave at least one.")
 
@@ -155,10 +161,8 @@ class ModelSpecification:
                     start, stop = self.offsets[position : position + 2]
                     # a view of the flat mask, which is set through it
                     cells = mask[start:stop].reshape(self.shapes[position])
-                    index = tuple(
-                        self.domain.code(v, fixed[v]) if v in fixed else slice(None) for v in clique
-                    )
-                    cells[index] = False
+                    codes = {v: self.domain.code(v, fixed[v]) for v in fixed}
+                    cells[tuple(codes.get(v, slice(None)) for v in clique)] = False
         mask.flags.writeable = False
         return mask
 
@@ -175,10 +179,9 @@ class ModelSpecification:
             No variable is named, or a variable is unknown or repeated.
         """
         if hasattr(variables, "bind"):  # a query
-            raise ModelError(
-                f"`variables` must be names of variables here, got the query {variables!r}; `interval` of a "
-                "posterior (`LatentCounts`) takes queries."
-            )
+            must = f"be names of variables here, got the query {variables!r}"
+            remedy = "`interval` of a posterior (`LatentCounts`) takes queries"
+            raise ModelError(f"`variables` must {must}; {remedy}.")
         query = asked_positions(self.domain, variables)
         return [self.domain.variables[v] for v in query], query
 
@@ -300,29 +303,24 @@ class ModelSpecification:
         """Raise an error if scores or levels are combined with other relations that exclude them."""
         scores = {one.variable: (one.values, one.is_smooth) for one in self.ordinal}
         for level in self.levels:
-            if level.variable in scores:
-                raise ModelError(
-                    f"{level.variable!r} must have either scores or levels, but is in `ordinal` and in `levels`."
-                )
-        if self.ties and self.levels:
-            raise ModelError("a model must have either ties or levels, got both `tied` and `levels`.")
-        if self.shares_transitions and self.ordinal:
-            raise ModelError(
-                "a chain with shared transitions has no potentials that scores could restrict; declare the chain "
-                "with share='potentials', or without `ordinal`."
-            )
+            must, seen = "have either scores or levels", "it in `ordinal` and in `levels`"
+            require_fit(level.variable not in scores, f"{level.variable!r}", must, seen)
+        both = bool(self.ties and self.levels)
+        require_fit(not both, "a model", "have either ties or levels", "both `tied` and `levels`")
+        must, seen = "be declared with share='potentials', or without `ordinal`", "shared transitions"
+        is_free = not (self.shares_transitions and self.ordinal)
+        require_fit(is_free, "a chain with ordinal scores", must, seen)
         for group in self.ties:
-            if scores and len(set(map(frozenset, group))) < len(group):
-                raise ModelError(
-                    f"the tied scopes {group!r} use one table with its axes in both orders, which cannot be combined "
-                    "with `ordinal`; leave one of the scopes out."
-                )
+            is_once = not scores or len(set(map(frozenset, group))) == len(group)
+            must, remedy = (
+                "use one table with its axes in one order beside `ordinal`",
+                "leave one of the scopes out",
+            )
+            require_fit(is_once, "tied scopes", must, f"both orders in {group!r}", remedy)
             for axis in zip(*group, strict=True):
-                if len({scores.get(variable) for variable in axis}) > 1:
-                    raise ModelError(
-                        f"the variables {axis!r} share an axis of a tied table, so all of them or none must be in "
-                        "`ordinal`, with the same scores."
-                    )
+                must = "be all or none in `ordinal`, with the same scores, because they share an axis of a tied table"
+                is_alike = len({scores.get(variable) for variable in axis}) <= 1
+                require_fit(is_alike, f"the variables {axis!r}", must, "others")
 
     def __repr__(self) -> str:
         zeros = f", {len(self.impossible)} structural zeros" if self.impossible else ""
@@ -330,10 +328,8 @@ class ModelSpecification:
             zeros += ", shared transitions" if self.shares_transitions else ", tied potentials"
         zeros += ", ordinal scores" if self.ordinal else ""
         zeros += ", levels of areas" if self.levels else ""
-        return (
-            f"ModelSpecification({len(self.domain.variables)} variables, {len(self.cliques)} cliques, "
-            f"{self.size} cells{zeros})"
-        )
+        counts = f"{len(self.domain.variables)} variables, {len(self.cliques)} cliques, {self.size} cells"
+        return f"ModelSpecification({counts}{zeros})"
 
 
 def warn_of_dropped(model: ModelSpecification, given: Iterable[Iterable[Variable]], stacklevel: int) -> None:
@@ -363,19 +359,12 @@ def _checked_assignment(
     try:
         named_pairs = [(variable, label) for variable, label in assignment]
     except (TypeError, ValueError):
-        raise ModelError(
-            f"an impossible assignment must be pairs (variable, state), got a {type(assignment).__name__}."
-        ) from None
-    pairs: list[tuple[int, int]] = []
-    for variable, label in named_pairs:
-        position = model.domain.index(variable)
-        pairs.append((position, model.domain.code(variable, label)))
-    pairs.sort()
+        seen = f"a {type(assignment).__name__}"
+        raise ModelError(f"an impossible assignment must be pairs (variable, state), got {seen}.") from None
+    pairs = sorted((model.domain.index(v), model.domain.code(v, label)) for v, label in named_pairs)
     named = tuple((model.domain.variables[p], model.domain.states[p][code]) for p, code in pairs)
     scope = {variable for variable, _ in named}
-    if not any(scope <= set(clique) for clique in model.cliques):
-        raise ModelError(
-            f"the impossible assignment {dict(named)!r} lies in no clique; add a clique over its variables."
-        )
-    require(scope, "an impossible assignment", "name at least one variable", "an empty one", error=ModelError)
+    must, seen = "name at least one variable, and lie in a clique", dict(named)
+    is_inside = scope and any(scope <= set(clique) for clique in model.cliques)
+    require_fit(is_inside, "an impossible assignment", must, seen, "add a clique over its variables")
     return named

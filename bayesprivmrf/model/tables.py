@@ -6,15 +6,15 @@ import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations
+from itertools import accumulate, chain, combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import bare_array, require
+from bayesprivmrf.checks import bare_array
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.domain import Domain, Variable, checked_domain, listed, require_fit
+from bayesprivmrf.model.labels import aligned
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -65,9 +65,7 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         object.__setattr__(self, "cliques", cliques)
         flat = bare_array("flat", self.flat).copy().ravel()
         size = self.offsets[-1]
-        require(
-            flat.size == size, "flat", f"hold {size} cells, those of all cliques", flat.size, error=ModelError
-        )
+        require_fit(flat.size == size, "flat", f"hold {size} cells, those of all cliques", flat.size)
         flat.flags.writeable = False
         object.__setattr__(self, "flat", flat)
 
@@ -80,26 +78,20 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
     @staticmethod
     def offsets_of(domain: Domain, cliques: Sequence[Clique]) -> tuple[int, ...]:
         """Return the position of each table's first cell in the flat view, and the total size last."""
-        offsets = [0]
-        for shape in CliqueTables.shapes_of(domain, cliques):
-            offsets.append(offsets[-1] + math.prod(shape))
-        return tuple(offsets)
+        return tuple(accumulate(map(math.prod, CliqueTables.shapes_of(domain, cliques)), initial=0))
 
     @classmethod
     def from_arrays(cls, domain: Domain, cliques: Sequence[Clique], arrays: Sequence[Any]) -> CliqueTables:
         """Return tables from one array for each clique, with labels or with axes in the clique's order."""
         scopes = [tuple(listed("a clique", one)) for one in listed("`cliques`", cliques)]
         domain, given = checked_domain(domain), listed("`arrays`", arrays)
-        if len(given) != len(scopes):
-            raise ModelError(
-                f"`arrays` must hold one table for each of {len(scopes)} cliques, got {len(given)}."
-            )
+        must = f"hold one table for each of {len(scopes)} cliques"
+        require_fit(len(given) == len(scopes), "arrays", must, len(given))
         parts: list[np.ndarray] = []
         for clique, array in zip(scopes, given, strict=True):
             states = [domain.states_of(v) for v in clique]
             parts.append(aligned(f"the table of {clique!r}", array, clique, states).ravel())
-        flat = np.concatenate(parts) if parts else np.zeros(0)
-        return cls(domain=domain, cliques=tuple(scopes), flat=flat)
+        return cls(domain=domain, cliques=tuple(scopes), flat=np.concatenate(parts) if parts else np.zeros(0))
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -130,9 +122,8 @@ class CliqueTables(Mapping[Clique, np.ndarray]):
         if not isinstance(other, CliqueTables):
             return NotImplemented
         same_place = self.domain == other.domain and self.cliques == other.cliques
-        return same_place and bool(
-            np.array_equal(self.flat, other.flat, equal_nan=self.flat.dtype.kind == "f")
-        )
+        is_float = self.flat.dtype.kind == "f"
+        return same_place and bool(np.array_equal(self.flat, other.flat, equal_nan=is_float))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -228,20 +219,14 @@ def cells_within(cardinalities: Sequence[int], scope: Sequence[int], target: Seq
     return np.broadcast_to(expand(cells, scope, target), [cardinalities[v] for v in target]).flatten()
 
 
-def label_array(domain: Domain, variable: Variable) -> np.ndarray:
-    """Return the states of a variable in declared order as an array, for a coordinate."""
-    return plain_array(domain.states_of(variable))
-
-
 def plain_array(labels: Sequence[Hashable]) -> np.ndarray:
     """Return labels or names as an array of their common type, or of objects if they have several types."""
     objects = np.empty(len(labels), dtype=object)
     objects[:] = labels
     if len({type(label) for label in labels}) == 1 and isinstance(labels[0], str | int | float | bool):
         plain = np.array(labels)
-        if plain.dtype.kind in "UifbO" and plain.tolist() == list(
-            labels
-        ):  # no label was rounded or truncated
+        # no label may have been rounded or truncated
+        if plain.dtype.kind in "UifbO" and plain.tolist() == list(labels):
             return plain
     return objects
 
@@ -258,7 +243,9 @@ def labelled(
 
     named = dict(zip(domain.variables, axis_names(domain), strict=True))
     dims = tuple(named[v] for v in variables)
-    labels = {d: xr.Variable((d,), label_array(domain, v)) for d, v in zip(dims, variables, strict=True)}
+    labels = {
+        d: xr.Variable((d,), plain_array(domain.states_of(v))) for d, v in zip(dims, variables, strict=True)
+    }
     indexes = {d: PandasIndex(labels[d].values, d) for d in dims}
     coords = xr.Coordinates(labels, indexes=indexes)
     return xr.DataArray(np.array(table), dims=dims, coords=coords, name=name)

@@ -35,13 +35,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.contrast_parts import parts_of
-from bayesprivmrf.model.effects import Effects, times_rows
+from bayesprivmrf.model.domain import require_fit
+from bayesprivmrf.model.effects import Effects, Scope, times_rows
 from bayesprivmrf.model.specification import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within, parent, subsets
-
-type Scope = tuple[int, ...]
 
 
 def potential_groups(model: ModelSpecification) -> tuple[tuple[Scope, ...], ...]:
@@ -135,7 +133,7 @@ class TiedEffects:
     kinds: NDArray[Any]
 
     @property
-    def cardinalities(self) -> tuple[int, ...]:
+    def cardinalities(self) -> Scope:
         """Number of states of each variable."""
         return self.full.cardinalities
 
@@ -212,10 +210,8 @@ def _tied(
             columns.append(np.tile(len(stands) + np.arange(basis.shape[1]), len(own)))
             values.append(np.tile(basis[position], len(own)))
         stands.extend(first[k] for k in kinds[: basis.shape[1]])
-    flat = np.concatenate(values)
-    matrix = csr_array(
-        (flat, (np.concatenate(rows), np.concatenate(columns))), shape=(full.size, len(stands))
-    )
+    places = np.concatenate(rows), np.concatenate(columns)
+    matrix = csr_array((np.concatenate(values), places), shape=(full.size, len(stands)))
     # the columns are ordered by the effects that they represent, so that those of one effect are consecutive
     order = np.argsort(np.array(stands, dtype=int), kind="stable")
     owners = owner[np.array(stands, dtype=int)[order]]
@@ -237,20 +233,18 @@ def _in_parts(model: ModelSpecification, full: Effects, tied: TiedEffects | None
     from scipy.sparse import block_diag, csr_array, eye_array, hstack, kron
 
     effects = full if tied is None else tied
-    fields = {"waves": model.waves, "levels": model.levels, "ordinal": model.ordinal}
-    parts = [parts_of(model.domain, v, **fields) for v in range(len(model.cardinalities))]
+    parts = [parts_of(model, v) for v in range(len(model.cardinalities))]
     blocks, kinds, ends = [], [], [0]
     for subset, start, stop in zip(effects.subsets, effects.offsets, effects.offsets[1:], strict=False):
         bases = [parts[v][len(subset) > 1] for v in subset]
         if all(list(one) == [""] and one[""].shape[0] == one[""].shape[1] for one in bases):
             # no variable is split into parts, so that the effect keeps its coordinates
             block, names = (eye_array(stop - start), [""] * (stop - start))
-        elif stop - start != math.prod(model.cardinalities[v] - 1 for v in subset):
-            raise ModelError(
-                "scores of ordered states need a separate interaction for each tied table; declare the scopes inside "
-                "the first tied scope as cliques too (markov_chain does so), or leave `ordinal` out."
-            )
         else:
+            is_separate = stop - start == math.prod(model.cardinalities[v] - 1 for v in subset)
+            must = "have a separate interaction for each tied table"
+            remedy = "declare the scopes inside the first tied scope as cliques too, or leave `ordinal` out"
+            require_fit(is_separate, "scores of ordered states", must, "none", remedy)
             columns, names = [], []
             for chosen in product(*(one.items() for one in bases)):
                 columns.append(reduce(kron, [csr_array(basis) for _, basis in chosen]))
@@ -315,9 +309,8 @@ def _independent(distinct: Any) -> Iterator[tuple[IntArray, FloatArray]]:
     from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(abs(distinct) @ abs(distinct).T, directed=False)
-    for kinds in np.split(
-        np.argsort(labels, kind="stable"), np.cumsum(np.bincount(labels, minlength=count))[:-1]
-    ):
+    ends = np.cumsum(np.bincount(labels, minlength=count))[:-1]
+    for kinds in np.split(np.argsort(labels, kind="stable"), ends):
         rows = distinct[kinds].toarray()
         if len(kinds) == 1 or np.linalg.matrix_rank(rows) == len(kinds):
             yield kinds, np.eye(len(kinds))

@@ -15,7 +15,7 @@ from scipy import sparse
 from bayesprivmrf.checks import is_labeled, one_of, positive_finite, refuse_masked, require, sides_of
 from bayesprivmrf.errors import DeclarationWarning, ModelError
 from bayesprivmrf.model.domain import refuse_enums
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 
 type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
 

@@ -12,12 +12,15 @@ from typing import Any, ClassVar, Literal, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import instance_of, positive_finite, whole_number
+from bayesprivmrf.checks import instance_of, number_array, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
+from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model.tables import IntArray
 
-# Every noise distribution that was defined, by its name in files.
-REGISTRY: dict[str, type[NoiseDistribution]] = {}
+# Group of entry points under which packages list their noise distributions
+ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
+# Noise distributions by their name in files
+NOISE_NAMES: Kinds[NoiseDistribution] = Kinds(ENTRY_POINT_GROUP, "name")
 
 type Kernel = Literal["absolute", "square", "within"]
 
@@ -64,17 +67,8 @@ class NoiseDistribution(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Register a distribution under its name, so that files can find it."""
         super().__init_subclass__(**kwargs)
-        if "name" not in vars(cls):
-            return
-        if not (isinstance(cls.name, str) and cls.name):
-            raise TypeError(f"{cls.__name__} must have a `name` that is text, got {cls.name!r}; write one.")
-        known = REGISTRY.get(cls.name, cls)
-        if not _is_same(known, cls):
-            raise TypeError(
-                f"{cls.__name__} must have a name of its own, got {cls.name!r}, which is the name of "
-                f"{known.__module__}.{known.__qualname__}; choose another."
-            )
-        REGISTRY[cls.name] = cls
+        if "name" in vars(cls):
+            NOISE_NAMES.add(cls.name, cls)
 
     @property
     @abstractmethod
@@ -92,9 +86,11 @@ class NoiseDistribution(ABC):
         return self.variance > 0
 
     @property
-    @abstractmethod
     def mean_absolute(self) -> float:
-        """Mean absolute noise, in records; exact up to rounding."""
+        """Raise the error for a former attribute, which nothing used."""
+        raise AttributeError(
+            "noise has no `mean_absolute` any longer; take `np.abs(law.draw(size, rng)).mean()`."
+        )
 
     @abstractmethod
     def log_density(self, residual: ArrayLike) -> np.ndarray:
@@ -149,10 +145,8 @@ class NoiseDistribution(ABC):
         ArgumentError
             The variance is not positive and finite, or does not determine the distribution.
         """
-        raise ArgumentError(
-            f"a variance must determine the noise distribution, which it does not for {cls.__name__}; give the "
-            "distribution itself."
-        )
+        what = f"a variance must determine the noise distribution, which it does not for {cls.__name__}"
+        raise ArgumentError(f"{what}; give the distribution itself.")
 
     def summed(self, count: int) -> NoiseDistribution:
         """Return the distribution of the sum of a number of independent draws.
@@ -162,12 +156,13 @@ class NoiseDistribution(ABC):
         ArgumentError
             The library has no class for the distribution of this sum.
         """
-        if whole_number("count", count, 1) == 1:
-            return self
-        raise ArgumentError(
-            f"a sum of {count} numbers with {self.name} noise has none of the library's noise distributions; measure "
-            "the numbers themselves, by a model that has their variables."
+        what = f"a sum of {count} numbers with {self.name} noise"
+        must, remedy = (
+            "have one of the library's noise distributions",
+            "measure the numbers, on their own variables",
         )
+        require(whole_number("count", count, 1) == 1, what, must, "none", remedy)
+        return self
 
     def add_exactly(self, counts: IntArray, words: Words) -> IntArray:
         """Return whole numbers plus noise for a release.
@@ -213,27 +208,26 @@ class NoiseDistribution(ABC):
             field is neither a finite number nor text.
         """
         settings = getattr(type(self), "__dataclass_params__", None)
-        named = REGISTRY.get(getattr(self, "name", ""))
-        if settings is None or not settings.frozen or not _is_same(named, type(self)):
-            raise ArgumentError(
-                f"{type(self).__name__} must be a frozen dataclass with a `name` of its own, or no release with this "
-                "noise could be read again; write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`."
-            )
+        named = NOISE_NAMES.find(getattr(self, "name", ""))
+        must = "be a frozen dataclass with a `name` of its own, so that a release with it can be read again"
+        remedy = "write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`"
+        is_frozen = settings is not None and settings.frozen and named is type(self)
+        require(is_frozen, type(self).__name__, must, "another class", remedy)
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():
-            if not (isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))):
-                raise ArgumentError(
-                    f"`{name}` of the noise distribution {self.name!r} must be a finite number or text, which a file "
-                    f"can store, got {type(value).__name__}; convert it in `__post_init__`."
-                )
+            must = "be a finite number or text, which a file can store"
+            is_plain = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+            what, remedy = (
+                f"`{name}` of the noise distribution {self.name!r}",
+                "convert it in `__post_init__`",
+            )
+            require(is_plain, what, must, type(value).__name__, remedy)
         written = {"name": self.name, **values}
         try:
             json.dumps(written, ensure_ascii=False).encode()
         except ValueError:  # half of a surrogate pair, or a number of thousands of digits
-            raise ArgumentError(
-                f"the fields of the noise distribution {self.name!r} must be numbers and text that JSON in UTF-8 can "
-                "hold; shorten or encode them."
-            ) from None
+            must = "be numbers and text that JSON in UTF-8 can hold; shorten or encode them"
+            raise ArgumentError(f"the fields of the noise distribution {self.name!r} must {must}.") from None
         return written
 
 
@@ -241,26 +235,20 @@ class NoiseDistribution(ABC):
 NoiseLaw = NoiseDistribution
 
 
-def _is_same(known: type | None, law: type) -> bool:
-    """Return True if two classes are the same, or one redefines the other, as ``dataclass(slots=True)`` does."""
-    return known is not None and (known.__module__, known.__qualname__) == (law.__module__, law.__qualname__)
-
-
 def checked_noise(name: str, law: Any) -> NoiseDistribution:
     """Return the argument, after a check that it is a noise distribution."""
-    instance_of(
-        name, law, NoiseDistribution, "be of noise distributions", "write DiscreteLaplace(2.0), for instance"
-    )
-    return law
+    remedy = "write DiscreteLaplace(2.0), for instance"
+    return instance_of(name, law, NoiseDistribution, "be of noise distributions", remedy)  # type: ignore[type-abstract]
 
 
 def check_variance(law: NoiseDistribution) -> None:
     """Raise an `ArgumentError` if a distribution's variance is negative, infinite or NaN."""
-    if not 0 <= law.variance < math.inf:
-        raise ArgumentError(
-            f"the noise distribution {law.name!r} must have a finite variance, got {law.variance!r}, because tables "
-            "are weighted by it; bound its tails, or correct `variance`."
-        )
+    must, remedy = (
+        "have a finite variance",
+        "tables are weighted by it: bound its tails, or correct `variance`",
+    )
+    is_finite = 0 <= law.variance < math.inf
+    require(is_finite, f"the noise distribution {law.name!r}", must, law.variance, remedy)
 
 
 def check_kernel(law: NoiseDistribution) -> None:
@@ -268,24 +256,20 @@ def check_kernel(law: NoiseDistribution) -> None:
     if law.kernel is None or law.variance == 0:
         return
     if law.kernel == "within":
-        positive_finite(
-            "half_width", getattr(law, "half_width", math.nan), "a distribution within bounds has one"
-        )
+        half_width = getattr(law, "half_width", math.nan)
+        positive_finite("half_width", half_width, "a distribution within bounds has one")
         return
-    power = {"absolute": 1, "square": 2}.get(law.kernel)
+    what, power = f"the noise distribution {law.name!r}", {"absolute": 1, "square": 2}.get(law.kernel)
     scale = getattr(law, "scale", math.nan)
+    must = "have a `kernel` of None, or 'absolute' or 'square' with a positive, finite `scale`"
     if power is None or not 0 < scale < math.inf:
-        raise ArgumentError(
-            f"the noise distribution {law.name!r} must have a `kernel` of None, or 'absolute' or 'square' with a "
-            f"positive, finite `scale`, got {law.kernel!r} with the scale {scale!r}; correct it."
-        )
+        raise ArgumentError(f"{what} must {must}, got {law.kernel!r} with the scale {scale!r}; correct it.")
     steps = scale * np.arange(1.0, 4.0)
     found = np.asarray(law.log_density(steps)) - law.log_density(np.zeros(3))
-    if not np.allclose(found, -((steps / scale) ** power) / power, rtol=1e-6):
-        raise ArgumentError(
-            f"the noise distribution {law.name!r} must have the density of its `kernel`, {law.kernel!r}, with its "
-            "`scale`, but its `log_density` falls differently; correct it, or leave out the kernel."
-        )
+    falls = np.allclose(found, -((steps / scale) ** power) / power, rtol=1e-6)
+    must = f"have the density of its `kernel`, {law.kernel!r}, with its `scale`"
+    remedy = "correct `log_density`, or leave out the kernel"
+    require(falls, what, must, "one that falls differently", remedy)
 
 
 # Number of standard errors between two numbers beyond which noise does not explain their distance.
@@ -298,10 +282,8 @@ CONTRADICTION = 8.0
 def no_exact_draw(law: NoiseDistribution) -> PrivacyError:
     """Return the error for a distribution with which no release may be made."""
     lacks = "which has no exact draw (`add_exactly`)" if law.is_discrete else "which is continuous"
-    return PrivacyError(
-        f"counts must get noise of whole numbers, drawn exactly, got the distribution {law.name!r}, {lacks}; "
-        "use DiscreteLaplace or DiscreteGaussian, whose low bits leak nothing."
-    )
+    must, remedy = "get noise of whole numbers, drawn exactly", "use DiscreteLaplace or DiscreteGaussian"
+    return PrivacyError(f"counts must {must}, got the distribution {law.name!r}, {lacks}; {remedy}.")
 
 
 def shape(size: Any) -> tuple[int, ...]:
@@ -311,9 +293,27 @@ def shape(size: Any) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScaledNoise(NoiseDistribution):
-    """Abstract distribution whose only field is a positive scale."""
+    r"""Abstract distribution with a kernel, whose only field is a positive scale s.
+
+    Its log density is :math:`-|r/s|^p/p` plus a constant, with p = 1 for an absolute and 2 for a square kernel.
+    """
 
     scale: float
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", positive_finite("scale", self.scale))
+
+    @property
+    @abstractmethod
+    def _log_peak(self) -> float:
+        """The log density at zero, nats."""
+
+    def log_density(self, residual: ArrayLike) -> np.ndarray:
+        """Return the log density (or log probability) at each residual, nats."""
+        steps = np.abs(number_array("residual", residual, float)) / self.scale
+        return self._log_peak - (steps if self.kernel == "absolute" else 0.5 * steps**2)
+
+    def score(self, residual: ArrayLike) -> np.ndarray:
+        """Return the sign of the residual over the scale, or for a square kernel the residual over its square."""
+        given = number_array("residual", residual, float)
+        return (np.sign(given) if self.kernel == "absolute" else given / self.scale) / self.scale

@@ -23,16 +23,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bayesprivmrf.checks import generator, number_array, positive_finite, whole_number
+from bayesprivmrf.checks import generator, number_array, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import REGISTRY, Kernel, NoiseDistribution, ScaledNoise, shape
+from bayesprivmrf.noise.base import NOISE_NAMES, Kernel, NoiseDistribution, ScaledNoise, shape
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
@@ -78,21 +77,17 @@ class Within(NoiseDistribution):
 
     def __post_init__(self) -> None:
         half = positive_finite("half_width", self.half_width, "a count that is known is NoNoise()")
-        if 2 * half != round(2 * half):
-            raise ArgumentError(
-                f"`half_width` must be half a whole number, got {half!r}; counts are whole, so give whole bounds to "
-                "Within.between(lower, upper)."
-            )
+        remedy = "counts are whole, so give whole bounds to Within.between(lower, upper)"
+        require(2 * half == round(2 * half), "half_width", "be half a whole number", half, remedy)
         object.__setattr__(self, "half_width", half)
         if isinstance(self.base, NoiseDistribution):
             object.__setattr__(self, "base_scale", getattr(self.base, "scale", math.nan))
             object.__setattr__(self, "base", self.base.name)
-        kind = REGISTRY.get(self.base) if isinstance(self.base, str) else None
-        if kind is None or not kind.is_discrete or kind.kernel not in ("absolute", "square"):
-            raise ArgumentError(
-                "`base` of counts within bounds must be one of the library's discrete distributions, such as "
-                "DiscreteLaplace(2.0), got another kind; leave it out where no noise was added."
-            )
+        kind = NOISE_NAMES.find(self.base) if isinstance(self.base, str) else None
+        is_own = kind is not None and kind.is_discrete and kind.kernel in ("absolute", "square")
+        must = "be one of the library's discrete distributions, such as DiscreteLaplace(2.0)"
+        remedy = "leave it out where no noise was added"
+        require(is_own, "`base` of counts within bounds", must, "another kind", remedy)
         object.__setattr__(self, "base_scale", self.base_law.scale)
 
     @classmethod
@@ -108,14 +103,13 @@ class Within(NoiseDistribution):
         ArgumentError
             The bounds are not whole numbers, or the first is above the second.
         """
-        if isinstance(lower, bool | np.bool_) or isinstance(upper, bool | np.bool_):
-            raise ArgumentError("`lower` and `upper` must be whole numbers, got a truth value; write 0 or 1.")
+        must, remedy = "be whole numbers, the first at most the second", "for '<10' write 0 and 9"
+        for one in (lower, upper):
+            require(not isinstance(one, bool | np.bool_), "`lower` and `upper`", must, one, remedy)
         bounds = np.asarray(number_array("the bounds", [lower, upper]), float)
-        if not np.isfinite(bounds).all() or (bounds != np.rint(bounds)).any() or bounds[0] > bounds[1]:
-            raise ArgumentError(
-                "`lower` and `upper` must be whole numbers, the first at most the second; for '<10' write 0 and 9, "
-                "and for a count without an upper bound the number of records."
-            )
+        is_right = np.isfinite(bounds).all() and (bounds == np.rint(bounds)).all() and bounds[0] <= bounds[1]
+        remedy += ", and for a count without an upper bound the number of records"
+        require(is_right, "`lower` and `upper`", must, "others", remedy)
         before = NoNoise() if noise is None else noise
         if bounds[0] == bounds[1]:
             return float(bounds[0]), before
@@ -124,7 +118,7 @@ class Within(NoiseDistribution):
     @property
     def base_law(self) -> NoiseDistribution:
         """Distribution of the noise before the bounds."""
-        kind: Any = REGISTRY[self.base]
+        kind: Any = NOISE_NAMES.find(self.base)
         return kind(self.base_scale)
 
     @property
@@ -141,21 +135,6 @@ class Within(NoiseDistribution):
     def variance(self) -> float:
         r"""Variance of e + U: the variance of the noise plus :math:`h(h+1)/3`, records squared."""
         return self.base_law.variance + self.half_width * (self.half_width + 1) / 3
-
-    @property
-    def mean_absolute(self) -> float:
-        """Mean absolute value of e + U, records."""
-        reach = math.ceil(_FAR * self.base_law.standard_deviation)
-        noise = np.arange(-reach, reach + 1)
-        return float(np.exp(self.base_law.log_density(noise)) @ self._mean_distance(noise))
-
-    def _mean_distance(self, noise: np.ndarray) -> np.ndarray:
-        """Return the mean of |e + U| for given e: |e| far out, else two arithmetic series, above zero and below."""
-        total = np.zeros(noise.shape)
-        for end in (noise + self.half_width, self.half_width - noise):  # the farthest above, and below
-            count = np.ceil(np.maximum(end, 0.0))
-            total += count * end - count * (count - 1) / 2
-        return np.where(np.abs(noise) >= self.half_width, np.abs(noise), total / (2 * self.half_width + 1))
 
     def log_density(self, residual: ArrayLike) -> np.ndarray:
         """Return the log probability that count and noise lie within bounds, nats; residual = midpoint - count."""
@@ -203,7 +182,7 @@ class Within(NoiseDistribution):
 @final
 @dataclass(frozen=True, slots=True)
 class Laplace(ScaledNoise):
-    r"""Laplace noise, density :math:`e^{-|r|/b} / (2b)`; variance :math:`2b^2`, mean absolute value b.
+    r"""Laplace noise, density :math:`e^{-|r|/b} / (2b)`; variance :math:`2b^2`.
 
     Parameters
     ----------
@@ -220,17 +199,8 @@ class Laplace(ScaledNoise):
         return 2 * self.scale**2
 
     @property
-    def mean_absolute(self) -> float:
-        """The scale b, records."""
-        return self.scale
-
-    def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r"""Return :math:`-\log(2b) - |r|/b`, nats."""
-        return -math.log(2 * self.scale) - np.abs(number_array("residual", residual, float)) / self.scale
-
-    def score(self, residual: ArrayLike) -> np.ndarray:
-        """Return the sign of the residual over b."""
-        return np.sign(number_array("residual", residual, float)) / self.scale
+    def _log_peak(self) -> float:
+        return -math.log(2 * self.scale)
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
@@ -245,7 +215,7 @@ class Laplace(ScaledNoise):
 @final
 @dataclass(frozen=True, slots=True)
 class Gaussian(ScaledNoise):
-    r"""Normal noise of mean zero; variance :math:`s^2`, mean absolute value :math:`s \sqrt{2/\pi}`.
+    r"""Normal noise of mean zero; density :math:`e^{-r^2/(2s^2)} / (s \sqrt{2\pi})`.
 
     Parameters
     ----------
@@ -262,18 +232,8 @@ class Gaussian(ScaledNoise):
         return self.scale**2
 
     @property
-    def mean_absolute(self) -> float:
-        r""":math:`s \sqrt{2/\pi}`, records."""
-        return self.scale * math.sqrt(2 / math.pi)
-
-    def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r"""Return :math:`-r^2/(2s^2) - \log(s \sqrt{2\pi})`, nats."""
-        constant = math.log(self.scale) + 0.5 * math.log(2 * math.pi)
-        return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - constant
-
-    def score(self, residual: ArrayLike) -> np.ndarray:
-        """Return the residual over s squared."""
-        return number_array("residual", residual, float) / self.scale / self.scale
+    def _log_peak(self) -> float:
+        return -(math.log(self.scale) + 0.5 * math.log(2 * math.pi))
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
@@ -289,10 +249,6 @@ class Gaussian(ScaledNoise):
         return generator(rng).normal(0.0, self.scale, shape(size))
 
 
-# Group of entry points under which packages list their noise distributions
-ENTRY_POINT_GROUP = "bayesprivmrf.noise_laws"
-
-
 def noise_from_dict(values: Mapping[str, Any]) -> NoiseDistribution:
     """Return the noise distribution that `NoiseDistribution.as_dict` described.
 
@@ -306,19 +262,16 @@ def noise_from_dict(values: Mapping[str, Any]) -> NoiseDistribution:
     >>> noise_from_dict({"name": "laplace", "scale": 2.0})
     Laplace(scale=2.0)
     """
-    if not isinstance(values, Mapping) or not isinstance(values.get("name"), str):
-        raise ArgumentError(
-            f"`values` must map `name` and a distribution's fields, got a {type(values).__name__}."
-        )
+    is_named = isinstance(values, Mapping) and isinstance(values.get("name"), str)
+    require(is_named, "values", "map `name` and a distribution's fields", f"a {type(values).__name__}")
     settings = dict(values)
     name = settings.pop("name")
     law = named_law(name)
     try:
         return law(**settings)
     except TypeError as error:
-        raise ArgumentError(
-            f"`values` must hold the fields of the noise distribution {name!r}: {error}."
-        ) from None
+        must = f"hold the fields of the noise distribution {name!r}"
+        raise ArgumentError(f"`values` must {must}: {error}.") from None
 
 
 def named_law(name: str) -> type[NoiseDistribution]:
@@ -329,12 +282,9 @@ def named_law(name: str) -> type[NoiseDistribution]:
     ArgumentError
         No distribution of that name was defined or installed.
     """
-    if name not in REGISTRY:
-        for point in entry_points(group=ENTRY_POINT_GROUP, name=name):
-            point.load()
-    if name not in REGISTRY:
-        raise ArgumentError(
-            f"`name` must be a known noise distribution ({', '.join(REGISTRY)}), got {name!r}; import or install the "
-            "package that defines it under an entry point of this name, or update this package."
-        )
-    return REGISTRY[name]
+    found = NOISE_NAMES.find(name)
+    must = f"be a known noise distribution ({', '.join(NOISE_NAMES)})"
+    remedy = "import or install the package that defines it under an entry point of this name, or update this package"
+    if found is None:
+        raise ArgumentError(f"`name` must {must}, got {name!r}; {remedy}.")
+    return found

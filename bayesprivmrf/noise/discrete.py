@@ -60,8 +60,7 @@ class DiscreteLaplace(_OpenDPNoise):
 
     The constant follows from :math:`\sum_k a^{|k|} = 1 + 2a/(1-a) = (1+a)/(1-a)`. It is the difference of two
     independent geometric counts of mean :math:`a/(1-a)` and variance :math:`a/(1-a)^2`, so its variance is
-    :math:`2a/(1-a)^2 = 1 / (2 \sinh^2(1/(2b)))`; and
-    :math:`E|k| = \frac{1-a}{1+a} \cdot 2 \sum_k k a^k = 2a/(1-a^2) = 1/\sinh(1/b)`.
+    :math:`2a/(1-a)^2 = 1 / (2 \sinh^2(1/(2b)))`.
 
     Parameters
     ----------
@@ -87,18 +86,8 @@ class DiscreteLaplace(_OpenDPNoise):
         return 2 * math.exp(-1 / self.scale) / math.expm1(-1 / self.scale) ** 2
 
     @property
-    def mean_absolute(self) -> float:
-        """:math:`2a/(1-a^2)`, records."""
-        return -2 * math.exp(-1 / self.scale) / math.expm1(-2 / self.scale)
-
-    def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r"""Return :math:`\log\frac{1-a}{1+a} - |r|/b`, nats; log((1-a)/(1+a)) = log tanh(1/(2b))."""
-        constant = math.log(math.tanh(0.5 / self.scale))
-        return constant - np.abs(number_array("residual", residual, float)) / self.scale
-
-    def score(self, residual: ArrayLike) -> np.ndarray:
-        """Return the sign of the residual over b."""
-        return np.sign(number_array("residual", residual, float)) / self.scale
+    def _log_peak(self) -> float:
+        return math.log(math.tanh(0.5 / self.scale))  # (1-a)/(1+a)
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
@@ -160,6 +149,12 @@ class DiscreteGaussian(_OpenDPNoise):
         return 1 + 2 * sum(q for _, q in terms), 2 * sum(j * j * q for j, q in terms)
 
     @property
+    def _log_peak(self) -> float:
+        total, _ = self._sums()
+        return -(
+            math.log(total) + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
+        )
+
     def _log_normalizer(self) -> float:
         total, _ = self._sums()
         return math.log(total) + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
@@ -171,28 +166,6 @@ class DiscreteGaussian(_OpenDPNoise):
         if self.scale < 0.5:
             return second / total
         return self.scale**2 - 4 * math.pi**2 * self.scale**4 * second / total
-
-    @property
-    def mean_absolute(self) -> float:
-        """Mean absolute value, records.
-
-        Above s = 50 by Euler and Maclaurin, ``sum k exp(-k^2/(2s^2)) = s^2 - 1/12 - 1/(240 s^2) - O(s^-4)``.
-        """
-        s = self.scale
-        if s > 50:
-            one_side = s * s - 1 / 12 - 1 / (240 * s * s)
-        else:
-            k = np.arange(1, math.ceil(40 * s) + 1, dtype=float)
-            one_side = float(np.sum(k * np.exp(-0.5 * (k / s) ** 2)))
-        return 2 * one_side * math.exp(-self._log_normalizer)
-
-    def log_density(self, residual: ArrayLike) -> np.ndarray:
-        r"""Return :math:`-r^2/(2s^2) - \log Z(s)`, nats."""
-        return -0.5 * (number_array("residual", residual, float) / self.scale) ** 2 - self._log_normalizer
-
-    def score(self, residual: ArrayLike) -> np.ndarray:
-        """Return the residual over s squared."""
-        return number_array("residual", residual, float) / self.scale / self.scale
 
     @classmethod
     def of_variance(cls, variance: float) -> Self:
@@ -259,11 +232,6 @@ class NoNoise(NoiseDistribution):
 
     @property
     def variance(self) -> float:
-        """Zero."""
-        return 0.0
-
-    @property
-    def mean_absolute(self) -> float:
         """Zero."""
         return 0.0
 

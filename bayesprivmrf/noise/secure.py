@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from bayesprivmrf.checks import instance_of
+from bayesprivmrf.checks import instance_of, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseDistribution, check_kernel, check_variance, no_exact_draw
@@ -47,18 +47,18 @@ def require_releasable(law: NoiseDistribution) -> None:
     instance_of("a mechanism's noise", law, NoiseDistribution, "be a NoiseDistribution")
     if not law.has_exact_draw:
         raise no_exact_draw(law)
-    if noise_from_dict(law.as_dict()) != law:
-        raise ArgumentError(
-            f"the noise distribution {law!r} must equal the one that is read back from its fields, but does not; "
-            "keep all that it depends on in fields of numbers and text."
-        )
+    same = noise_from_dict(law.as_dict()) == law
+    what = f"the noise distribution {law!r}"
+    must, remedy = (
+        "equal the one that is read back",
+        "keep all that it depends on in fields of numbers and text",
+    )
+    require(same, what, must, "another", remedy)
     check_variance(law)
     check_kernel(law)
-    if law.kernel == "within":
-        raise ArgumentError(
-            f"the noise distribution {law.name!r} must be that of added noise, got the kernel 'within', which is for "
-            "counts known within bounds; leave out its `kernel`."
-        )
+    must, seen = "be that of added noise", "the kernel 'within', which is for counts known within bounds"
+    is_added = law.kernel != "within"
+    require(is_added, f"the noise distribution {law.name!r}", must, seen, "leave out its `kernel`")
     _check_draw(law)
 
 
@@ -81,27 +81,28 @@ def _check_draw(law: NoiseDistribution) -> None:
         words = SimulatedNoise(np.random.default_rng(seed)).words
         return _checked(law, law.add_exactly(counts.copy(), words), counts.shape) - counts
 
-    first = noise(0, zeros)
-    if not np.array_equal(first, noise(0, zeros + 1)):
-        raise PrivacyError(
-            f"`add_exactly` of the noise distribution {law.name!r} must take all randomness from `words`, but equal "
-            "words gave different noise; draw from `words` alone, whatever the counts."
-        )
-    if must_differ and (not first.any() or np.array_equal(first, noise(1, zeros.reshape(1, -1))[0])):
-        raise PrivacyError(
-            f"`add_exactly` of the noise distribution {law.name!r} must add noise from `words`, but added none, or "
-            "equal noise for different words, which would disclose the counts; draw from `words`."
-        )
+    first, what = noise(0, zeros), f"`add_exactly` of the noise distribution {law.name!r}"
+    must, seen = "take all randomness from `words`", "equal words that gave different noise"
+    is_drawn, remedy = (
+        np.array_equal(first, noise(0, zeros + 1)),
+        "draw from `words` alone, whatever the counts",
+    )
+    require(is_drawn, what, must, seen, remedy, error=PrivacyError)
+    must, seen = (
+        "add noise from `words`",
+        "none, or equal noise for different words, which would disclose the counts",
+    )
+    differs = first.any() and not np.array_equal(first, noise(1, zeros.reshape(1, -1))[0])
+    require(differs or not must_differ, what, must, seen, "draw from `words`", error=PrivacyError)
 
 
 def _checked(law: NoiseDistribution, noisy: object, shape: tuple[int, ...]) -> IntArray:
     """Return the noisy counts, after a check of type and shape: a cast of anything else could disclose counts."""
-    if not (isinstance(noisy, np.ndarray) and noisy.dtype == np.int64 and noisy.shape == shape):
-        raise PrivacyError(
-            f"`add_exactly` of the noise distribution {law.name!r} must return int64 of the counts' shape, got "
-            f"{getattr(noisy, 'dtype', type(noisy).__name__)} of shape {getattr(noisy, 'shape', ())}; correct it."
-        )
-    return noisy
+    is_right = isinstance(noisy, np.ndarray) and noisy.dtype == np.int64 and noisy.shape == shape
+    what, must = f"`add_exactly` of the noise distribution {law.name!r}", "return int64 of the counts' shape"
+    seen = f"{getattr(noisy, 'dtype', type(noisy).__name__)} of shape {getattr(noisy, 'shape', ())}"
+    require(is_right, what, must, seen, "correct it", error=PrivacyError)
+    return noisy  # type: ignore[return-value]
 
 
 def noise_source(rng: int | np.random.Generator | None) -> NoiseSource:
@@ -118,7 +119,5 @@ def noise_source(rng: int | np.random.Generator | None) -> NoiseSource:
         return SimulatedNoise(rng)
     if isinstance(rng, int | np.integer) and not isinstance(rng, bool) and rng >= 0:
         return SimulatedNoise(np.random.default_rng(int(rng)))
-    raise ArgumentError(
-        f"`rng` must be None, a non-negative seed or a numpy Generator, got {rng!r}; "
-        "leave it out for a private release."
-    )
+    must = "be None, a non-negative seed or a numpy Generator"
+    raise ArgumentError(f"`rng` must {must}, got {rng!r}; leave it out for a private release.")

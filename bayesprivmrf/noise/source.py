@@ -11,6 +11,7 @@ from typing import final
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.base import NoiseDistribution, Words, no_exact_draw
@@ -83,7 +84,13 @@ def choose_several(
         noisy += gumbel(part.size, words).reshape(part.shape)
         if mask is not None:
             noisy[~mask] = -np.inf
-        chosen[start : start + rows] = _largest(noisy, count)
+        best = (
+            np.argpartition(-noisy, count - 1, axis=1)[:, :count]
+            if count > 1
+            else noisy.argmax(axis=1)[:, None]
+        )
+        order = np.argsort(-np.take_along_axis(noisy, best, axis=1), axis=1, kind="stable")
+        chosen[start : start + rows] = np.take_along_axis(best, order, axis=1)
     return chosen
 
 
@@ -139,14 +146,6 @@ def leading_zeros(words: np.ndarray) -> np.ndarray:
     return zeros
 
 
-def _largest(noisy: np.ndarray, count: int) -> np.ndarray:
-    if count == 1:
-        return noisy.argmax(axis=1)[:, None]
-    picked = np.argpartition(-noisy, count - 1, axis=1)[:, :count]
-    order = np.argsort(-np.take_along_axis(noisy, picked, axis=1), axis=1, kind="stable")
-    return np.take_along_axis(picked, order, axis=1)
-
-
 def whole_counts(counts: object) -> IntArray:
     """Return counts as int64, without rounding, because the noise is calibrated to the counts as they are.
 
@@ -156,11 +155,9 @@ def whole_counts(counts: object) -> IntArray:
         The counts are not whole numbers of 64 bits.
     """
     given = np.asarray(counts)
-    if given.size and not np.can_cast(given.dtype, np.int64):
-        raise PrivacyError(
-            f"numbers that get noise must be whole numbers of 64 bits, got {given.dtype}; round them to a public "
-            "grid."
-        )
+    must, remedy = "be whole numbers of 64 bits", "round them to a public grid"
+    is_whole = not given.size or np.can_cast(given.dtype, np.int64)
+    require(is_whole, "numbers that get noise", must, str(given.dtype), remedy, error=PrivacyError)
     return given.astype(np.int64)
 
 

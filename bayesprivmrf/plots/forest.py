@@ -13,7 +13,7 @@ from bayesprivmrf.checks import probability, require
 from bayesprivmrf.evaluation import solution_of
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import asked_positions
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import parent
 from bayesprivmrf.plots.style import (
     GRAY,

@@ -16,9 +16,10 @@ from typing import Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import truth, whole_number
-from bayesprivmrf.errors import ModelError, ModelTooLargeError
+from bayesprivmrf.checks import require, truth, whole_number
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, Monomials
+from bayesprivmrf.model.domain import require_fit
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import FloatArray, subsets
 from bayesprivmrf.queries.query import BoundQuery, Query, Subset
@@ -60,10 +61,8 @@ def parities(order: int, *, with_empty: bool = True, least: int = 1) -> Query:
     >>> parities(2).bind(network).labels
     ('records', 'a', 'b=y', 'b=z', 'a * b=y', 'a * b=z')
     """
-    order = whole_number("order", order, 1)
-    return ParityQuery(
-        order=order, with_empty=truth("with_empty", with_empty), least=whole_number("least", least, 1, order)
-    )
+    order, least = whole_number("order", order, 1), whole_number("least", least, 1, order)
+    return ParityQuery(order=order, with_empty=truth("with_empty", with_empty), least=least)
 
 
 @final
@@ -93,8 +92,7 @@ class ParityQuery(Query):
 
     def _sets(self, model: ModelSpecification) -> Monomials:
         p = len(model.domain.variables)
-        if p == 0:
-            raise ModelError("`parities` must have a variable to sum over, but the model declares none.")
+        require_fit(p, "the model", "have a variable that `parities` can sum over", "none")
         order = min(self.order, p)
         if model.cliques_declared:
             return Monomials.inside(p, model.scopes, order)
@@ -107,11 +105,9 @@ class ParityQuery(Query):
         members = self._members(sets)
         widths = (math.prod(cards[v] - 1 for v in one) for one in members)
         *firsts, count = accumulate(widths, initial=0)
-        if count > LARGEST_TABLE:
-            raise ModelTooLargeError(
-                f"the products of up to {self.order} variables would be {count:,} numbers, more than "
-                f"{LARGEST_TABLE:,}; take a smaller order."
-            )
+        what, must = f"the products of up to {self.order} variables", f"be at most {LARGEST_TABLE:,} numbers"
+        is_small, remedy = count <= LARGEST_TABLE, "take a smaller order"
+        require(is_small, what, must, f"{count:,}", remedy, error=ModelTooLargeError)
         # each product is read from the first of the largest sets that contains its variables
         homes, waiting = sets.largest(), dict(zip(members, firsts, strict=True))
         scopes = tuple(tuple(model.domain.variables[v] for v in home) for home in homes)

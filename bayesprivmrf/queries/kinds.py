@@ -10,11 +10,11 @@ from typing import Any, final
 
 import numpy as np
 
-from bayesprivmrf.checks import require
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.checks import instance_of, require
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.cliques import refuse_other_states
-from bayesprivmrf.model.domain import Label, Variable, listed
+from bayesprivmrf.model.domain import Label, Variable, listed, require_fit
 from bayesprivmrf.model.labels import encoded, labels, positions
 from bayesprivmrf.model.tables import Clique, FloatArray, subsets
 from bayesprivmrf.queries.query import (
@@ -96,14 +96,13 @@ def coarsened(
     >>> merged.labels, merged.matrix.toarray().tolist()
     (('age=<60', 'age=60+'), [[1, 1, 0], [0, 0, 1]])
     """
-    if groups is not None and not isinstance(groups, Mapping):
-        raise ArgumentError(f"`groups` must map variables to groups, got a {type(groups).__name__}.")
-    variables, merged = checked_scope("coarsened", scope), {**(groups or {}), **named}
+    given = instance_of("groups", {} if groups is None else groups, Mapping, "map variables to groups")
+    variables, merged = checked_scope("coarsened", scope), {**given, **named}
     for variable in merged:
         is_inside = variable in set(variables)
         require(is_inside, "coarsened", f"group variables in its scope {variables!r}", repr(variable))
-    if len(merged) < len(groups or {}) + len(named):
-        raise ArgumentError("`coarsened` must be given the groups of each variable once.")
+    is_once = len(merged) == len(given) + len(named)
+    require(is_once, "coarsened", "be given the groups of each variable once", "some twice")
     return TableQuery(scope=variables, groups=tuple((v, _listed_groups(v, g)) for v, g in merged.items()))
 
 
@@ -140,8 +139,8 @@ def weighted(*scope: Variable, matrix: Any, labels: Iterable[Label] | None = Non
     """
     variables, rows = checked_scope("weighted", scope), whole_matrix(matrix)
     names = range(rows.shape[0]) if labels is None else listed("`labels`", labels)
-    if len(names) != rows.shape[0]:
-        raise ArgumentError(f"`labels` must name each of {rows.shape[0]} rows, got {len(names)} labels.")
+    must, count = f"name each of {rows.shape[0]} rows", len(names)
+    require(count == rows.shape[0], "labels", must, f"{count} labels")
     return WeightedQuery(scope=variables, rows=tuple(map(str, names)), weights=rows)
 
 
@@ -175,8 +174,8 @@ def pooled(scopes: Iterable[Iterable[Variable]]) -> Query:
     given = [listed("a pooled scope", scope, "write a tuple", ArgumentError) for scope in scopes]
     require(given, "scopes", "hold at least one scope", "none")
     tied = tuple(checked_scope("table", scope) for scope in given)
-    if len(set(tied)) != len(tied):
-        raise ArgumentError("`scopes` must hold each scope once, got one twice, which would count double.")
+    must, seen = "hold each scope once", "one twice, which would count double"
+    require(len(set(tied)) == len(tied), "scopes", must, seen)
     return PooledQuery(scopes=tied)
 
 
@@ -216,12 +215,8 @@ class TableQuery(Query):
             for group, (_, states) in enumerate(merged):
                 maps[axis][[model.domain.code(variable, state) for state in states]] = group
         rows = np.ravel_multi_index(np.ix_(*maps), domain.cardinalities)
-        return BoundQuery(
-            query=self,
-            model=model,
-            scopes=(scope,),
-            matrix=one_per_column(rows, math.prod(domain.cardinalities)),
-        )
+        matrix = one_per_column(rows, math.prod(domain.cardinalities))
+        return BoundQuery(query=self, model=model, scopes=(scope,), matrix=matrix)
 
     def _domain(self, model: ModelSpecification) -> Domain:
         """Return the domain of the coarsened table, in which groups are states."""
@@ -229,11 +224,9 @@ class TableQuery(Query):
         for variable, merged in self.groups:
             given = Counter(model.domain.code(variable, s) for _, group in merged for s in group)
             for code, state in enumerate(states[variable]):
-                if given[code] != 1:
-                    raise ArgumentError(
-                        f"the groups of {variable!r} must hold each of its states once, got {state!r} "
-                        f"{given[code] or 'no'} time{'' if given[code] == 1 else 's'}; put it into one group."
-                    )
+                what, must = f"the groups of {variable!r}", "hold each of its states once"
+                seen = f"{state!r} {given[code] or 'no'} time{'' if given[code] == 1 else 's'}"
+                require(given[code] == 1, what, must, seen, "put it into one group")
             states[variable] = tuple(label for label, _ in merged)
         return Domain.from_states(states)
 
@@ -253,9 +246,8 @@ class TableQuery(Query):
         kept = {v: k for v, k in zip(scope, given, strict=True) if k > 1}
         if any(k < cards[v] for v, k in kept.items()):
             return None
-        return {
-            one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in subsets(sorted(kept))
-        }
+        free = subsets(sorted(kept))
+        return {one: 1 / math.prod(k for v, k in kept.items() if v not in one) for one in free}
 
     def __repr__(self) -> str:
         name, names = "coarsened" if self.groups else "table", ", ".join(map(repr, self.scope))
@@ -297,10 +289,8 @@ class WeightedQuery(Query):
     def _bind(self, model: ModelSpecification) -> BoundQuery:
         scope = declared_scope(model, self.scope)
         cells, given = math.prod(len(model.domain.states_of(v)) for v in scope), self.weights.shape[1]
-        if given != cells:
-            raise ModelError(
-                f"`matrix` must have a column for each of the {cells} cells of {scope!r}, got {given}."
-            )
+        must = f"have a column for each of the {cells} cells of {scope!r}"
+        require_fit(given == cells, "matrix", must, given)
         return BoundQuery(query=self, model=model, scopes=(scope,), matrix=self.weights)
 
     def _labels(self, model: ModelSpecification) -> tuple[str, ...]:
@@ -373,14 +363,12 @@ def _written_scope(written: Any, domain: Domain) -> Clique:
 
 def _listed_groups(variable: Variable, merged: Any) -> tuple[tuple[Label, tuple[Label, ...]], ...]:
     """Return the groups of a variable's states, in the order given."""
-    if not isinstance(merged, Mapping) or not merged:
-        raise ArgumentError(
-            f"the groups of {variable!r} must map each group's label to the states in it, got {merged!r}; "
-            "write {'young': ['<30', '30-60'], ...}."
-        )
+    must, remedy = "map each group's label to the states in it", "write {'young': ['<30', '30-60'], ...}"
+    require(isinstance(merged, Mapping) and merged, f"the groups of {variable!r}", must, merged, remedy)
     listing = []
     for label, states in merged.items():
-        members = tuple(listed(f"the group {label!r} of {variable!r}", states))
-        require(members, f"the group {label!r} of {variable!r}", "hold at least one state", "none")
+        what = f"the group {label!r} of {variable!r}"
+        members = tuple(listed(what, states))
+        require(members, what, "hold at least one state", "none")
         listing.append((label, members))
     return tuple(listing)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, final
 import numpy as np
 
 from bayesprivmrf.checks import bare_array, require
-from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
+from bayesprivmrf.errors import ArgumentError, ModelTooLargeError
 from bayesprivmrf.kinds import Kinds, is_own
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification, cells_within
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Variable, require_fit, require_hashable
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
 
@@ -64,9 +64,7 @@ class Query(ABC):
         super().__init_subclass__(**kwargs)
         if "kind" in vars(cls):
             if any(hook.__qualname__.startswith("Query.") for hook in (cls._content, cls._restored)):
-                raise TypeError(
-                    f"{cls.__name__} must supply `_content` and `_restored`, so that it can be saved."
-                )
+                raise TypeError(f"{cls.__name__} must supply `_content` and `_restored`, to be saved.")
             QUERY_KINDS.add(cls.kind, cls)
 
     def _content(self, domain: Domain) -> dict[str, Any]:
@@ -232,32 +230,21 @@ class BoundQuery:
         name, rows = type(self.query).__name__, len(self)
         given = math.prod(map(len, self.query._axes(self.model)[1]))
         must = f"have a label for each of the {rows} rows of its matrix"
-        require(given == rows, f"{name}._labels", must, given, "correct `_labels`", error=ModelError)
+        require_fit(given == rows, f"{name}._labels", must, given, "correct `_labels`")
         if self.total_weights is None:
             return
-        weights = np.asarray(self.total_weights, dtype=float)
+        weights, where = np.asarray(self.total_weights, dtype=float), f"{name}._total_weights"
         must, remedy = "give the number of records", "correct them, or return None if they are not known"
-        where = f"{name}._total_weights"
-        require(
-            weights.shape == (rows,),
-            where,
-            must,
-            f"an array of shape {weights.shape}",
-            remedy,
-            error=ModelError,
-        )
-        added = self.in_cliques.T @ weights
-        possible = self.model.possible
-        parts = [
-            added[start:stop][True if possible is None else possible[start:stop]]
-            for start, stop in pairwise(self.model.offsets)
-        ]
-        parts = [np.ravel(part) for part in parts if part.size]
+        seen = f"an array of shape {weights.shape}"
+        require_fit(weights.shape == (rows,), where, must, seen, remedy)
+        added, possible = np.ravel(self.in_cliques.T @ weights), self.model.possible
+        possible = np.ones(len(added), bool) if possible is None else possible
+        parts = [added[start:stop][possible[start:stop]] for start, stop in pairwise(self.model.offsets)]
+        parts = [part for part in parts if part.size]
         # a record adds one of each clique's values, so that constants make the sum the same for all records
         is_constant = all(np.ptp(part) < rounding for part in parts)
-        total = sum(float(part[0]) for part in parts)
-        fits = is_constant and abs(total - 1.0) < rounding
-        require(fits, where, must, "others", remedy, error=ModelError)
+        fits = is_constant and abs(sum(float(part[0]) for part in parts) - 1.0) < rounding
+        require_fit(fits, where, must, "others", remedy)
 
     @cached_property
     def is_pooled(self) -> bool:
@@ -283,10 +270,8 @@ class BoundQuery:
             Shape (..., rows); whole numbers where the counts are.
         """
         flat = tables.flat if isinstance(tables, CliqueTables) else bare_array("tables", tables)
-        if flat.shape[-1:] != (self.model.size,):
-            raise ArgumentError(
-                f"`tables` must hold the {self.model.size} cells of the model's cliques, got shape {flat.shape}."
-            )
+        must = f"hold the {self.model.size} cells of the model's cliques"
+        require(flat.shape[-1:] == (self.model.size,), "tables", must, f"shape {flat.shape}")
         answers = self.in_cliques @ flat.reshape(-1, flat.shape[-1]).T
         return answers.T.reshape(*flat.shape[:-1], len(self))
 
@@ -308,12 +293,7 @@ def checked_scope(name: str, scope: Sequence[Any]) -> Clique:
     example = f"write {name}('a', 'b')"
     require(scope, name, "name at least one variable", "none", example)
     for variable in scope:
-        try:
-            hash(variable)
-        except TypeError:
-            raise ArgumentError(
-                f"`{name}` must be given names of variables, got a {type(variable).__name__}; {example}."
-            ) from None
+        require_hashable(f"names of variables in `{name}`", variable, ArgumentError)
     require(len(set(scope)) == len(scope), name, "name each variable once", tuple(scope))
     return tuple(scope)
 
@@ -332,10 +312,9 @@ def declared_scope(model: ModelSpecification, scope: Clique) -> Clique:
     if model.cliques_declared:
         model.parent(positions)
     cells = math.prod(model.cardinalities[v] for v in positions)
-    if cells > LARGEST_TABLE:
-        raise ModelTooLargeError(
-            f"the table of {scope!r} would have {cells:,} cells, more than {LARGEST_TABLE:,}; take fewer variables."
-        )
+    seen, remedy = f"{cells:,} cells", "take fewer variables"
+    must, error = f"have at most {LARGEST_TABLE:,}", ModelTooLargeError
+    require(cells <= LARGEST_TABLE, f"the table of {scope!r}", must, seen, remedy, error=error)
     return tuple(model.domain.variables[v] for v in positions)
 
 
@@ -353,24 +332,19 @@ def whole_matrix(matrix: Any) -> Sparse:
     from scipy.sparse import csr_array, issparse
 
     given = matrix if issparse(matrix) else bare_array("matrix", matrix)
-    if given.ndim != 2 or given.dtype.kind not in "biuf" or not given.shape[0]:
-        raise ArgumentError(
-            f"`matrix` must be a two-dimensional array of numbers with at least one row, got shape {given.shape} of "
-            f"{given.dtype}."
-        )
+    must = "be a two-dimensional array of numbers with at least one row"
+    is_matrix = given.ndim == 2 and given.dtype.kind in "biuf" and given.shape[0]
+    require(is_matrix, "matrix", must, f"shape {given.shape} of {given.dtype}")
     rows: Sparse = csr_array(given)
     rows.sum_duplicates()
     is_whole = rows.data == np.floor(rows.data)
-    if not is_whole.all():
-        raise ArgumentError(
-            f"`matrix` must hold whole numbers, got {rows.data[~is_whole][0]}; multiply all weights by a number that "
-            "makes them whole."
-        )
+    remedy = "multiply all weights by a number that makes them whole"
+    broken = ", ".join(map(str, rows.data[~is_whole][:1]))
+    require(not broken, "matrix", "hold whole numbers", broken, remedy)
     # up to this limit, sums of squared weights are exact in floats, and sums over records in 64 bits
-    if not abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0) <= 2**50:
-        raise ArgumentError(
-            "`matrix` must have columns whose squares add up to at most 2^50; divide the matrix by a number."
-        )
+    largest = abs(rows.astype(float)).power(2).sum(axis=0).max(initial=0)
+    must = "have columns whose squares add up to at most 2^50"
+    require(largest <= 2**50, "matrix", must, largest, "divide the matrix by a number")
     rows = rows.astype(np.int64)
     rows.eliminate_zeros()
     rows.sort_indices()

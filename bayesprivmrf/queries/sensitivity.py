@@ -133,12 +133,10 @@ def with_one_fixed(tables: list[Table], cardinalities: Sequence[int]) -> list[Ta
         if not np.array_equal(np.roll(table, 1, [at for at, u in enumerate(scope) if u % p == v]), table)
     }
     fixed = set(range(p)) - moved
+    places = [tuple(0 if v in fixed else slice(None) for v in scope) for scope, _ in tables]
     return [
-        (
-            tuple(v for v in scope if v not in fixed),
-            table[tuple(0 if v in fixed else slice(None) for v in scope)],
-        )
-        for scope, table in tables
+        (tuple(v for v in scope if v not in fixed), table[place])
+        for (scope, table), place in zip(tables, places, strict=True)
     ]
 
 
@@ -279,12 +277,12 @@ class _Stacked:
             guesses = [neighbours, *map(self._records, self._equal_codes())]
             neighbours = max(guesses, key=self._power)
             is_exact = self._power(neighbours) * (1 + 4 * rounding) >= power
-        return Sensitivity(
-            norm=self.norm,
-            power=power,
-            is_exact=is_exact,
-            neighbours=tuple(_named(self.model, record) for record in neighbours),
-        )
+        domain = self.model.domain
+        named = [
+            {v: s[code] for v, s, code in zip(domain.variables, domain.states, record, strict=True)}
+            for record in neighbours
+        ]
+        return Sensitivity(norm=self.norm, power=power, is_exact=is_exact, neighbours=tuple(named))
 
     def _all_tables(self) -> tuple[float, list[Table], bool]:
         """Return a constant and tables whose sum is the p-th power of the norm, or a bound; and True if exact."""
@@ -319,16 +317,7 @@ class _Stacked:
         """Yield records whose variables have equal codes, so that they fall into one cell of all pooled scopes."""
         largest = max(self.model.cardinalities, default=1) - 1
         codes = [[min(code, states - 1) for states in self.model.cardinalities] for code in {0, 1, largest}]
-        if self.differing == 1:
-            yield from codes
-        else:
-            yield from (one + other for one in codes for other in codes)
-
-
-def _named(model: ModelSpecification, record: Sequence[int]) -> dict[Variable, Label]:
-    """Return the states of a record by variable."""
-    domain = model.domain
-    return {v: s[code] for v, s, code in zip(domain.variables, domain.states, record, strict=True)}
+        yield from codes if self.differing == 1 else (one + other for one in codes for other in codes)
 
 
 def _moved(query: BoundQuery, records: Sequence[Sequence[int]]) -> np.ndarray:
@@ -377,8 +366,6 @@ def _checked_scales(scales: Any, count: int) -> list[float]:
     given = listed("`scales`", scales, error=ArgumentError)
     require(len(given) == count, "scales", f"hold one number for each of {count} queries", len(given))
     checked = [positive_finite(f"scales[{at}]", scale) for at, scale in enumerate(given)]
-    if not LEAST_SCALE <= min(checked) <= max(checked) <= 1 / LEAST_SCALE:
-        raise ArgumentError(
-            f"`scales` must lie between {LEAST_SCALE:g} and {1 / LEAST_SCALE:g}, got {checked!r}."
-        )
+    is_usual = LEAST_SCALE <= min(checked) <= max(checked) <= 1 / LEAST_SCALE
+    require(is_usual, "scales", f"lie between {LEAST_SCALE:g} and {1 / LEAST_SCALE:g}", checked)
     return checked

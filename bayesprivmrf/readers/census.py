@@ -16,8 +16,7 @@ from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.kinds import TableQuery
 from bayesprivmrf.readers.census_files import AskedQuery, LevelFiles, level_files, require_names
-from bayesprivmrf.readers.columns import Groups, released
-from bayesprivmrf.readers.stated_noise import family
+from bayesprivmrf.readers.columns import Groups, family, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ def read_census(
     found: list[Measurement] = []
     constrained: list[tuple[AskedQuery, dict[str, tuple[Label, ...]], LevelFiles]] = []
     known: dict[str, frozenset[str]] = {}
-    areas: dict[str, dict[str, tuple[Label, ...]]] = {}
+    homes: dict[str, list[str]] = {}  # geocodes of the levels that are not mapped
     for level, mapped in given.items():
         codes = _candidates(model, area, geocode, mapped)
         for part, wanted in (("DPQuery", asked), ("Constraint", fixed)):
@@ -136,28 +135,20 @@ def read_census(
             files = level_files(source, level, part, state=state, names=wanted, geocodes=codes)
             require_names("`queries`" if part == "DPQuery" else "`constraints`", wanted, files)
             known[level] = known.get(level, frozenset()) | files.geocodes
-            areas[level] = _areas_of(model, area, geocode, mapped, files)
+            inside = _areas_of(model, area, geocode, mapped, files)
+            homes |= {level: list(inside)} if mapped is None else {}
             for name, (axes, groups) in wanted.items():
-                one = AskedQuery(
-                    model=model,
-                    area=area,
-                    kind=kind,
-                    name=name,
-                    axes=axes,
-                    groups=groups,
-                    exact=part == "Constraint",
-                )
-                if one.is_bound(areas[level], files):
-                    constrained.append((one, areas[level], files))
+                one = AskedQuery(model, area, kind, name, axes, groups, exact=part == "Constraint")
+                if one.is_bound(inside, files):
+                    constrained.append((one, inside, files))
                 else:
-                    found += one.measurements(areas[level], files)
-    _refuse_partial(model, area, {level: areas[level] for level in areas if given[level] is None}, known)
+                    found += one.measurements(inside, files)
+    if area is not None:
+        _refuse_partial(model, area, homes, known)
     kept, exact = _without_total(model, found)
-    if None not in (exact, total) and exact != total:
-        raise ModelError(
-            f"`total` must be the number of people in the constraints, {exact}, got {total!r}; leave it out."
-        )
     number = exact if total is None else total
+    must, remedy = "be the number of people in the constraints", "leave it out"
+    require(exact in (None, number), "total", f"{must}, {exact}", total, remedy, error=ModelError)
     # without a number of people, the largest one that `LatentCounts` allows
     most = 10**10 if number is None else number
     for one, inside, files in constrained:
@@ -167,31 +158,32 @@ def read_census(
 
 def _require_text(what: str, value: Any) -> None:
     """Raise an error unless a value is text."""
-    if not isinstance(value, str):
-        raise ArgumentError(f"{what} must be text, got {reprlib.repr(value)}; write it in quotes.")
+    require(isinstance(value, str), what, "be text", reprlib.repr(value), "write it in quotes")
 
 
-def _levels(levels: Any) -> dict[str, Mapping[str, Sequence[Label]] | None]:
-    if isinstance(levels, str | bytes) or not isinstance(levels, Mapping | Sequence) or not len(levels):
-        raise ArgumentError(f"`levels` must be a list of levels, such as ['Tract'], got {levels!r}.")
+def _levels(levels: Any) -> dict[str, dict[str, tuple[Label, ...]] | None]:
+    """Return the areas in each geocode of the levels; None for a level where they follow from the geocodes."""
+    is_list = isinstance(levels, Mapping | Sequence) and not isinstance(levels, str | bytes) and len(levels)
+    require(is_list, "levels", "be a list of levels, such as ['Tract']", levels)
     for level in levels:
         _require_text("each of `levels`", level)
-    if isinstance(levels, Mapping):
-        return {level: _mapped(level, codes) for level, codes in levels.items()}
-    require(len(set(levels)) == len(levels), "levels", "name each level once", list(levels))
-    return dict.fromkeys(levels)
-
-
-def _mapped(level: str, codes: Any) -> dict[str, tuple[Label, ...]] | None:
-    """Return the areas in each geocode of a level; None if they follow from the geocodes."""
-    if codes is None:
-        return None
-    must = f"map {level!r} to None or to a mapping from geocodes to areas"
-    instance_of("levels", codes, Mapping, must)
-    return {
-        str(code): tuple(listed(f"the areas of {code!r} in `levels`", areas, error=ArgumentError))
-        for code, areas in codes.items()
-    }
+    if not isinstance(levels, Mapping):
+        require(len(set(levels)) == len(levels), "levels", "name each level once", list(levels))
+        return dict.fromkeys(levels)
+    found: dict[str, dict[str, tuple[Label, ...]] | None] = {}
+    for level, codes in levels.items():
+        must = f"map {level!r} to None or to a mapping from geocodes to areas"
+        is_right = codes is None or isinstance(codes, Mapping)
+        require(is_right, "levels", must, f"a {type(codes).__name__}")
+        found[level] = (
+            None
+            if codes is None
+            else {
+                str(code): tuple(listed(f"the areas of {code!r} in `levels`", areas, error=ArgumentError))
+                for code, areas in codes.items()
+            }
+        )
+    return found
 
 
 def _axes(argument: str, queries: Any) -> dict[str, tuple[tuple[Variable | None, ...], Groups]]:
@@ -216,10 +208,8 @@ def _candidates(
     model: ModelSpecification, area: Variable | None, geocode: str | None, mapped: Mapping[str, Any] | None
 ) -> set[str]:
     """Return the geocodes that may contain areas of the model: all prefixes of theirs, or those of a mapping."""
-    if (area is None) == (geocode is None):
-        raise ArgumentError(
-            "either `area` or `geocode` must be given: the variable whose states are geocodes, or the single geocode."
-        )
+    must = "be given: the variable whose states are geocodes, or the single geocode"
+    require((area is None) != (geocode is None), "either `area` or `geocode`", must, "both or none")
     if geocode is not None:
         _require_text("`geocode`", geocode)
     if mapped is not None:
@@ -237,49 +227,45 @@ def _areas_of(
     model: ModelSpecification,
     area: Variable | None,
     geocode: str | None,
-    mapped: Mapping[str, Sequence[Label]] | None,
+    mapped: dict[str, tuple[Label, ...]] | None,
     files: LevelFiles,
 ) -> dict[str, tuple[Label, ...]]:
     """Return the geocodes of a level, each with the model's areas in it."""
     if area is None:
         return {str(geocode): ()}
-    states = model.domain.states_of(area)
     if mapped is not None:
-        return {code: tuple(labels) for code, labels in mapped.items()}
-    inside: dict[str, list[Label]] = {}
-    for label in states:
+        return mapped
+    inside: dict[str, tuple[Label, ...]] = {}
+    for label in model.domain.states_of(area):
         homes = _prefixes(str(label)) & files.geocodes
-        if not homes:
-            example = min(files.geocodes, default="")
-            raise DataError(
-                f"the level {files.level!r} must have a geocode that is a prefix of the area {str(label)!r}, got "
-                f"none; it has geocodes such as {example!r}. Map its geocodes to areas in `levels`, or leave the "
-                "level out."
-            )
-        inside.setdefault(max(homes, key=len), []).append(label)
-    return {code: tuple(labels) for code, labels in inside.items()}
+        must = f"have a geocode that is a prefix of the area {str(label)!r}"
+        seen = f"none; it has geocodes such as {min(files.geocodes, default='')!r}"
+        remedy = "map its geocodes to areas in `levels`, or leave the level out"
+        require(homes, f"the level {files.level!r}", must, seen, remedy, error=DataError)
+        home = max(homes, key=len)
+        inside[home] = (*inside.get(home, ()), label)
+    return inside
 
 
 def _refuse_partial(
     model: ModelSpecification,
-    area: Variable | None,
-    areas: Mapping[str, Mapping[str, Sequence[Label]]],
+    area: Variable,
+    homes: Mapping[str, Sequence[str]],
     known: Mapping[str, frozenset[str]],
 ) -> None:
     """Raise an error if a geography that is read contains areas that the model lacks."""
-    if area is None:
-        return
     codes = [str(label) for label in model.domain.states_of(area)]
-    all_codes = frozenset().union(*known.values()) if known else frozenset()
-    for level, known_codes in areas.items():
-        for code in known_codes:
-            inside = [each for each in all_codes if each.startswith(code) and len(each) > len(code)]
+    everywhere = frozenset().union(*known.values())
+    for level, own_codes in homes.items():
+        for code in own_codes:
+            inside = [each for each in everywhere if each.startswith(code) and len(each) > len(code)]
             spare = [e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)]
-            if spare:
-                raise DataError(
-                    f"the model must have all areas of {code!r} of the level {level!r}, but {len(spare)} of them are "
-                    f"not states of {area!r}; declare them too, or leave the level {level!r} out."
-                )
+            must = f"have all areas of {code!r} of the level {level!r}"
+            seen, remedy = (
+                f"{len(spare)} of them are not states of {area!r}",
+                "declare them, or leave the level out",
+            )
+            require(not spare, "the model", must, seen, remedy, error=DataError)
 
 
 def _without_total(
@@ -293,9 +279,9 @@ def _without_total(
             totals.add(float(each.values[0]))
         else:
             kept.append(each)
-    if len(totals) > 1:
-        raise ModelError(f"exact constraints must agree on the number of people, got {sorted(totals)}.")
-    number = totals.pop() if totals else None
-    if number is not None and number != int(number):
-        raise ModelError("the exact number of people must be whole, got a fraction; correct the constraint.")
-    return kept, None if number is None else int(number)
+    must = "agree on the number of people"
+    require(len(totals) < 2, "exact constraints", must, sorted(totals), "correct one", error=ModelError)
+    is_whole = all(number == int(number) for number in totals)
+    must, remedy = "be whole", "correct the constraint"
+    require(is_whole, "the exact number of people", must, "a fraction", remedy, error=ModelError)
+    return kept, int(totals.pop()) if totals else None

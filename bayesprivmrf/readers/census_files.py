@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import file_path
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, DataError, ModelError
+from bayesprivmrf.checks import file_path, require
+from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import NoiseDistribution, Within
@@ -82,7 +82,7 @@ def level_files(
     *,
     state: str | None,
     names: Collection[str],
-    geocodes: Collection[str] | None,
+    geocodes: Collection[str],
 ) -> LevelFiles:
     """Read the noisy queries of a level, or its constraints.
 
@@ -95,7 +95,7 @@ def level_files(
     state
         The partition ``State=...`` to read; None reads all.
     names, geocodes
-        The requested queries and areas. With None for `geocodes`, only the names and geocodes are read.
+        The requested queries and areas.
 
     Raises
     ------
@@ -111,13 +111,11 @@ def level_files(
         found_geocodes.update(codes)
         found_names.update(queries)
         for row, key in enumerate(zip(codes, queries, strict=True)):
-            if key[1] not in names or geocodes is None or key[0] not in geocodes:
+            if key[1] not in names or key[0] not in geocodes:
                 continue
-            if key in answers:
-                raise DataError(
-                    f"the files of the level {level!r} must have each query once for each area, but one area has "
-                    f"{key[1]!r} twice; remove the copy."
-                )
+            must, seen = f"have the query {key[1]!r} once for each area", f"{key[1]!r} twice"
+            is_new, what = key not in answers, f"the level {level!r}"
+            require(is_new, what, must, seen, "remove the copy", error=DataError)
             answers[key] = _answers(columns, row, key[1])
     return LevelFiles(
         level=level, geocodes=frozenset(found_geocodes), names=frozenset(found_names), answers=answers
@@ -127,92 +125,61 @@ def level_files(
 def _folder(source: str | os.PathLike[str], level: str, part: str) -> Path:
     root = file_path("source", source)
     try:
-        is_folder = root.is_dir()
-    except (OSError, ValueError):  # a name that no file can have
-        is_folder = False
-    if not is_folder:
-        raise DataError(
-            f"`source` must be the folder that contains the folders of the levels, but {root.name!r} is not a folder."
+        levels = {each.name.split(".")[0]: each for each in sorted(root.iterdir()) if each.is_dir()}
+    except (OSError, ValueError):  # no folder, or a name that no file can have
+        must, seen = (
+            "be the folder that contains the folders of the levels",
+            f"{root.name!r}, which is no folder",
         )
-    levels = {each.name.split(".")[0]: each for each in sorted(root.iterdir()) if each.is_dir()}
-    if level not in levels:
-        raise DataError(
-            f"`source` must contain a folder for the level {level!r}, such as {level + '.parquet'!r}, got "
-            f"{', '.join(map(repr, levels)) or 'none'}{or_near(level, levels)}."
-        )
+        raise DataError(f"`source` must {must}, got {seen}.") from None
+    must = f"contain a folder for the level {level!r}, such as {level + '.parquet'!r}"
+    seen = f"{', '.join(map(repr, levels)) or 'none'}{or_near(level, levels)}"
+    require(level in levels, "source", must, seen, error=DataError)
     folder = levels[level] / part
-    if not folder.is_dir():
-        raise DataError(f"the level {level!r} must have a folder {part!r}, got none.")
+    require(folder.is_dir(), f"the level {level!r}", f"have a folder {part!r}", "none", error=DataError)
     return folder
 
 
 def _files(folder: Path, state: str | None) -> list[Path]:
-    partitions = sorted({each.name for each in folder.iterdir() if each.is_dir() and "=" in each.name})
     if state is not None:
-        if f"State={state}" not in partitions:
-            raise DataError(
-                f"`state` must be one of the partitions, got {state!r}; there are {', '.join(partitions) or 'none'}."
-            )
+        partitions = sorted({each.name for each in folder.iterdir() if each.is_dir() and "=" in each.name})
+        seen = f"{state!r}; there are {', '.join(partitions) or 'none'}"
+        require(f"State={state}" in partitions, "state", "be one of the partitions", seen, error=DataError)
         folder = folder / f"State={state}"
     files = sorted(each for kind in ("parquet", "csv") for each in folder.rglob(f"*.{kind}"))
-    if not files:
-        raise DataError(f"the folder {folder.name!r} must contain files *.parquet or *.csv, got none.")
+    must = "contain files *.parquet or *.csv"
+    require(files, f"the folder {folder.name!r}", must, "none", error=DataError)
     return files
 
 
 def _columns(file: Path) -> dict[str, Sequence[Any]]:
-    columns = csv_columns(file) if file.suffix == ".csv" else _parquet_columns(file)
+    columns = csv_columns(file)
     for name in _NEEDED:
-        if name not in columns:
-            raise DataError(
-                f"the file {file.name!r} must have a column {name!r}, got none{or_near(name, columns)}."
-            )
+        seen = f"none{or_near(name, columns)}"
+        require(name in columns, f"the file {file.name!r}", f"have a column {name!r}", seen, error=DataError)
     for name in _OPTIONAL:
         other = near(name, [column for column in columns if column not in (*_NEEDED, *_OPTIONAL)])
-        if name not in columns and other is not None:
-            raise DataError(
-                f"the file {file.name!r} has no column {name!r}, but one with the similar name {other!r}; rename it "
-                f"to {name!r} if that is meant, and otherwise to something else."
-            )
+        remedy = f"rename it to {name!r} if that is meant, and otherwise to something else"
+        is_clear = name in columns or other is None
+        must = f"have the column {name!r} or none like it"
+        require(is_clear, f"the file {file.name!r}", must, repr(other), remedy, error=DataError)
     return columns
-
-
-def _parquet_columns(file: Path) -> dict[str, Sequence[Any]]:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise BayesPrivMRFError(
-            "reading parquet files needs the package pyarrow, which is not installed; install it, or write the files "
-            "as CSV with the lists of `value` in JSON."
-        ) from None
-    try:
-        opened = pyarrow.parquet.ParquetFile(file)
-        wanted = [n for n in opened.schema_arrow.names if n in (*_NEEDED, *_OPTIONAL)]
-        table = opened.read(columns=wanted if len(set(wanted) & set(_NEEDED)) == len(_NEEDED) else None)
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{file.name!r} cannot be read as parquet: {type(error).__name__}.") from None
-    # each list stays an Arrow value until its row is read, because a level of blocks has millions of rows
-    return {name: table.column(name) for name in table.column_names} | {
-        name: table.column(name).to_pylist()
-        for name in ("geocode", "query_name")
-        if name in table.column_names
-    }
 
 
 def _answers(columns: Mapping[str, Sequence[Any]], row: int, name: str) -> Answers:
     def entry(column: str) -> Any:
-        value: Any = columns[column][row] if column in columns else None
-        return value.as_py() if hasattr(value, "as_py") else value
+        return columns[column][row] if column in columns else None
 
     values = _listed(entry("value"), name)
     shape = entry("query_shape")
     variance = number_of(f"the variances of {name!r}", entry("variance"))
-    if variance < 0:
-        raise DataError(f"the variances of {name!r} must be at least 0, got a negative one.")
+    require(variance >= 0, f"the variances of {name!r}", "be at least 0", "a negative one", error=DataError)
     return Answers(
         values=tuple(number_of(f"the values of {name!r}", value) for value in values),
         variance=variance,
-        shape=None if shape is None or shape == "" else tuple(int(size) for size in _listed(shape, name)),
+        shape=None
+        if shape is None or (isinstance(shape, str) and not shape)
+        else tuple(int(size) for size in _listed(shape, name)),
         sign=str(entry("sign") or "").strip(),
     )
 
@@ -226,21 +193,18 @@ def _listed(value: Any, name: str) -> list[Any]:
             value = None
     if isinstance(value, int | float):
         value = [value]
-    if not isinstance(value, Sequence) and not hasattr(value, "tolist"):
-        raise DataError(
-            f"the values and shapes of {name!r} must be lists of numbers, in a CSV file written as [1, 2, 3]."
-        )
+    is_list = isinstance(value, Sequence) or hasattr(value, "tolist")
+    must = "be lists of numbers, in a CSV file written as [1, 2, 3]"
+    require(is_list, f"the values and shapes of {name!r}", must, "something else", error=DataError)
     return list(value)
 
 
 def require_names(what: str, names: Collection[str], files: LevelFiles) -> None:
     """Raise an error if the files lack a query; the message offers a similar name."""
     for name in names:
-        if name not in files.names:
-            raise ArgumentError(
-                f"{what} must name queries of the files, but the level {files.level!r} has no {name!r}"
-                f"{or_near(name, files.names)}; it has {', '.join(map(repr, sorted(files.names)))}."
-            )
+        must = f"name queries in the files of the level {files.level!r}"
+        seen = f"{name!r}{or_near(name, files.names)}; it has {', '.join(map(repr, sorted(files.names)))}"
+        require(name in files.names, what, must, seen)
 
 
 # Spellings of the signs of constraints; "ub" and "lb" are parts of the name in files without signs
@@ -251,7 +215,7 @@ _SIGNS: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AskedQuery:
     """Query or constraint to read from the files, for all areas of a level."""
 
@@ -277,30 +241,24 @@ class AskedQuery:
         """
         values, noise = [], []
         for code in areas:
-            if (code, self.name) not in files.answers:
-                raise DataError(
-                    f"the level {files.level!r} must have the query {self.name!r} for the area {code!r}, got none; "
-                    "leave out the query or the area."
-                )
+            must = f"have the query {self.name!r} for the area {code!r}"
+            remedy, is_there = "leave out the query or the area", (code, self.name) in files.answers
+            require(is_there, f"the level {files.level!r}", must, "none", remedy, error=DataError)
             answers = files.answers[code, self.name]
             numbers, distribution = self._summed(answers)
             sign = self._sign(answers.sign) if self.exact else "="
             if sign == "=":
-                values.append(numbers)
+                values += numbers.tolist()
                 noise += [distribution] * numbers.size
-                continue
-            pairs = [_within(number, sign, most) for number in numbers]
-            values.append(np.array([value for value, _ in pairs]))
-            noise += [distribution for _, distribution in pairs]
-        return measurements_by_noise(self.model, self._query(areas), np.concatenate(values), noise)
-
-    @property
-    def _scope(self) -> tuple[Variable, ...]:
-        return tuple(variable for variable in self.axes if variable is not None)
+            else:
+                pairs = [_within(number, sign, most) for number in numbers]
+                values += [value for value, _ in pairs]
+                noise += [distribution for _, distribution in pairs]
+        return measurements_by_noise(self.model, self._query(areas), np.array(values), noise)
 
     def _query(self, areas: Mapping[str, Sequence[Label]]) -> Query:
         """Return the query on the model; its first axis is the area if the model has a variable for it."""
-        scope, groups = self._scope, dict(self.groups)
+        scope, groups = tuple(v for v in self.axes if v is not None), dict(self.groups)
         if self.area is None:
             return query_of(self.model, scope, groups)
         states = self.model.domain.states_of(self.area)
@@ -310,14 +268,6 @@ class AskedQuery:
 
     def _summed(self, answers: Answers) -> tuple[np.ndarray, NoiseDistribution]:
         """Return the answers of one area, summed over the axes that the model lacks, and their noise distribution."""
-        shape, summed = self._shape(answers)
-        table = np.array(answers.values).reshape(shape)
-        noise = noise_of_variance(self.kind, 0.0 if self.exact else answers.variance)
-        times = math.prod(shape[axis] for axis in summed)
-        return table.sum(axis=summed).ravel(), noise.summed(times)
-
-    def _shape(self, answers: Answers) -> tuple[list[int], tuple[int, ...]]:
-        """Return the shape of the table in the file, and the axes that are summed over."""
         domain, groups = self.model.domain, self.groups
         sizes = [None if v is None else len(groups.get(v, domain.states_of(v))) for v in self.axes]
         summed = tuple(axis for axis, size in enumerate(sizes) if size is None)
@@ -325,50 +275,45 @@ class AskedQuery:
         if not summed:
             shape = [size for size in sizes if size is not None]
             own, file = [size for size in shape if size != 1], [size for size in whole if size != 1]
-            if len(own) == len(file) and own != file and math.prod(own) == len(answers.values):
-                raise DataError(
-                    f"the query {self.name!r} must have axes of {own} states, as declared, but they have {file} in "
-                    "the files; write its axes in the file's order."
-                )
+            is_moved = len(own) == len(file) and own != file and math.prod(own) == len(answers.values)
+            must, remedy = f"have axes of {own} states, as declared", "write its axes in the file's order"
+            require(not is_moved, f"the query {self.name!r}", must, file, remedy, error=DataError)
         elif len(whole) == len(sizes):
             shape = [int(size) for size in whole]
-        elif len(summed) == 1:
+        else:
+            must = (
+                f"have as many axes as its `query_shape` in the files, {len(whole)}, to sum over two or more"
+            )
+            require(len(summed) == 1, f"{self.name!r}", must, len(sizes))
             others = math.prod(size for size in sizes if size is not None)
             shape = [size or len(answers.values) // others for size in sizes]
-        else:
-            raise ArgumentError(
-                f"{self.name!r} must have as many axes as its `query_shape` in the files, {len(whole)}, because two "
-                f"or more are summed over, got {len(sizes)}."
-            )
         fits = all(size in (None, own) for size, own in zip(sizes, shape, strict=True))
-        if not fits or math.prod(shape) != len(answers.values):
-            raise DataError(
-                f"the query {self.name!r} must have "
-                f"{' x '.join('any' if s is None else str(s) for s in sizes) or 1} "
-                f"numbers, one for each combination of its axes' states, got {len(answers.values)}"
-                f"{f' of shape {whole}' if whole else ''}; declare the states of the file, in its order."
-            )
-        return shape, summed
+        wanted = " x ".join("any" if size is None else str(size) for size in sizes) or 1
+        must = f"have {wanted} numbers, one for each combination of its axes' states"
+        seen = f"{len(answers.values)}{f' of shape {whole}' if whole else ''}"
+        fits, remedy = (
+            fits and math.prod(shape) == len(answers.values),
+            "declare the file's states, in its order",
+        )
+        require(fits, f"the query {self.name!r}", must, seen, remedy, error=DataError)
+        noise = noise_of_variance(self.kind, 0.0 if self.exact else answers.variance)
+        table = np.array(answers.values).reshape(shape).sum(axis=summed)
+        return table.ravel(), noise.summed(math.prod(shape[axis] for axis in summed))
 
     def _sign(self, sign: str) -> str:
         """Return ``=``, ``<=`` or ``>=``, from the file's sign or, without one, from the name."""
         words = set() if sign else {"lb", "ub"} & set(self.name.split("_"))
         meant = _SIGNS.get("".join(words) or sign.lower())
-        if meant is None or len(words) > 1:
-            raise DataError(
-                f"the constraint {self.name!r} must have a sign among {', '.join(filter(None, _SIGNS))}, got "
-                "another; leave it out of `constraints`: the remaining measurements are a valid, less informative "
-                "release."
-            )
-        return meant
+        must = f"have a sign among {', '.join(filter(None, _SIGNS))}"
+        remedy = "leave it out of `constraints`: the others are a valid, less informative release"
+        is_known = meant is not None and len(words) < 2
+        require(is_known, f"the constraint {self.name!r}", must, "another", remedy, error=DataError)
+        return str(meant)
 
 
 def _within(bound: float, sign: str, most: int) -> tuple[float, NoiseDistribution]:
     """Return the value and the noise distribution of a count with an upper or a lower bound."""
     lower, upper = (0.0, min(bound, most)) if sign == "<=" else (max(bound, 0.0), most)
-    if not 0 <= lower <= upper:
-        raise ModelError(
-            "bounds must allow some number of people, but an upper bound is below 0 or a lower bound exceeds the "
-            "total."
-        )
+    seen = "an upper bound below 0, or a lower bound above the total"
+    require(0 <= lower <= upper, "bounds", "allow some number of people", seen, error=ModelError)
     return Within.between(math.ceil(lower), math.floor(upper))

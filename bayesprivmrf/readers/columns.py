@@ -1,6 +1,7 @@
-"""Shared tools of the readers: columns of files and data frames, near spellings, numbers, and the release.
+"""Shared tools of the readers: columns of files and data frames, near spellings, numbers, noise, and the release.
 
-Every reader passes its measurements to `released`, which checks that they describe one population in one unit.
+The noise distribution of a published number follows from a stated family and a scale or variance. Every reader passes
+its measurements to `released`, which checks that they describe one population in one unit.
 """
 
 from __future__ import annotations
@@ -14,15 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import file_path, same_labels
+from bayesprivmrf.checks import instance_of, require, same_labels
 from bayesprivmrf.errors import ArgumentError, DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
+from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
 from bayesprivmrf.noise.base import CONTRADICTION
+from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query, coarsened, table
 from bayesprivmrf.readers.text_files import read_table, repeated_error
 from bayesprivmrf.release import Measurement, NoisyStatistics
+from bayesprivmrf.release.given import noise_of_variance
 
 type Columns = dict[str, Sequence[Any]]
 
@@ -47,30 +52,22 @@ def columns_of(source: Any, numbers: Iterable[str] = ()) -> Columns:
     if isinstance(source, str | os.PathLike):
         return csv_columns(source, numbers)
     if isinstance(source, Mapping):
-        if not same_labels(source.values()):
-            raise DataError(
-                "the columns of the noisy counts must have the same index in the same order, got several; put them "
-                "into one data frame."
-            )
+        must, remedy = "have the same index in the same order", "put them into one data frame"
+        is_one, what = same_labels(source.values()), "the columns of the noisy counts"
+        require(is_one, what, must, "several", remedy, error=DataError)
         return {str(name): listed(f"the column {name!r}", column) for name, column in source.items()}
     import narwhals.stable.v2 as nw
 
     try:
         frame = nw.from_native(source)
     except TypeError:
-        raise ArgumentError(
-            "the noisy counts must be the path of a CSV or Parquet file or a data frame, got a "
-            f"{type(source).__name__}."
-        ) from None
+        must = "be the path of a CSV or Parquet file or a data frame"
+        raise ArgumentError(f"the noisy counts must {must}, got a {type(source).__name__}.") from None
     eager = frame.collect() if isinstance(frame, nw.LazyFrame) else frame
     names = [str(name) for name in eager.columns]
     if len(set(names)) != len(names):
-        raise DataError(
-            "the columns of the noisy counts must have distinct names, got one twice; rename one."
-        )
-    return {
-        name: eager.get_column(column).to_list() for name, column in zip(names, eager.columns, strict=True)
-    }
+        raise repeated_error()
+    return {name: eager.get_column(own).to_list() for name, own in zip(names, eager.columns, strict=True)}
 
 
 def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Columns:
@@ -78,17 +75,18 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
 
     `columns_of` describes the arguments.
     """
-    table = read_table(path, is_strict=True)
-    if not len(table.columns):
-        raise DataError(f"{file_path('source', path).name!r} must have at least one row, got none.")
-    columns = {str(name).strip(): table.columns[name] for name in table.columns}
-    if len(columns) != table.columns.shape[1]:
+    frame, separator = read_table(path, is_strict=True)
+    columns = {str(name).strip(): frame[name] for name in frame}
+    if len(columns) != frame.shape[1]:
         raise repeated_error()
-    if table.separator:
+    if separator:
         columns = {name: column.fillna("") for name, column in columns.items()}
-    if table.separator == ";":
+    if separator == ";":
         columns |= _with_points({name: columns[name] for name in numbers if name in columns})
-    return {name: column.astype(object).tolist() for name, column in columns.items()}
+    # missing entries of Parquet files become None, because pandas.NA has no truth value
+    return {
+        name: column.astype(object).where(column.notna(), None).tolist() for name, column in columns.items()
+    }
 
 
 def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -97,11 +95,10 @@ def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
     has_comma = {name: column.str.fullmatch(decimal_comma) for name, column in columns.items()}
     if not any(found.any() for found in has_comma.values()):
         return columns
-    if any(column.str.contains(".", regex=False).any() for column in columns.values()):
-        raise DataError(
-            "numbers with decimal commas must have no points, which may separate thousands or decimals, got both; "
-            "write all numbers in one notation."
-        )
+    has_point = any(column.str.contains(".", regex=False).any() for column in columns.values())
+    must = "have no points, which may separate thousands or decimals"
+    remedy = "write all numbers in one notation"
+    require(not has_point, "numbers with decimal commas", must, "both", remedy, error=DataError)
     return {
         name: column.where(~has_comma[name], column.str.replace(",", ".", regex=False))
         for name, column in columns.items()
@@ -143,8 +140,7 @@ def as_number(value: Any) -> float:
 def number_of(what: str, value: Any, remedy: str = "leave out what was not answered") -> float:
     """Return a finite number; a `DataError`, which does not show the value, if it is not one."""
     number = as_number(value)
-    if not math.isfinite(number):
-        raise DataError(f"{what} must be finite numbers, got something else; {remedy}.")
+    require(math.isfinite(number), what, "be finite numbers", "something else", remedy, error=DataError)
     return number
 
 
@@ -182,10 +178,144 @@ def released(
     best = int(np.argmax(precisions))
     gaps = np.abs(sums - sums[best]) / np.sqrt(1 / precisions + 1 / precisions[best] + 1e-12)
     worst = int(np.argmax(gaps))
-    if gaps[worst] > CONTRADICTION:
-        raise ModelError(
-            f"the tables must describe one population in one unit, but one has {sums[best]:,.0f} records and another "
-            f"{sums[worst]:,.0f}, {gaps[worst]:.0f} standard errors apart; check whether one is in thousands, is a "
-            "share, or has a standard deviation for its variance."
-        )
+    seen = f"{sums[best]:,.0f} and {sums[worst]:,.0f} records, {gaps[worst]:.0f} standard errors apart"
+    remedy = "check whether one is in thousands, is a share, or has a standard deviation for its variance"
+    fits, must = not gaps[worst] > CONTRADICTION, "describe one population in one unit"
+    require(fits, "the tables", must, seen, remedy, error=ModelError)
     return release
+
+
+def family(noise: Any) -> type[NoiseDistribution]:
+    """Return the noise distributions of a family, given as a class or by its name in files.
+
+    Raises
+    ------
+    ArgumentError
+        The value is neither a class of noise distributions nor a known name.
+    """
+    if isinstance(noise, type) and issubclass(noise, NoiseDistribution):
+        return noise
+    must = "be a family of noise distributions, such as DiscreteGaussian or 'discrete-gaussian'"
+    return named_law(instance_of("noise", noise, str, must))
+
+
+def deviation_of(value: Any) -> float:
+    """Return the standard deviation of a measurement; an `ArgumentError` if it is negative or not a finite number."""
+    return _number("the standard deviation of a measurement", value)
+
+
+def noise_of_deviation(kind: type[NoiseDistribution], deviation: Any) -> NoiseDistribution:
+    """Return the distribution of a family that has a standard deviation; see `deviation_of`."""
+    number = deviation_of(deviation)
+    return noise_of_variance(kind, number * number)
+
+
+def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -> list[NoiseDistribution]:
+    """Return the noise distribution of each row.
+
+    Parameters
+    ----------
+    count
+        Number of rows.
+    noise
+        The distribution of all rows, a family whose parameter each row states, or None.
+    columns
+        The columns, of which ``law``, ``scale`` and ``variance`` are about the noise.
+
+    Raises
+    ------
+    ArgumentError
+        A distribution is not stated, is stated twice, lacks its parameter, or has two contradictory parameters.
+    """
+    columns = {name: columns[name] for name in ("law", "scale", "variance") if name in columns}
+    if isinstance(noise, NoiseDistribution):
+        must = f"be a family of distributions beside a column `{min(columns, default='')}`"
+        require(not columns, "noise", must, "a distribution", "leave one of them out")
+        return [noise] * count
+    must = "be left out beside a column `law`, which states the distribution of each row"
+    require("law" not in columns or noise is None, "noise", must, noise)
+    must = "be stated, because a variance does not determine it"
+    remedy = "write noise='discrete-gaussian' or noise=Laplace(2.0), or add a column `law`"
+    is_stated = "law" in columns or noise is not None
+    require(is_stated, "the distribution of the noise", must, "none", remedy)
+    known: dict[Any, NoiseDistribution] = {}
+    found = []
+    for row in range(count):
+        own = {name: column[row] for name, column in columns.items()}
+        key = tuple(map(str, own.values()))
+        if key not in known:
+            kind = family(str(own["law"]).strip() if "law" in own else noise)
+            known[key] = _distribution(kind, own.get("scale"), own.get("variance"))
+        found.append(known[key])
+    return found
+
+
+def values_and_noise(
+    entries: Sequence[Any], noise: Sequence[NoiseDistribution], withheld: Mapping[Any, Any] | None
+) -> tuple[FloatArray, list[NoiseDistribution]]:
+    """Return the number and the noise distribution of each row.
+
+    A withheld count is given as the midpoint of its bounds, with the distribution `noise.Within`.
+
+    Raises
+    ------
+    ArgumentError
+        `withheld` does not map marks that are not numbers to pairs of bounds.
+    DataError
+        An entry is neither a number nor a mark.
+    """
+    must = "map marks that are not numbers to pairs of bounds, such as {'<10': (0, 9)}"
+    given = instance_of("withheld", {} if withheld is None else withheld, Mapping, must)
+    bounds = {str(mark).strip(): pair for mark, pair in given.items()}
+    for mark, pair in bounds.items():
+        is_pair = isinstance(pair, tuple | list) and len(pair) == 2 and math.isnan(as_number(mark))
+        require(is_pair, "withheld", must, f"{mark!r} and a {type(pair).__name__}")
+    values, found = [], []
+    remedy = "state in `withheld` the bounds of a withheld count, such as {'<10': (0, 9)}"
+    for entry, distribution in zip(entries, noise, strict=True):
+        pair = bounds.get(str(entry).strip())
+        if pair is None:
+            value, own = number_of("the entries of `value`", entry, remedy), distribution
+        else:
+            lower, upper = pair
+            value, own = Within.between(lower, upper, distribution)
+        values.append(value)
+        found.append(own)
+    return np.array(values), found
+
+
+def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> NoiseDistribution:
+    """Return the distribution of a family from a scale or a variance, or from both if they agree."""
+    has_scale, has_variance = not _is_empty(scale), not _is_empty(variance)
+    if kind is NoNoise and not has_scale and not has_variance:
+        return NoNoise()
+    what, must = f"the distribution {kind.name!r}", "have a `scale` or a `variance` in each row"
+    require(has_scale or has_variance, what, must, "neither", "add one")
+    by_scale = _of_scale(kind, _number("`scale`", scale)) if has_scale else None
+    by_variance = noise_of_variance(kind, _number("`variance`", variance)) if has_variance else None
+    if by_scale is None or by_variance is None:
+        return by_scale or by_variance  # type: ignore[return-value]
+    # a thousandth, because published figures are rounded
+    is_close = math.isclose(by_scale.variance, by_variance.variance, rel_tol=1e-3)
+    must = f"agree and have one unit for the distribution {kind.name!r}"
+    seen = "a contradiction in some row"
+    require(is_close, "`scale` and `variance`", must, seen, "leave the wrong column out")
+    return by_scale
+
+
+def _of_scale(kind: type[NoiseDistribution], scale: float) -> NoiseDistribution:
+    try:
+        return kind(scale)  # type: ignore[call-arg]
+    except TypeError:
+        what = f"a `scale` alone does not determine the distribution {kind.name!r}"
+        raise ArgumentError(f"{what}; give the distribution as `noise`.") from None
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value != value or (isinstance(value, str) and not value.strip())
+
+
+def _number(what: str, value: Any) -> float:
+    number = as_number(value)
+    require(0 <= number < math.inf, what, "be a finite number of at least 0", "another")
+    return number

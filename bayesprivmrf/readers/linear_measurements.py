@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.checks import bare_array, instance_of, require
-from bayesprivmrf.errors import ArgumentError, DataError, ModelError
+from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import Label, Variable, label_key, listed
+from bayesprivmrf.model.domain import Label, Variable, label_key, listed, require_hashable
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
-from bayesprivmrf.readers.columns import query_of, released
-from bayesprivmrf.readers.stated_noise import deviation_of, family, noise_of_deviation
+from bayesprivmrf.readers.columns import deviation_of, family, noise_of_deviation, query_of, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import measurements_by_noise
 
@@ -79,12 +78,14 @@ def from_mbi(
     """
     model = ModelSpecification.from_pgmpy(network)
     kind = family(noise)
+    is_list = isinstance(measurements, Iterable) and not isinstance(measurements, Mapping)
+    seen = f"a {type(measurements).__name__}"
+    require(is_list, "measurements", "be a list of mbi's LinearMeasurement", seen)
     found: list[Measurement] = []
-    for each in _listed(measurements):
+    for each in listed("`measurements`", measurements):
         one = _fields(each)
-        one_noise = noise_of_deviation(kind, one.stddev)
         codes = [np.arange(len(model.domain.states_of(v))) for v in one.clique]
-        found += _measured(model, one, one_noise, codes)
+        found += _measured(model, one, noise_of_deviation(kind, one.stddev), codes)
     return released(model, found, guarantee=guarantee, total=total)
 
 
@@ -141,12 +142,12 @@ def from_opendp(
     """
     model = ModelSpecification.from_pgmpy(network)
     kind = family(noise)
-    keys, marginals = (getattr(contingency_table, name, None) for name in ("keys", "marginals"))
-    if marginals is None or not isinstance(keys, Mapping):
-        raise ArgumentError(
-            "`contingency_table` must have `keys` and `marginals`, as OpenDP's has, got a "
-            f"{type(contingency_table).__name__}; give it the released ContingencyTable."
-        )
+    keys: Any = getattr(contingency_table, "keys", None)
+    marginals: Any = getattr(contingency_table, "marginals", None)
+    is_table = marginals is not None and isinstance(keys, Mapping)
+    seen = f"a {type(contingency_table).__name__}"
+    must, remedy = "have `keys` and `marginals`, as OpenDP's has", "give it the released ContingencyTable"
+    require(is_table, "contingency_table", must, seen, remedy)
     found: list[Measurement] = []
     for each in _flat(marginals):
         one = _fields(each)
@@ -158,13 +159,6 @@ def from_opendp(
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
         found += _measured(model, one, one_noise, order)
     return released(model, found, guarantee=guarantee, total=total)
-
-
-def _listed(measurements: Any) -> list[Any]:
-    is_list = isinstance(measurements, Iterable) and not isinstance(measurements, Mapping)
-    kind = f"a {type(measurements).__name__}"
-    require(is_list, "measurements", "be a list of mbi's LinearMeasurement", kind)
-    return listed("`measurements`", measurements)
 
 
 def _flat(marginals: Any) -> list[Any]:
@@ -182,19 +176,18 @@ def _fields(each: Any) -> Any:
     else:
         names = ("query", "noisy_measurement", "stddev", "clique")
         query, values, deviation, clique = (getattr(each, name, None) for name in names)
-    if values is None or deviation is None or clique is None:
-        raise ArgumentError(
-            "a measurement must have `noisy_measurement`, `clique` and `stddev`, as mbi's LinearMeasurement has, "
-            f"got a {type(each).__name__} without them."
-        )
+    is_whole = values is not None and deviation is not None and clique is not None
+    must = "have `noisy_measurement`, `clique` and `stddev`, as mbi's LinearMeasurement has"
+    require(is_whole, "a measurement", must, f"a {type(each).__name__} without them")
     is_matrix = hasattr(query, "shape") and not isinstance(query, type)
-    one = SimpleNamespace(
-        stddev=deviation, query=None if is_matrix else query, matrix=query if is_matrix else None
-    )
     is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
-    one.clique = (clique,) if is_one else tuple(listed("`clique` of a measurement", clique))
-    one.values = bare_array("noisy_measurement", values, float)
-    return one
+    return SimpleNamespace(
+        stddev=deviation,
+        query=None if is_matrix else query,
+        matrix=query if is_matrix else None,
+        clique=(clique,) if is_one else tuple(listed("`clique` of a measurement", clique)),
+        values=bare_array("noisy_measurement", values, float),
+    )
 
 
 def _measured(
@@ -206,18 +199,16 @@ def _measured(
     # the position of each given cell among the declared cells
     declared = np.ravel_multi_index(np.ix_(*codes), shape).ravel() if shape else np.zeros(1, dtype=int)
     matrix = _matrix(one, shape)
-    if one.values.ndim > 1 and (matrix is not None or one.values.shape != tuple(shape)):
-        raise DataError(
-            f"the measurement of {one.clique!r} must be a vector or have the shape of its table, {tuple(shape)}, got "
-            f"shape {one.values.shape}."
-        )
+    what, given = f"the measurement of {one.clique!r}", one.values.shape
+    is_flat = one.values.ndim <= 1 or (matrix is None and given == tuple(shape))
+    must = f"be a vector or have the shape of its table, {tuple(shape)}"
+    require(is_flat, what, must, f"shape {given}", error=DataError)
+    rows = cells if matrix is None else matrix.shape[0]
+    fits = one.values.size == rows and (matrix is None or matrix.shape[1] == cells)
+    must = f"have {rows} numbers, because its query has as many on the declared states"
+    remedy = "declare as many states as each attribute has values"
+    require(fits, what, must, one.values.size, remedy, error=DataError)
     one.values = one.values.ravel()
-    if (len(one.values) != cells) if matrix is None else (matrix.shape != (len(one.values), cells)):
-        raise DataError(
-            f"the measurement of {one.clique!r} must have {cells if matrix is None else matrix.shape[0]} numbers, "
-            f"because its query has as many on the declared states, got {len(one.values)}; declare as many states as "
-            "each attribute has values."
-        )
     if matrix is None:
         values = np.empty(cells)
         values[declared] = one.values
@@ -225,29 +216,19 @@ def _measured(
         return [Measurement(query, values, noise)]
     moved = np.empty_like(matrix)
     moved[:, declared] = matrix
-    return _weighted(model, one, moved, noise)
-
-
-def _weighted(
-    model: ModelSpecification, one: Any, matrix: np.ndarray, noise: NoiseDistribution
-) -> list[Measurement]:
-    """Return the measurement of a matrix, after a row of equal fractions is scaled to whole numbers."""
-    if not one.clique:
-        raise ModelError(
-            "a measurement without attributes must be the number of records; leave out any other."
-        )
-    sizes = np.max(np.abs(matrix), axis=1)
+    must, remedy = "be the number of records", "leave out any other"
+    require(one.clique, "a measurement without attributes", must, "a matrix", remedy, error=ModelError)
+    # a row of equal fractions is scaled to whole numbers
+    sizes = np.max(np.abs(moved), axis=1)
     sizes[sizes == 0] = 1.0
-    is_whole = (matrix == np.rint(matrix)).all(axis=1)
+    is_whole = (moved == np.rint(moved)).all(axis=1)
     factors = np.where(is_whole, 1.0, sizes)
-    rows = matrix / factors[:, np.newaxis]
-    if not np.allclose(rows, np.rint(rows), atol=1e-6):
-        raise ModelError(
-            f"the query of {one.clique!r} must have whole weights, or equal weights in each row, got others; "
-            "multiply the matrix, the measurement and its standard deviation by a number that makes the weights "
-            "whole."
-        )
-    query = weighted(*one.clique, matrix=np.rint(rows).astype(np.int64))
+    weights = moved / factors[:, np.newaxis]
+    must = "have whole weights, or equal weights in each row"
+    remedy = "multiply the matrix, the measurement and its standard deviation so that the weights are whole"
+    are_whole = np.allclose(weights, np.rint(weights), atol=1e-6)
+    require(are_whole, f"the query of {one.clique!r}", must, "others", remedy, error=ModelError)
+    query = weighted(*one.clique, matrix=np.rint(weights).astype(np.int64))
     if (factors == 1).all():
         return [Measurement(query, one.values, noise)]
     # a row divided by its factor has noise divided by the factor
@@ -264,11 +245,9 @@ def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
             dense = bare_array("query", dense, float)
         except Exception:  # the product of another library may fail in any way
             dense = np.empty(0)
-        if dense.ndim != 2:
-            raise DataError(
-                f"the matrix of the measurement of {one.clique!r} must hold numbers, with a column for each of "
-                f"{cells} cells."
-            )
+        must = f"hold numbers, with a column for each of {cells} cells"
+        what = f"the matrix of the measurement of {one.clique!r}"
+        require(dense.ndim == 2, what, must, "something else", error=DataError)
         return None if dense.shape == (cells, cells) and np.array_equal(dense, np.eye(cells)) else dense
     if one.query is None:
         return None
@@ -280,11 +259,8 @@ def _matrix(one: Any, shape: Sequence[int]) -> np.ndarray | None:
         return None
     # the matrix is found by evaluating the query at each cell; at this size it takes 200 MB
     largest = 5000
-    if cells > largest:
-        raise ModelError(
-            f"the query of {one.clique!r} must be the identity on a table of more than {largest:,} cells, got "
-            "another; give its matrix, as a tuple (matrix, values, standard deviation, clique)."
-        )
+    must = f"be the identity on a table of more than {largest:,} cells"
+    require(cells <= largest, f"the query of {one.clique!r}", must, "another", _REMEDY, error=ModelError)
     return np.stack([_answer(one, unit, shape) for unit in np.eye(cells, dtype=np.float32)], axis=1)
 
 
@@ -293,10 +269,12 @@ def _answer(one: Any, values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     try:
         return np.asarray(one.query(_Factor(values.reshape(shape))), dtype=float).ravel()
     except Exception as error:
-        raise ModelError(
-            f"the query of {one.clique!r} must read a factor's `datavector()` or `values`, but failed with "
-            f"{type(error).__name__}; give its matrix, as a tuple (matrix, values, standard deviation, clique)."
-        ) from None
+        must = f"read a factor's `datavector()` or `values`, but failed with {type(error).__name__}"
+        raise ModelError(f"the query of {one.clique!r} must {must}; {_REMEDY}.") from None
+
+
+# What to do about a query that cannot be evaluated
+_REMEDY = "give its matrix, as a tuple (matrix, values, standard deviation, clique)"
 
 
 class _Factor:
@@ -309,14 +287,8 @@ class _Factor:
         return self.values.ravel() if flatten else self.values
 
 
-def _is_missing(variable: Variable, key: Any) -> bool:
+def _is_missing(key: Any) -> bool:
     """Return True if a key stands for missing values: None, NaN, or a missing value of pandas."""
-    try:
-        hash(key)
-    except TypeError:
-        raise ModelError(
-            f"the keys of {variable!r} must be labels, got a {type(key).__name__}; give one list."
-        ) from None
     try:
         return key is None or bool(key != key)
     except TypeError:  # pandas.NA has no truth value
@@ -328,27 +300,20 @@ def _key_codes(
 ) -> np.ndarray:
     """Return the codes of the declared states for the keys of a column, in the order of the keys."""
     states = model.domain.states_of(variable)
-    if variable not in keys:
-        raise ModelError(f"`keys` must have the column {variable!r}, got none; rename the variable.")
+    remedy = "rename the variable"
+    require(variable in keys, "keys", f"have the column {variable!r}", "none", remedy, error=ModelError)
     by_key = {label_key(label): code for code, label in enumerate(states)}
     by_text = {str(label): code for code, label in enumerate(states)}
-    codes = []
-    for key in listed(f"the keys of {variable!r}", keys[variable]):
-        label = missing if _is_missing(variable, key) else key
+    codes, what, must = [], f"the keys of {variable!r}", f"be its declared states {states!r}"
+    for key in listed(what, keys[variable]):
+        require_hashable(what, key)
+        label = missing if _is_missing(key) else key
         code = by_key.get(label_key(label), by_text.get(str(label))) if label is not None else None
-        if code is None:
-            remedy = (
-                "name the declared state for it in `missing=`"
-                if label is None
-                else "declare the keys as its states"
-            )
-            raise ModelError(
-                f"the keys of {variable!r} must be its declared states {states!r}, got "
-                f"{'the key of missing values' if label is None else repr(label)}; {remedy}."
-            )
+        seen, remedy = repr(label), "declare the keys as its states"
+        if label is None:
+            seen, remedy = "the key of missing values", "name the declared state for it in `missing=`"
+        require(code is not None, what, must, seen, remedy, error=ModelError)
         codes.append(code)
-    if sorted(codes) != list(range(len(states))):
-        raise ModelError(
-            f"the keys of {variable!r} must be its declared states {states!r}, each once, got {len(codes)} keys."
-        )
+    is_each = sorted(codes) == list(range(len(states)))
+    require(is_each, what, f"{must}, each once", f"{len(codes)} keys", error=ModelError)
     return np.array(codes)

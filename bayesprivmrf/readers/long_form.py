@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.checks import instance_of, require
-from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
+from bayesprivmrf.errors import DataError, UndeclaredStateError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, label_key, listed
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
-from bayesprivmrf.readers.columns import columns_of, near, or_near, query_of, released
-from bayesprivmrf.readers.stated_noise import stated_noise, values_and_noise
+from bayesprivmrf.readers.columns import (
+    columns_of,
+    near,
+    or_near,
+    query_of,
+    released,
+    stated_noise,
+    values_and_noise,
+)
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import measurements_by_noise, refuse_proportions
 
@@ -107,25 +114,18 @@ def read_counts(
     [table('smokes'), table('smokes', 'ill')]
     """
     model = ModelSpecification.from_pgmpy(network)
-    instance_of(
-        "everything", everything, str, "be the text that stands for all states", "leave it out for '*'"
-    )
+    must = "be the text that stands for all states"
+    instance_of("everything", everything, str, must, "leave it out for '*'")
     called = columns if isinstance(columns, Mapping) else {}
     numbers = [str(called.get(role, role)) for role in ("value", "scale", "variance")]
     named = _named(model, columns_of(source, numbers), columns)
     count = len(named["value"])
-    if not count:
-        raise DataError("the noisy counts must have at least one row, got none.")
-    stated = stated_noise(
-        count, noise, names=named.get("law"), scales=named.get("scale"), variances=named.get("variance")
-    )
+    require(count, "the noisy counts", "have at least one row", "none", error=DataError)
+    stated = stated_noise(count, noise, named)
     values, row_noise = values_and_noise(named["value"], stated, withheld)
-    levels = _levels(model, groups)
-    places = {
-        v: _places(model, v, named[v], levels.get(v, []), everything)
-        for v in model.domain.variables
-        if v in named
-    }
+    levels, declared = _levels(model, groups), [v for v in model.domain.variables if v in named]
+    labels = {v: [model.domain.states_of(v), *levels.get(v, [])] for v in declared}
+    places = {v: _places(v, named[v], labels[v], everything) for v in declared}
     names = named.get("query", [""] * count)
     tables: dict[Any, list[int]] = {}
     for row in range(count):
@@ -139,10 +139,8 @@ def read_counts(
         sizes = [len(chosen.get(v, model.domain.states_of(v))) for v, _ in key]
         order = _in_order([v for v, _ in key], codes, sizes)
         placed = [rows[k] for k in order]
-        query = query_of(model, [v for v, _ in key], chosen)
-        measurements += measurements_by_noise(
-            model, query, values[placed], [row_noise[row] for row in placed]
-        )
+        query, laws = query_of(model, [v for v, _ in key], chosen), [row_noise[row] for row in placed]
+        measurements += measurements_by_noise(model, query, values[placed], laws)
     return released(model, measurements, guarantee=guarantee, total=total)
 
 
@@ -160,24 +158,22 @@ def _named(
         column = str(called.get(name, name))
         if column in found:
             named[name] = found[column]
-        elif name in called or name == "value":
-            raise DataError(
-                f"the noisy counts must have a column {column!r}, got none{or_near(column, found)}."
-            )
+        else:
+            is_spared, seen = name not in called and name != "value", f"none{or_near(column, found)}"
+            require(is_spared, "the noisy counts", f"have a column {column!r}", seen, error=DataError)
     # a misspelled column must not be ignored, because its variable would then be summed over
-    spare = [column for column in found if column not in {str(called.get(n, n)) for n in named}]
-    for column in spare:
-        meant = near(column, [str(n) for n in wanted if n not in named])
-        if meant is not None:
-            raise DataError(
-                f"the column {column!r} must be called {meant!r} if that is meant; rename it or map it in `columns`, "
-                "and give it another name if it is something else."
-            )
-    if not any(variable in named for variable in model.domain.variables):
-        raise DataError(
-            "the noisy counts must have a column for at least one variable, got none; the variables are "
-            f"{', '.join(map(repr, model.domain.variables))}."
-        )
+    missing = [str(n) for n in wanted if n not in named]
+    for column in sorted(found.keys() - {str(called.get(n, n)) for n in named}):
+        must = f"be called {near(column, missing)!r} if that is meant"
+        remedy = "rename it or map it in `columns`, and give it another name if it is something else"
+        is_other = near(column, missing) is None
+        require(is_other, f"the column {column!r}", must, repr(column), remedy, error=DataError)
+    must, seen = (
+        "have a column for at least one variable",
+        f"none of {', '.join(map(repr, model.domain.variables))}",
+    )
+    has_one = any(variable in named for variable in model.domain.variables)
+    require(has_one, "the noisy counts", must, seen, error=DataError)
     return named
 
 
@@ -187,41 +183,32 @@ def _levels(model: ModelSpecification, groups: Any) -> dict[Variable, list[_Leve
     groups = instance_of("groups", {} if groups is None else groups, Mapping, "map variables to groups")
     for variable, given in groups.items():
         partitions = [given] if isinstance(given, Mapping) else listed(f"the groups of {variable!r}", given)
+        model.domain.index(variable)
+        apart = ModelSpecification(domain=model.domain, cliques=tuple((v,) for v in model.domain.variables))
         for level in partitions:
             # binding the query raises an error if the groups are not a partition
-            query_of(model, [variable], {variable: level}).bind(_alone(model, variable))
+            query_of(model, [variable], {variable: level}).bind(apart)
         found[variable] = partitions
     return found
 
 
-def _alone(model: ModelSpecification, variable: Variable) -> ModelSpecification:
-    """Return the model with each variable as a clique by itself, if it has the variable."""
-    model.domain.index(variable)
-    return ModelSpecification(domain=model.domain, cliques=tuple((v,) for v in model.domain.variables))
-
-
 def _places(
-    model: ModelSpecification,
-    variable: Variable,
-    entries: Sequence[Any],
-    levels: Sequence[_Level],
-    everything: str,
+    variable: Variable, entries: Sequence[Any], levels: Sequence[Iterable[Label]], everything: str
 ) -> list[Any]:
-    """Return the level and the code of each entry of a column; None if the variable is summed over."""
-    meant = {"", everything} & set(map(str, chain(model.domain.states_of(variable), *levels)))
-    if meant:
-        raise ArgumentError(
-            f"`everything` and empty entries stand for all states of {variable!r}, which has {min(meant)!r} as a "
-            "state or group too; choose another `everything`, or rename the state."
-        )
+    """Return the level and the code of each entry of a column; None if the variable is summed over.
+
+    The first level has the states, and the others the labels of groups.
+    """
+    meant = {"", everything} & set(map(str, chain(*levels)))
+    must, seen = f"be no state or group of {variable!r}", repr(min(meant, default=""))
+    remedy = "choose another `everything`, or rename the state"
+    require(not meant, "`everything` and empty entries, which stand for all states,", must, seen, remedy)
     known: dict[Any, tuple[int, int]] = {}
-    for number, labels in enumerate([model.domain.states_of(variable), *levels]):
+    for number, labels in enumerate(levels):
         for code, label in enumerate(labels):
-            if (str(label) in known) or label_key(label) in known:
-                raise ArgumentError(
-                    f"the groups of {variable!r} must have labels that no state and no other group has, got "
-                    f"{label!r} again; rename the group."
-                )
+            is_new = str(label) not in known and label_key(label) not in known
+            must = "have labels that no state and no other group has"
+            require(is_new, f"the groups of {variable!r}", must, f"{label!r} again", "rename the group")
             known[str(label)] = known[label_key(label)] = (number, code)
     places = []
     for entry in entries:
@@ -229,12 +216,11 @@ def _places(
             places.append(None)
             continue
         place = known.get(label_key(entry)) or known.get(str(entry).strip())
-        if place is None:
-            raise UndeclaredStateError(
-                f"the column of {variable!r} must hold declared states, labels of `groups`, or {everything!r}, got "
-                "another entry; declare the state, or list its states in `groups`. The declared states are "
-                f"{', '.join(map(repr, model.domain.states_of(variable)))}."
-            )
+        must = f"hold declared states, labels of `groups`, or {everything!r}"
+        states = ", ".join(map(repr, levels[0]))
+        remedy = f"declare the state, or list its states in `groups`. The declared states are {states}"
+        error = UndeclaredStateError
+        require(place is not None, f"the column of {variable!r}", must, "another entry", remedy, error=error)
         places.append(place)
     return places
 
@@ -243,15 +229,11 @@ def _in_order(scope: Sequence[Variable], codes: Sequence[Sequence[int]], sizes: 
     """Return the rows of a table in C order of its cells; an error if a cell is missing or repeated."""
     cells, name = math.prod(sizes), f"the table of {tuple(scope)!r}" if scope else "the number of records"
     flat = [int(np.ravel_multi_index(code, sizes)) if sizes else 0 for code in codes]
-    if len(set(flat)) < len(flat):
-        raise DataError(
-            f"{name} must have each cell once, got {len(flat) - len(set(flat))} further rows for the same cells; add "
-            "a column `query` that distinguishes measurements of the same variables."
-        )
-    if len(flat) < cells:
-        raise DataError(
-            f"{name} must have a row for each of its {cells} cells, got {len(flat)}. Counts that were withheld are "
-            "informative and must not be dropped: add their rows with a mark that `withheld` explains, or leave out "
-            "the table."
-        )
+    repeated = len(flat) - len(set(flat))
+    remedy = "add a column `query` that distinguishes measurements of the same variables"
+    seen = f"{repeated} further rows for the same cells"
+    require(not repeated, name, "have each cell once", seen, remedy, error=DataError)
+    remedy = "add rows of withheld counts, which are informative, with a mark for `withheld`, or leave out the table"
+    must = f"have a row for each of its {cells} cells"
+    require(len(flat) == cells, name, must, len(flat), remedy, error=DataError)
     return list(np.argsort(flat))

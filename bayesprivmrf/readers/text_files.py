@@ -30,33 +30,16 @@ import gzip
 import io
 import os
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bayesprivmrf.checks import file_path
+from bayesprivmrf.checks import file_path, require
 from bayesprivmrf.errors import BayesPrivMRFError, DataError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextTable:
-    """Columns of a file, with the separator of its fields.
-
-    Parameters
-    ----------
-    columns
-        One column for each name in the header. Entries of CSV files are text or missing.
-    separator
-        Separator of fields; empty for Parquet.
-    """
-
-    columns: pd.DataFrame
-    separator: str = ""
-
-
-def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> TextTable:
+def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> tuple[pd.DataFrame, str]:
     """Read the rows of a CSV or Parquet file.
 
     Parameters
@@ -66,6 +49,13 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
     is_strict
         If True, every line of a CSV file must have as many fields as the header, and blank lines are skipped. If
         False, a line with fewer fields lacks its last values, and a blank line lacks all of them.
+
+    Returns
+    -------
+    columns : pandas.DataFrame
+        One column for each name in the header. Entries of CSV files are text or missing.
+    separator : str
+        Separator of fields; empty for Parquet.
 
     Raises
     ------
@@ -78,7 +68,10 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
 
     file = file_path("path", path)
     name = file.name.lower()
-    problem = None
+    problem, what = (
+        f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.",
+        f"the data file {str(path)!r}",
+    )
     try:
         is_parquet = "parquet" in name.split(".")[1:]
         if name.endswith((".csv", ".csv.gz")) or (is_strict and not is_parquet):
@@ -86,50 +79,43 @@ def read_table(path: str | os.PathLike[str], *, is_strict: bool = False) -> Text
                 return _csv_table(opened.read(), is_strict)
         if is_parquet:
             # nullable types, because one missing value must not turn a column of integers into floats
-            return TextTable(columns=pd.read_parquet(file, dtype_backend="numpy_nullable"))
+            return pd.read_parquet(file, dtype_backend="numpy_nullable"), ""
     except ImportError:
         problem = "reading Parquet needs pyarrow; install it, or convert the file to CSV."
     except OSError as error:
-        problem = f"the data file {str(path)!r} cannot be read: {error.strerror or 'not a readable file'}."
+        problem = f"{what} cannot be read: {error.strerror or 'not a readable file'}."
     except EOFError:
-        problem = f"the data file {str(path)!r} was cut short; take a fresh copy."
+        problem = f"{what} was cut short; take a fresh copy."
     except MemoryError:
-        problem = (
-            f"the data file {str(path)!r} does not fit in memory; give a frame of a lazy engine instead."
-        )
+        problem = f"{what} does not fit in memory; give a frame of a lazy engine instead."
     except pd.errors.EmptyDataError:
-        problem = (
-            f"the data file {str(path)!r} must begin with a header, but is empty or begins with a blank line."
-        )
+        problem = f"{what} must begin with a header, but is empty or begins with a blank line."
     except UnicodeDecodeError:
-        problem = (
-            f"the data file {str(path)!r} must be encoded in UTF-8; convert it, say with `iconv -t UTF-8`."
-        )
+        problem = f"{what} must be encoded in UTF-8; convert it, say with `iconv -t UTF-8`."
     except BayesPrivMRFError:
         raise
     except Exception as error:  # parsers and decompressors raise many types
-        kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
         remedy = "check its header and rows."
         if "fields in line" in str(error):
             remedy = (
                 "a row has more fields than the header. Put a field that contains the separator (comma, semicolon or "
                 "tab) in double quotes, and drop separators at the ends of rows."
             )
-        problem = f"the data file {str(path)!r} is not well-formed{kind}: {remedy}"
+        kind = "" if isinstance(error, ValueError) else f" ({type(error).__name__})"
+        problem = f"{what} is not well-formed{kind}: {remedy}"
     # raised outside the handlers: pandas quotes the offending field, which the exception's context would reveal
-    raise DataError(problem or f"the data file must end in .csv, .csv.gz or .parquet, got {file.name!r}.")
+    raise DataError(problem)
 
 
-def _csv_table(content: bytes, is_strict: bool) -> TextTable:
+def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
     import pandas as pd
 
     separator = _separator(content)
     columns = 1 + re.split(rb"[\r\n]", content, maxsplit=1)[0].count(separator.encode())
     largest = 20_000  # more than any model can use, and still read in seconds
-    if columns > largest:
-        raise DataError(
-            f"a text file must have at most {largest:,} columns, got about {columns:,}; keep those of the model."
-        )
+    seen, remedy = f"about {columns:,}", "keep those of the model"
+    must = f"have at most {largest:,} columns"
+    require(columns <= largest, "a text file", must, seen, remedy, error=DataError)
     if is_strict:
         content = _without_blank_lines(content, separator)
     # The header is read as an ordinary row, because pandas otherwise takes a surplus first field for an index and
@@ -148,34 +134,25 @@ def _csv_table(content: bytes, is_strict: bool) -> TextTable:
     is_ended = content.endswith((b"\n", b"\r"))
     line_ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
     if len(whole) != line_ends + (not is_ended):
-        raise DataError(
-            "no field of a CSV file may hold a line break, but one does, or a double quote is left open; replace "
-            "line breaks, so that each record is one line, and double every quote that is part of a text."
-        )
+        what = "no field of a CSV file may hold a line break, but one does, or a double quote is left open"
+        raise DataError(f"{what}; replace line breaks, and double every quote that is part of a text.")
     rest = content.replace(b"\r\n", b"")
     if sum((b"\r\n" in content, b"\r" in rest, b"\n" in rest)) > 1:
-        raise DataError(
-            "the lines of a CSV file must all end in the same way, but some end in a line feed and some in a "
-            "carriage return; write all line ends alike."
-        )
+        what = "the lines of a CSV file must all end in the same way, but some end in a line feed"
+        raise DataError(f"{what} and some in a carriage return; write all line ends alike.")
     if not is_ended and _last_fields(content, separator) < whole.shape[1]:
-        raise DataError(
-            "the last line of a CSV file must end in a line break if it has fewer fields than the header, or if the "
-            "file has one column, in which a blank line is a missing value; add the line break."
-        )
+        what = "the last line of a CSV file must end in a line break if it has fewer fields than the header"
+        raise DataError(f"{what}, or if the file has one column; add the line break.")
     names = whole.iloc[0]
     if names[names.notna()].duplicated().any():
         raise repeated_error()
     records = whole.iloc[1:].reset_index(drop=True).loc[:, names.notna().to_numpy()]
-    return TextTable(columns=records.set_axis(names.dropna().tolist(), axis="columns"), separator=separator)
+    return records.set_axis(names.dropna().tolist(), axis="columns"), separator
 
 
 def _separator(content: bytes) -> str:
     """Return the separator of fields, determined by the header alone, which is public."""
-    header = content[
-        : min(filter(None, (content.find(end) + 1 for end in (b"\n", b"\r"))), default=len(content))
-    ]
-    text = header.decode("utf-8-sig", errors="replace")
+    text = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode("utf-8-sig", errors="replace")
     return max(",;\t", key=lambda one: len(next(csv.reader([text], delimiter=one), [])))
 
 
@@ -185,10 +162,8 @@ def _without_blank_lines(content: bytes, separator: str) -> bytes:
     rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=separator)
     fields = len(next(rows, []))
     for number, row in enumerate(rows, start=2):
-        if len(row) != fields:
-            raise DataError(
-                f"line {number} of a CSV file must have {fields} entries, as the header has, got {len(row)}."
-            )
+        what, must = f"line {number} of a CSV file", f"have {fields} entries, as the header has"
+        require(len(row) == fields, what, must, len(row), error=DataError)
     return b"".join(lines)
 
 

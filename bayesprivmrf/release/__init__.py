@@ -1,8 +1,8 @@
 """Frozen releases: noisy statistics with their noise distribution, privacy guarantee and provenance."""
 
 from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released, load_release
+from bayesprivmrf.release.codec import PersonRows
 from bayesprivmrf.release.measurement import Measurement
-from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.statistics import NoisyStatistics
 
 NoisyMeasurements = NoisyStatistics

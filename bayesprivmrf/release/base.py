@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from bayesprivmrf.cards import Card, printable
-from bayesprivmrf.checks import require, truth
-from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
+from bayesprivmrf.checks import instance_of, require, truth
+from bayesprivmrf.errors import BayesPrivMRFError, GuaranteeWarning, ReleaseFileError
 from bayesprivmrf.kinds import Kinds
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.labels import needs_kinds
@@ -65,22 +65,15 @@ class Provenance:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, kind in (
-            ("mechanism", str),
-            ("settings", Mapping),
-            ("simulated", bool),
-            ("versions", Mapping),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise ArgumentError(
-                    f"`{name}` of a provenance must be a {kind.__name__}, got a {type(value).__name__}."
-                )
-        if printable(self.mechanism) != self.mechanism:
-            raise ArgumentError(
-                f"`mechanism` of a provenance must be printable text on one line, got {self.mechanism!r}; write the "
-                "name of a class."
-            )
+        kinds = {"mechanism": str, "settings": Mapping, "simulated": bool, "versions": Mapping}
+        for name, kind in kinds.items():
+            instance_of(f"`{name}` of a provenance", getattr(self, name), kind, f"be a {kind.__name__}")
+        what, must, is_line = (
+            "`mechanism` of a provenance",
+            "be printable text on one line",
+            printable(self.mechanism),
+        )
+        require(is_line == self.mechanism, what, must, repr(self.mechanism), "write the name of a class")
 
     def _content(self) -> dict[str, Any]:
         return {
@@ -143,9 +136,7 @@ class Released(Card):
         super().__init_subclass__(**kwargs)
         if "kind" in vars(cls):
             if any(hook.__qualname__.startswith("Released.") for hook in (cls._content, cls._restored)):
-                raise TypeError(
-                    f"{cls.__name__} must supply `_content` and `_restored`, so that it can be saved."
-                )
+                raise TypeError(f"{cls.__name__} must supply `_content` and `_restored`, to be saved.")
             RELEASE_KINDS.add(cls.kind, cls)
         made = vars(cls).get("statistics")
         if isinstance(made, property | cached_property):
@@ -214,23 +205,19 @@ class Released(Card):
 
     def _as_file(self) -> bytes:
         """Return the bytes of the release's file, after a check that they can be read back."""
-        if not RELEASE_KINDS.holds(type(self)):
-            raise ReleaseFileError(
-                f"{type(self).__name__} cannot be saved, because it names no kind; give it one, as "
-                "`bayesprivmrf.release.Released` says."
-            )
+        what, must = f"{type(self).__name__}, to be saved,", "name its kind"
+        remedy = "give it one, as `bayesprivmrf.release.Released` says"
+        require(RELEASE_KINDS.holds(type(self)), what, must, "none", remedy, error=ReleaseFileError)
         try:
             whole = self._packed()
             again = _release(*unpacked(io.BytesIO(whole), Path(), sys.maxsize))
             if type(again) is not type(self) or again._packed() != whole:
-                raise ReleaseFileError(
-                    "reading it back gives another release; correct its kind's `_restored`"
-                )
+                what = "reading it back gives another release"
+                raise ReleaseFileError(f"{what}; correct its kind's `_restored`")
         except Exception as error:
-            raise ReleaseFileError(
-                f"this {type(self).__name__} cannot be saved, because its file could not be read back: "
-                f"{_reason(error)}. Nothing was written, and the release is unchanged."
-            ) from error
+            what = f"this {type(self).__name__} cannot be saved, because its file could not be read back"
+            remedy = "Nothing was written, and the release is unchanged"
+            raise ReleaseFileError(f"{what}: {_reason(error)}. {remedy}.") from error
         return whole
 
     def _packed(self) -> bytes:
@@ -356,10 +343,10 @@ def _release(content: Any, array: np.ndarray) -> Released:
     kind = fields.text("kind")
     made = RELEASE_KINDS.find(kind)
     if made is None:
-        raise ReleaseFileError(
-            f"no installed package provides its kind, {kind!r}; install the package of the mechanism that made it, "
-            "or import the module that defines the kind"
+        remedy = (
+            "install the package of the mechanism that made it, or import the module that defines the kind"
         )
+        raise ReleaseFileError(f"no installed package provides its kind, {kind!r}; {remedy}")
     nothing = made.may_promise_nothing and fields["guarantee"] is None
     return made._restored(
         fields,

@@ -1,6 +1,7 @@
 """Conversion between the common parts of release files and JSON values.
 
-Reading checks every type, so that an altered file raises a `ReleaseFileError`.
+Reading checks every type, so that an altered file raises a `ReleaseFileError`. One of these parts is the number of
+rows that a release counts of one person, which mechanisms state.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from bayesprivmrf.checks import truth, whole_number
 from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.contrast_parts import Level, Scores
@@ -42,19 +45,17 @@ class Fields:
     def _checked(self, name: str, holds: Callable[[Any], bool], what: str, optional: bool) -> Any:
         value = self[name]
         if not holds(value) and not (optional and value is None):
-            raise ReleaseFileError(
-                f"`{name}` must be {what}{' or null' * optional}, got {reprlib.repr(value)}"
-            )
+            must = f"{what}{' or null' * optional}"
+            raise ReleaseFileError(f"`{name}` must be {must}, got {reprlib.repr(value)}")
         return value
 
     def whole(self, name: str, least: int, largest: int = LARGEST_WHOLE, *, optional: bool = False) -> Any:
         """Return a whole number from `least` to `largest`."""
-        return self._checked(
-            name,
-            lambda value: type(value) is int and least <= value <= largest,
-            f"a whole number from {least} to {largest}",
-            optional,
-        )
+
+        def holds(value: Any) -> bool:
+            return type(value) is int and least <= value <= largest
+
+        return self._checked(name, holds, f"a whole number from {least} to {largest}", optional)
 
     def number(self, name: str, *, optional: bool = False) -> Any:
         """Return a finite number."""
@@ -62,9 +63,11 @@ class Fields:
 
     def positive(self, name: str, *, optional: bool = False) -> Any:
         """Return a finite number above zero."""
-        return self._checked(
-            name, lambda value: _is_number(value) and value > 0, "positive and finite", optional
-        )
+
+        def holds(value: Any) -> bool:
+            return _is_number(value) and value > 0
+
+        return self._checked(name, holds, "positive and finite", optional)
 
     def truth(self, name: str) -> bool:
         """Return a boolean."""
@@ -72,10 +75,11 @@ class Fields:
 
     def text(self, name: str, *choices: str) -> Any:
         """Return text, which is one of the choices if there are any."""
-        what = " or ".join(choices) or "text"
-        return self._checked(
-            name, lambda text: isinstance(text, str) and text in (choices or (text,)), what, False
-        )
+
+        def holds(text: Any) -> bool:
+            return isinstance(text, str) and text in (choices or (text,))
+
+        return self._checked(name, holds, " or ".join(choices) or "text", False)
 
     def items(self, name: str) -> list[Any]:
         """Return a list."""
@@ -130,58 +134,45 @@ def restored_domain(content: Fields) -> Domain:
 
 def model_content(model: ModelSpecification) -> dict[str, Any]:
     """Return the cliques, structural zeros, ties, scores and levels of a model, as positions in its domain."""
-    domain = model.domain
-    tied = [[[domain.index(v) for v in scope] for scope in group] for group in model.ties]
-    shared = {"ties": tied, "shares_transitions": model.shares_transitions} if tied else {}
+    domain, shared = model.domain, {}
+    if model.ties:
+        tied = [[[domain.index(v) for v in scope] for scope in group] for group in model.ties]
+        shared |= {"ties": tied, "shares_transitions": model.shares_transitions}
     if model.ordinal:
-        shared["ordinal"] = [
-            [domain.index(one.variable), list(one.values), one.is_smooth] for one in model.ordinal
-        ]
+        shared["ordinal"] = [[domain.index(s.variable), list(s.values), s.is_smooth] for s in model.ordinal]
     if model.levels:
         shared["levels"] = [
-            [
-                domain.index(one.variable),
-                one.name,
-                [[domain.code(one.variable, s) for s in a] for a in one.areas],
-            ]
+            [domain.index(v), one.name, [[domain.code(v, state) for state in area] for area in one.areas]]
             for one in model.levels
+            for v in [one.variable]
         ]
-    return shared | {
-        "cliques": [list(scope) for scope in model.scopes],
-        "impossible": [
-            [[domain.index(v), domain.code(v, label)] for v, label in assignment]
-            for assignment in model.impossible
-        ],
-    }
+    zeros = [[[domain.index(v), domain.code(v, label)] for v, label in zero] for zero in model.impossible]
+    return shared | {"cliques": [list(scope) for scope in model.scopes], "impossible": zeros}
 
 
 def restored_model(content: Fields, domain: Domain, **declared: Any) -> ModelSpecification:
     """Return the model that `model_content` described; the entry of impossible cells is optional."""
-    names = domain.variables
-    scopes = [positions(scope, len(names)) for scope in content.items("cliques")]
-    zeros = content.items("impossible") if "impossible" in content else []
-    ties = content.items("ties") if "ties" in content else []
+
+    def optional(name: str) -> list[Any]:
+        return content.items(name) if name in content else []
+
+    def variables(places: Any) -> tuple[Any, ...]:
+        return tuple(domain.variables[v] for v in positions(places, len(domain.variables)))
+
+    ties = optional("ties")
     return ModelSpecification(
         domain=domain,
-        cliques=tuple(tuple(names[v] for v in scope) for scope in scopes),
-        impossible=tuple(tuple(_assigned(pair, domain) for pair in zero) for zero in zeros),
-        ties=tuple(
-            tuple(tuple(names[v] for v in positions(scope, len(names))) for scope in group) for group in ties
-        ),
+        cliques=tuple(map(variables, content.items("cliques"))),
+        impossible=tuple(tuple(_assigned(pair, domain) for pair in zero) for zero in optional("impossible")),
+        ties=tuple(tuple(map(variables, group)) for group in ties),
         shares_transitions=bool(ties) and content.truth("shares_transitions"),
-        ordinal=tuple(_scores(one, domain) for one in content.items("ordinal"))
-        if "ordinal" in content
-        else (),
-        levels=tuple(_level(one, domain) for one in content.items("levels")) if "levels" in content else (),
+        ordinal=tuple(
+            Scores(variable=variables([place])[0], values=tuple(values), is_smooth=bool(is_smooth))
+            for place, values, is_smooth in optional("ordinal")
+        ),
+        levels=tuple(_level(one, domain) for one in optional("levels")),
         **declared,
     )
-
-
-def _scores(item: Any, domain: Domain) -> Scores:
-    """Return the scores of an ordered variable."""
-    place, values, is_smooth = item
-    (variable,) = positions([place], len(domain.variables))
-    return Scores(variable=domain.variables[variable], values=tuple(values), is_smooth=bool(is_smooth))
 
 
 def _level(item: Any, domain: Domain) -> Level:
@@ -210,10 +201,8 @@ def query_content(query: Query, domain: Domain) -> dict[str, Any]:
     """
     # a class that inherits its kind would be read as its base class
     if "kind" not in vars(type(query)) or not QUERY_KINDS.holds(type(query)):
-        raise ReleaseFileError(
-            f"queries of the class {type(query).__name__} have no written form; give the class a `kind`, `_content` "
-            "and `_restored`, as `bayesprivmrf.queries.Query` says"
-        )
+        remedy = "give the class a `kind`, `_content` and `_restored`, as `bayesprivmrf.queries.Query` says"
+        raise ReleaseFileError(f"queries of the class {type(query).__name__} have no written form; {remedy}")
     return {"query": query.kind, **query._content(domain)}
 
 
@@ -222,10 +211,8 @@ def restored_query(content: Fields, domain: Domain) -> Query:
     kind = content.text("query")
     made = QUERY_KINDS.find(kind)
     if made is None:
-        raise ReleaseFileError(
-            f"no installed package brings its queries of the kind {kind!r}; install the package that made them, or "
-            "import the module that defines the kind"
-        )
+        remedy = "install the package that made them, or import the module that defines the kind"
+        raise ReleaseFileError(f"no installed package brings its queries of the kind {kind!r}; {remedy}")
     return made._restored(content, domain)
 
 
@@ -245,3 +232,65 @@ def plain(value: Any) -> Any:
 def details_content(details: Mapping[str, Any]) -> dict[str, Any]:
     """Return public numbers about a release as JSON values; some of them may be NumPy scalars."""
     return plain({name: v.item() if isinstance(v, np.generic) else v for name, v in details.items()})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonRows:
+    """Rule by which a release counts rows if one person may have several.
+
+    Parameters
+    ----------
+    at_most
+        Largest number of rows that are counted of one person.
+    is_weighed
+        True if each of a person's K counted rows has the weight 1/K, so that the release counts persons. Otherwise
+        each row counts as one record.
+
+    Raises
+    ------
+    ArgumentError
+        `at_most` is not a whole number of at least 1, or `is_weighed` is not a boolean.
+
+    Examples
+    --------
+    >>> PersonRows(at_most=5).dependent, PersonRows(at_most=5, is_weighed=True).dependent
+    (5, 1)
+    """
+
+    at_most: int
+    is_weighed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "at_most", whole_number("at_most", self.at_most, 1, LARGEST_WHOLE))
+        object.__setattr__(self, "is_weighed", truth("is_weighed", self.is_weighed))
+
+    @property
+    def dependent(self) -> int:
+        """Largest number of records that one person contributes; 1 if a person's rows weigh as much as one record."""
+        return 1 if self.is_weighed else self.at_most
+
+    @classmethod
+    def of_settings(cls, settings: Mapping[str, Any]) -> PersonRows | None:
+        """Return the rule in the settings of a release, for older files that do not state it separately."""
+        most = settings.get("at_most")
+        if settings.get("person") is None or type(most) is not int or not 1 <= most <= LARGEST_WHOLE:
+            return None
+        return cls(at_most=most, is_weighed="grid" in settings)
+
+    @staticmethod
+    def content(rows: PersonRows | None, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the entry for a file; it is empty if the settings imply the rule, as in files of older versions."""
+        if rows == PersonRows.of_settings(settings):
+            return {}
+        stated = None if rows is None else {"at_most": rows.at_most, "is_weighed": rows.is_weighed}
+        return {"person_rows": stated}
+
+    @classmethod
+    def restored(cls, content: Fields, settings: Mapping[str, Any]) -> PersonRows | None:
+        """Return the rule that a file states, or otherwise the rule in its settings."""
+        if "person_rows" not in content:
+            return cls.of_settings(settings)
+        if content["person_rows"] is None:
+            return None
+        stated = Fields(content["person_rows"])
+        return cls(at_most=stated.whole("at_most", 1), is_weighed=stated.truth("is_weighed"))

@@ -36,11 +36,6 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.files import current_umask
 
-try:
-    import fcntl
-except ImportError:  # on Windows only the age of a file shows whether its save was killed
-    fcntl = None
-
 # Name of the format in the document of every release
 FORMAT_NAME = "bayesprivmrf-release"
 # Newest version of the format. The versions added:
@@ -60,8 +55,8 @@ FIELD_VERSION = 7
 LARGEST = 2**30
 
 _DOCUMENT, _ARRAY = "release.json", "tables.npy"
-# Seconds after which the save of a file that cannot be locked is taken to have been killed; no save takes as long
-_ABANDONED = 24 * 3600
+# Seconds after which a hidden file is taken to be left by a save that was killed; no save takes as long
+_ABANDONED = 600
 
 
 def checked_path(path: Any) -> Path:
@@ -99,14 +94,11 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
         if target.is_dir():
             raise ReleaseFileError(f"`path` must name a file, got the folder {str(target)!r}.")
         if target.exists() and not target.is_file():
-            raise ReleaseFileError(
-                f"`path` must name a regular file or a new one, got {str(target)!r}, which is a device, a pipe or a "
-                "socket; choose another name."
-            )
+            what = f"a regular file or a new one, got {str(target)!r}, a device, a pipe or a socket"
+            raise ReleaseFileError(f"`path` must name {what}; choose another name.")
         if not folder.is_dir():
-            raise ReleaseFileError(
-                f"`path` must lie in an existing folder, got {str(folder)!r}; make it first."
-            )
+            what = f"an existing folder, got {str(folder)!r}"
+            raise ReleaseFileError(f"`path` must lie in {what}; make it first.")
         with tempfile.TemporaryFile(dir=folder):
             pass
         if target.exists():
@@ -172,7 +164,7 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
     unfinished = _unfinished_saves(target)
     try:
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=_prefix(target))
-        with _locked(temporary), os.fdopen(handle, "wb") as raw:
+        with os.fdopen(handle, "wb") as raw:
             raw.write(whole)
             raw.flush()
             os.fsync(raw.fileno())
@@ -182,36 +174,33 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
                 _refuse_to_lose(target, None if overwrite else whole)
                 os.replace(temporary, target)
     except OSError as error:
-        raise ReleaseFileError(
-            f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__}); the release is "
-            "unchanged: free some disk space, or save it elsewhere."
-        ) from error
+        what = f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__})"
+        remedy = "free some disk space, or save it elsewhere"
+        raise ReleaseFileError(f"{what}; the release is unchanged: {remedy}.") from error
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
-    if (
-        unfinished
-    ):  # only now, because a filter that turns this warning into an error must not lose the release
+    # only now, because a filter that turns this warning into an error must not lose the release
+    if unfinished:
         warnings.warn(_recovery(target, unfinished[0]), UnfinishedSaveWarning, stacklevel=3)
 
 
 def require_no_unfinished_save(target: Path) -> None:
-    """Raise an error if an earlier save to this path was killed and left a complete release, whose budget is spent.
+    """Raise an error if an earlier save to this path was killed and left a file, whose budget may be spent.
 
     Raises
     ------
     ReleaseFileError
-        Such a release exists; the message says how to recover it.
+        Such a file exists; the message says how to recover it.
     """
-    if unfinished := _unfinished_saves(target):
+    # of any age: a run that is repeated at once must not spend the budget again
+    if unfinished := _unfinished_saves(target, least_age=0):
         raise ReleaseFileError(_recovery(target, unfinished[0]))
 
 
 def _recovery(target: Path, left: Path) -> str:
-    return (
-        f"an earlier save to {str(target)!r} was killed and left a complete release, whose budget is spent, in "
-        f"{str(left)!r}. Rename that file to keep the release, or delete it."
-    )
+    what = f"an earlier save to {str(target)!r} was killed and left {str(left)!r}, whose budget may be spent"
+    return f"{what}. Rename that file if `load_release` reads it, or delete it."
 
 
 def _prefix(target: Path) -> str:
@@ -219,54 +208,13 @@ def _prefix(target: Path) -> str:
     return f".release-{hashlib.sha256(os.fsencode(target.name)).hexdigest()[:16]}-"
 
 
-@contextmanager
-def _locked(path: str) -> Iterator[None]:
-    """Lock a file while it is written; the lock also ends when the process is killed."""
-    with open(path, "rb") as file:
-        if fcntl is not None:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _is_abandoned(path: Path) -> bool:
-    """Return True if no process is writing the file."""
-    if fcntl is not None:
-        try:
-            with path.open("rb") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            return False
-        except OSError:
-            pass
-    return _age(path) > _ABANDONED
-
-
-def _age(path: Path) -> float:
-    """Return the seconds since the file was written."""
-    return time.time() - path.stat().st_mtime
-
-
-def _unfinished_saves(target: Path) -> list[Path]:
-    """Return complete releases that killed saves to a path left behind, and remove old incomplete ones."""
-    complete = []
+def _unfinished_saves(target: Path, least_age: float = _ABANDONED) -> list[Path]:
+    """Return the files that killed saves to a path left behind; nothing is read, and nothing is removed."""
+    found = []
     for path in target.parent.glob(f"{_prefix(target)}*"):
         with suppress(OSError):  # another process was faster
-            # a save leaves neither a link nor a pipe, and opening a pipe would block
-            if path.is_symlink() or not path.is_file() or not _is_abandoned(path):
-                continue
-            try:
-                with path.open("rb") as file:
-                    _members(file, path, LARGEST)
-                complete.append(path)
-            except (NewerFormatError, _TooLargeError):  # nothing shows that it is incomplete
-                complete.append(path)
-            except ReleaseFileError as error:
-                # an unreadable file may be complete, and a save that has just begun is not locked yet
-                if not isinstance(error.__cause__, OSError | MemoryError) and _age(path) > _ABANDONED:
-                    path.unlink()
-    return sorted(complete)
+            found += [path] * (time.time() - path.lstat().st_mtime >= least_age)
+    return sorted(found)
 
 
 def _is_put(temporary: str, target: Path) -> bool:
@@ -348,10 +296,8 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
             raise _foreign(target)
         version = document["version"]
         if type(version) is int and version > FORMAT_VERSION:
-            raise NewerFormatError(
-                f"{str(target)!r} has format version {version}, newer than {FORMAT_VERSION}, "
-                "the newest that this bayesprivmrf reads; upgrade it."
-            )
+            what = f"format version {version}, newer than {FORMAT_VERSION}, the newest that this bayesprivmrf reads"
+            raise NewerFormatError(f"{str(target)!r} has {what}; upgrade it.")
         whole = type(version) is int and version >= 1
         if not whole or document["sha256"] != checksum_of(document["content"], array):
             raise _damaged(target)
@@ -370,10 +316,9 @@ def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> 
     """Return a member of the archive, after a check that it is no larger than its header states."""
     info = archive.getinfo(name)
     if info.file_size > largest:
-        raise _TooLargeError(
-            f"{str(target)!r} unpacks to {info.file_size:,} bytes of {name}, more than the {largest:,} that are "
-            "allowed; if you trust the file, pass a larger `largest` to `load_release`."
-        )
+        what = f"{info.file_size:,} bytes of {name}, more than the {largest:,} that are allowed"
+        remedy = "if you trust the file, pass a larger `largest` to `load_release`"
+        raise _TooLargeError(f"{str(target)!r} unpacks to {what}; {remedy}.")
     with archive.open(info) as member:
         content = member.read(info.file_size + 1)
     if len(content) != info.file_size:
@@ -382,16 +327,13 @@ def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> 
 
 
 def _damaged(target: Path) -> ReleaseFileError:
-    return ReleaseFileError(
-        f"{str(target)!r} is not a complete release file: it was cut short or altered; take a fresh copy."
-    )
+    what = "is not a complete release file: it was cut short or altered"
+    return ReleaseFileError(f"{str(target)!r} {what}; take a fresh copy.")
 
 
 def _foreign(target: Path) -> ReleaseFileError:
-    return ForeignFileError(
-        f"{str(target)!r} is not a release of bayesprivmrf; give a file that `release.save` or "
-        "`bayesprivmrf release` wrote."
-    )
+    remedy = "give a file that `release.save` or `bayesprivmrf release` wrote"
+    return ForeignFileError(f"{str(target)!r} is not a release of bayesprivmrf; {remedy}.")
 
 
 def checksum_of(content: Any, array: bytes) -> str:

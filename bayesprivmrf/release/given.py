@@ -14,7 +14,7 @@ import numpy as np
 from bayesprivmrf.checks import instance_of, refuse_masked, require
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning, ModelError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.privacy import Gaussian, NoiseDistribution, NoNoise
 from bayesprivmrf.queries import Query, table, weighted
 from bayesprivmrf.release.measurement import Measurement
@@ -38,7 +38,7 @@ def measurements_of_tables(
     _refuse_uncovered(model, scopes)
     parts = []
     for (scope, values), (key, given) in zip(pairs, _table_noise(noise, scopes), strict=True):
-        array = aligned(f"the table of {scope!r}", values, scope, _states(model, scope))
+        array = aligned(f"the table of {scope!r}", values, scope, [*map(model.domain.states_of, scope)])
         parts.append((scope, array, _cell_noise(model, scope, key, given)))
     refuse_proportions([array for _, array, _ in parts], total, stacklevel=4)
     place = {frozenset(scope): position for position, scope in enumerate(scopes)}
@@ -67,11 +67,10 @@ def refuse_proportions(tables: Sequence[np.ndarray], total: int | None, *, stack
     """
     several = [table for table in tables if table.size > 1]
     # two hundredths: four cells that were rounded to two decimals
-    if several and all(_adds_up_to(1.0, table, 0.02) for table in several):
-        raise ModelError(
-            "the tables must hold counts, got proportions, which add up to one in each table; multiply the tables, "
-            "and the scales of the noise, by the number of records."
-        )
+    is_shares = several and all(_adds_up_to(1.0, table, 0.02) for table in several)
+    must, seen = "hold counts", "proportions, which add up to one in each table"
+    remedy = "multiply the tables, and the scales of the noise, by the number of records"
+    require(not is_shares, "the tables", must, seen, remedy, error=ModelError)
     # the same for four cells that were rounded to one decimal
     if several and total != 100 and all(_adds_up_to(100.0, table, 0.2) for table in several):
         warnings.warn(
@@ -87,10 +86,6 @@ def _adds_up_to(whole: float, table: np.ndarray, rounding: float) -> bool:
     """Return True if the cells are shares of a whole, up to the rounding of their sum, and not all integers."""
     is_inside = ((table >= 0) & (table <= whole)).all()
     return bool(is_inside and (table % 1 != 0).any() and abs(table.sum() - whole) <= rounding)
-
-
-def _states(model: ModelSpecification, scope: tuple[Any, ...]) -> list[tuple[Any, ...]]:
-    return [model.domain.states_of(v) for v in scope]
 
 
 def measurements_by_noise(
@@ -140,29 +135,26 @@ def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
     if isinstance(tables, Mapping):
         return [(as_scope(key), array) for key, array in tables.items()]
     example = "write {('a', 'b'): table} or [(('a', 'b'), table), ...]"
-    if isinstance(tables, str | bytes) or not isinstance(tables, Sequence):
-        raise ArgumentError(f"`tables` must map scopes to arrays, got a {type(tables).__name__}; {example}.")
+    is_list = isinstance(tables, Sequence) and not isinstance(tables, str | bytes)
+    require(is_list, "tables", "map scopes to arrays", f"a {type(tables).__name__}", example)
     for pair in tables:
         is_pair = isinstance(pair, tuple) and len(pair) == 2
         require(is_pair, "tables", "hold pairs of a scope and its table", f"a {type(pair).__name__}", example)
-    return [(as_scope(key), array) for key, array in tables]
+    return [(as_scope(key), array) for key, array in tables]  # type: ignore[misc]
 
 
 def _refuse_uncovered(model: ModelSpecification, scopes: Sequence[tuple[Any, ...]]) -> None:
     """Raise an error if a key lies in no clique, or a variable is in no key."""
     for scope in scopes:
-        if not any(set(scope) <= set(clique) for clique in model.cliques) or not scope:
-            raise ModelError(
-                f"`tables` holds {scope!r}, which is neither a measured clique of the network nor inside one; "
-                f"the cliques are {', '.join(map(repr, model.cliques))}."
-            )
+        is_inside = bool(scope) and any(set(scope) <= set(clique) for clique in model.cliques)
+        must = "hold tables of measured cliques of the network, or inside one"
+        remedy = f"the cliques are {', '.join(map(repr, model.cliques))}"
+        require(is_inside, "tables", must, scope, remedy, error=ModelError)
     covered = {variable for scope in scopes for variable in scope}
     for clique in model.cliques:
-        if not set(clique) <= covered:
-            raise ModelError(
-                f"`tables` must have an entry for the clique {clique!r}, or tables inside it of all its variables, "
-                "got none; `from_measurements` accepts tables that leave out variables."
-            )
+        must = f"have an entry for the clique {clique!r}, or tables inside it of all its variables"
+        remedy = "`from_measurements` accepts tables that leave out variables"
+        require(set(clique) <= covered, "tables", must, "none", remedy, error=ModelError)
 
 
 def _table_noise(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Any]]:
@@ -195,16 +187,20 @@ def _cell_noise(
     """
     if isinstance(given, NoiseDistribution):
         return given
-    array = aligned(f"the distributions or variances of {scope!r}", given, key, _states(model, key), _array)
+    array = aligned(
+        f"the distributions or variances of {scope!r}",
+        given,
+        key,
+        [*map(model.domain.states_of, key)],
+        _array,
+    )
     cells = array.transpose([key.index(v) for v in scope]).ravel()
     if cells.dtype.kind == "O":
         must = "be a noise distribution, such as Laplace(scale=2.0)"
         return [instance_of("noise", each, NoiseDistribution, must) for each in cells]
     variances = cells.astype(float)
-    if not (np.isfinite(variances) & (variances >= 0)).all():
-        raise ArgumentError(
-            f"the variances of {scope!r} must be finite and not negative, got another; 0 stands for an exact number."
-        )
+    is_right, remedy = (np.isfinite(variances) & (variances >= 0)).all(), "0 stands for an exact number"
+    require(is_right, f"the variances of {scope!r}", "be finite and not negative", "another", remedy)
     known = {variance: noise_of_variance(Gaussian, variance) for variance in set(variances.tolist())}
     return [known[variance] for variance in variances.tolist()]
 
@@ -215,16 +211,11 @@ def _array(what: str, noise: Any) -> np.ndarray:
     first = noise
     while isinstance(first, list | tuple) or (isinstance(first, np.ndarray) and first.ndim):
         first = first[0] if len(first) else None
+    must = "be a noise distribution, such as Laplace(scale=2.0), or an array of distributions or of variances"
     try:
         given = np.asarray(noise, dtype=object if isinstance(first, NoiseDistribution) else None)
     except ValueError:
-        raise ArgumentError(
-            "`noise` must be a noise distribution, or an array of distributions or of variances, got lists of "
-            "unequal lengths."
-        ) from None
-    if given.dtype.kind not in "iufO" or given.ndim == 0:
-        raise ArgumentError(
-            f"`noise` must be a noise distribution, such as Laplace(scale=2.0), or an array of distributions or of "
-            f"variances, got {type(noise).__name__}."
-        )
+        raise ArgumentError(f"`noise` must {must}, got lists of unequal lengths.") from None
+    is_array = given.dtype.kind in "iufO" and given.ndim
+    require(is_array, "noise", must, type(noise).__name__)
     return given

@@ -1,6 +1,8 @@
 """Measurements: a query, its noisy answers and the distribution of the noise.
 
-The module also checks the measurements of a release against its model, and estimates the number of records from them.
+The module also checks the measurements of a release against its model, estimates the number of records from them, and
+converts them to the content of files: the model, the noise distributions, and the queries unless they are the table
+of each clique.
 """
 
 from __future__ import annotations
@@ -15,13 +17,25 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.checks import instance_of, is_labeled, number_array, require, sides_of
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import listed
-from bayesprivmrf.model.labeled import aligned
+from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseDistribution
+from bayesprivmrf.privacy import NoiseDistribution, noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table
+from bayesprivmrf.release.base import Provenance
+from bayesprivmrf.release.codec import (
+    Fields,
+    PersonRows,
+    domain_content,
+    model_content,
+    numbers,
+    query_content,
+    restored_domain,
+    restored_model,
+    restored_query,
+)
 
 
 class NoTablesError(ModelError, AttributeError):
@@ -70,21 +84,19 @@ class Measurement:
     noise: NoiseDistribution
 
     def __post_init__(self) -> None:
+        remedy = "write Measurement(table('age'), values, Laplace(2.0))"
         for name, kind in (("query", Query), ("noise", NoiseDistribution)):
-            if not isinstance(getattr(self, name), kind):
-                raise ArgumentError(
-                    f"`{name}` of a measurement must be a {kind.__name__}, got a "
-                    f"{type(getattr(self, name)).__name__}; write Measurement(table('age'), values, Laplace(2.0))."
-                )
+            instance_of(
+                f"`{name}` of a measurement", getattr(self, name), kind, f"be a {kind.__name__}", remedy
+            )
         if is_labeled(self.values) or sides_of(self.values) is not None:
             object.__setattr__(self, "values", copy.deepcopy(self.values))
             return
         values = np.array(number_array("values", self.values), copy=True)
-        if values.ndim != 1 or values.dtype.kind not in "iuf":
-            raise ModelError(
-                f"the values of {self.query!r} must be numbers in one row, got shape {values.shape} of "
-                f"{values.dtype}; give a table as `table.ravel()`, with its axes in the order of the query."
-            )
+        must, seen = "be numbers in one row", f"shape {values.shape} of {values.dtype}"
+        remedy = "give a table as `table.ravel()`, with its axes in the order of the query"
+        is_row = values.ndim == 1 and values.dtype.kind in "iuf"
+        require(is_row, f"the values of {self.query!r}", must, seen, remedy, error=ModelError)
         check_answers(f"the values of {self.query!r}", values, self.noise)
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
@@ -113,17 +125,16 @@ class Measurement:
 
 def check_answers(name: str, values: np.ndarray, noise: NoiseDistribution) -> None:
     """Raise a `ModelError` if noisy numbers are not finite, or are not whole although the noise is."""
-    if not np.isfinite(values).all():
-        raise ModelError(f"{name} must be finite, got NaN or infinity; leave out what was not answered.")
-    if noise.is_discrete and not np.array_equal(values, np.rint(values)):
+    remedy = "leave out what was not answered"
+    require(np.isfinite(values).all(), name, "be finite", "NaN or infinity", remedy, error=ModelError)
+    if noise.is_discrete:
+        must = f"be whole numbers under {noise.name} noise"
+        remedy = "state the continuous distribution if its noise was added"
         if noise.name == "none":
-            raise ModelError(
-                f"{name} must be whole numbers, because they are exact counts; state the noise if there is any."
-            )
-        raise ModelError(
-            f"{name} must be whole numbers under {noise.name} noise; state the continuous distribution if its noise "
-            "was added."
-        )
+            must = "be whole numbers, because they are exact counts"
+            remedy = "state the noise if there is any"
+        is_whole = np.array_equal(values, np.rint(values))
+        require(is_whole, name, must, "others", remedy, error=ModelError)
 
 
 def measurements_of_cliques(
@@ -138,13 +149,8 @@ def measurements_of_cliques(
     """
     if tables is None or tables.cliques != model.cliques or tables.domain != model.domain:
         raise ModelError("`tables` must be those of `specification`; make them with `specification.tables`.")
-    require(
-        len(noise) == len(model.cliques),
-        "noise",
-        f"hold one distribution for each of the {len(model.cliques)} tables",
-        str(len(noise)),
-        error=ModelError,
-    )
+    must = f"hold one distribution for each of the {len(model.cliques)} tables"
+    require(len(noise) == len(model.cliques), "noise", must, len(noise), error=ModelError)
     parts = np.split(tables.flat, model.offsets[1:-1]) if model.cliques else []
     queries = [table(*clique) for clique in model.cliques]
     return [Measurement(*each) for each in zip(queries, parts, noise, strict=True)]
@@ -165,10 +171,7 @@ def measured_on(
     ModelError
         A query does not fit the model, or has another number of rows than there are values.
     """
-    if not isinstance(measurements, Iterable):
-        raise ArgumentError(
-            f"`measurements` must be a list of measurements, got a {type(measurements).__name__}; write [...]."
-        )
+    instance_of("measurements", measurements, Iterable, "be a list of measurements", "write [...]")
     given = []
     for each in listed("`measurements`", measurements):
         remedy = "write Measurement(query, values, noise)"
@@ -182,15 +185,13 @@ def measured_on(
         sizes = [*map(len, bound)]
         is_whole = tuple(query.scopes[0] if query.is_table else None for query in bound) == model.cliques
     for size, each in zip(sizes, given, strict=True):
-        if size != len(each.values):
-            raise ModelError(
-                f"the values of {each.query!r} must be {size} numbers, one for each of its rows, got "
-                f"{len(each.values)}."
-            )
+        must, seen = f"be {size} numbers, one for each of its rows", len(each.values)
+        require(size == seen, f"the values of {each.query!r}", must, seen, error=ModelError)
     if is_whole:
         given, bound = [replace(each, query=query) for each, query in zip(given, whole, strict=True)], None
     values = [each.values for each in given]
-    flat = np.concatenate(values) if bound is None and values else np.concatenate([np.zeros(0), *values])
+    # tables of whole numbers stay whole; answers to queries are floats
+    flat = np.concatenate(values if bound is None and values else [np.zeros(0), *values])
     informative = informative_numbers(model, bound)
     if flat[~informative].any():
         flat = np.where(informative, flat, 0)
@@ -299,3 +300,50 @@ def pooled_total(sums: FloatArray, precisions: FloatArray) -> float:
     if np.isinf(precisions).any():
         return float(sums[np.isinf(precisions)][0])
     return float(sums @ precisions / precisions.sum())
+
+
+# Kind of the files that hold answers to queries. Files contain it.
+MEASUREMENTS = "noisy-measurements"
+# First version of the file format with answers to queries
+MEASUREMENTS_VERSION = 4
+
+
+def statistics_content(release: Any) -> dict[str, Any]:
+    """Return a `NoisyStatistics` without its numbers, guarantee and provenance, as JSON values."""
+    model = release.specification
+    content = {
+        "kind": release.kind,  # only this kind has it first, with the guarantee before the total
+        **domain_content(model.domain),
+        **model_content(model),
+        "cliques_declared": model.cliques_declared,
+        "noise": [noise.as_dict() for noise in release.noise],
+        "guarantee": None,
+        "total": release.total,
+        **PersonRows.content(release.person_rows, release.provenance.settings),
+    }
+    if not release.has_tables:
+        content["queries"] = [query_content(query, model.domain) for query in release.queries]
+    return content
+
+
+def restored_fields(content: Fields, array: np.ndarray, provenance: Provenance) -> dict[str, Any]:
+    """Return the arguments of the release that `statistics_content` described."""
+    domain = restored_domain(content)
+    model = restored_model(content, domain, cliques_declared=content.truth("cliques_declared"))
+    noise = [noise_from_dict(written) for written in content.items("noise")]
+    found = {
+        "specification": model,
+        "total": content["total"],
+        "person_rows": PersonRows.restored(content, provenance.settings),
+    }
+    # the file of a learned model holds measurements without their kind
+    has_queries = content["kind"] == MEASUREMENTS if "kind" in content else "queries" in content
+    if not has_queries:
+        return found | {"tables": model.tables(numbers(array, (model.size,))), "noise": noise}
+    queries = [restored_query(Fields(written), domain) for written in content.items("queries")]
+    must = f"hold one distribution for each of {len(queries)} queries"
+    require(len(noise) == len(queries), "noise", must, len(noise), error=ModelError)
+    bound = [query.bind(model) for query in queries]
+    offsets = np.cumsum([0, *map(len, bound)])
+    parts = np.split(numbers(array, (int(offsets[-1]),)), offsets[1:-1])
+    return found | {"measurements": list(map(Measurement, queries, parts, noise)), "bound": bound}

@@ -15,7 +15,7 @@ from bayesprivmrf.noise.base import check_variance
 from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.sensitivity import LEAST_SCALE, sensitivity
-from bayesprivmrf.release.person_rows import PersonRows
+from bayesprivmrf.release.codec import PersonRows
 
 
 def check_promise(
@@ -41,16 +41,14 @@ def check_promise(
         return
     instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None")
     for name, distribution in noise:
-        if not distribution.hides:
-            raise PrivacyError(
-                f"`guarantee` must be None where a table has no noise, got one beside the exact {name}; "
-                "state the noise that was added, or leave the guarantee out."
-            )
+        must, seen = "be None where a table has no noise", f"one beside the exact {name}"
+        remedy = "state the noise that was added, or leave the guarantee out"
+        require(distribution.hides, "guarantee", must, seen, remedy, error=PrivacyError)
     if total is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        raise PrivacyError(
-            "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records; "
-            "leave it out, or state a replace-one guarantee if that is what was promised."
+        what = (
+            "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records"
         )
+        raise PrivacyError(f"{what}; leave it out, or state a replace-one guarantee if that was promised.")
 
 
 def dearer_than_promised(
@@ -115,12 +113,22 @@ def whole_total(total: Any) -> int:
 def facts_of(release: Any) -> list[tuple[str, str]]:
     """Return the names and values that the text form of a `NoisyStatistics` shows."""
     kind, unit = ("tables", "cells") if release.has_tables else ("queries", "numbers")
+    # the number of records: the public one, or an estimate with its standard error
+    error, records = release.total_standard_error, "unknown from the release"
+    if release.total is not None:
+        records = f"{release.total:,} (public)"
+    elif math.isfinite(error):
+        records = f"about {release.estimated_total:,.0f} ± {error:,.0f}, from the release"
+    deviations, spread = [each.standard_deviation for each in release.noise], "none"
+    if deviations:
+        low, high = min(deviations), max(deviations)
+        spread = f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g} to {high:.3g}"
     return [
         ("mechanism", release.provenance.mechanism),
         ("variables", f"{len(release.specification.domain.variables)}"),
         (kind, f"{len(release.measurements)} ({release.flat.size:,} {unit})"),
-        ("noise", _noise(release.noise)),
-        ("records", _records(release)),
+        ("noise", f"{', '.join(sorted({each.name for each in release.noise}))}; sd {spread} records a cell"),
+        ("records", records),
         ("privacy", release.privacy_statement()),
     ]
 
@@ -133,24 +141,3 @@ def promise_sentence(guarantee: PrivacyGuarantee | None, rows: PersonRows | None
         return guarantee.sentence()
     weighed = ", each of K rows with the weight 1/K" if rows.is_weighed else ""
     return f"{guarantee.sentence()} Of one person's rows at most {rows.at_most} were counted{weighed}."
-
-
-def _records(release: Any) -> str:
-    """Return the number of records: the public one, or an estimate with its standard error."""
-    if release.total is not None:
-        return f"{release.total:,} (public)"
-    error = release.total_standard_error
-    if not math.isfinite(error):
-        return "unknown from the release"
-    return f"about {release.estimated_total:,.0f} ± {error:,.0f}, from the release"
-
-
-def _noise(noise: tuple[NoiseDistribution, ...]) -> str:
-    """Return the names of noise distributions and their standard deviations."""
-    names = ", ".join(sorted({each.name for each in noise}))
-    deviations = [each.standard_deviation for each in noise]
-    if not deviations:
-        return f"{names}; sd none records a cell"
-    low, high = min(deviations), max(deviations)
-    spread = f"{low:.3g}" if math.isclose(low, high) else f"{low:.3g} to {high:.3g}"
-    return f"{names}; sd {spread} records a cell"

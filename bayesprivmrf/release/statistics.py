@@ -17,31 +17,28 @@ from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import BoundQuery, Query
 from bayesprivmrf.release.base import RELEASE_KINDS, Provenance, Released
-from bayesprivmrf.release.codec import Fields
+from bayesprivmrf.release.codec import Fields, PersonRows
 from bayesprivmrf.release.file import FACTS_VERSION, TIED_VERSION
 from bayesprivmrf.release.measurement import (
+    MEASUREMENTS,
+    MEASUREMENTS_VERSION,
     Measurement,
     NoTablesError,
     informative_numbers,
     measured_on,
     measurements_of_cliques,
     pooled_total,
+    restored_fields,
     stacked,
+    statistics_content,
     total_estimates,
 )
-from bayesprivmrf.release.person_rows import PersonRows
 from bayesprivmrf.release.promises import (
     check_promise,
     dearer_than_promised,
     facts_of,
     promise_sentence,
     whole_total,
-)
-from bayesprivmrf.release.written_statistics import (
-    MEASUREMENTS,
-    MEASUREMENTS_VERSION,
-    restored_fields,
-    statistics_content,
 )
 
 if TYPE_CHECKING:
@@ -248,9 +245,7 @@ class NoisyStatistics(Released):
     def tables(self) -> CliqueTables:
         """Noisy counts y as the tables of the cliques; a ModelError if `has_tables` is False."""
         if not self.has_tables:
-            raise NoTablesError(
-                "this release holds answers to queries, not a table of each clique; read `measurements`."
-            )
+            raise NoTablesError("this release holds answers to queries and no tables; read `measurements`.")
         return self.specification.tables(self.flat)
 
     @property
@@ -360,9 +355,9 @@ class NoisyStatistics(Released):
             The path cannot be written, or holds another release and `overwrite` is False.
         """
         if not truth("allow_unprotected", allow_unprotected) and self.is_exact:
+            what = "exact tables have no privacy guarantee and are not saved"
             raise PrivacyError(
-                "exact tables have no privacy guarantee and are not saved; pass `allow_unprotected=True` if the "
-                "file stays where the data may be."
+                f"{what}; pass `allow_unprotected=True` if the file stays where the data may be."
             )
         super().save(path, overwrite=overwrite)
 

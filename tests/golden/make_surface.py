@@ -339,10 +339,8 @@ def forms_text() -> str:
         ]
     lines.append("noise laws")
     for law in (NoNoise(), *(kind(2.0) for kind in (DiscreteLaplace, Laplace, DiscreteGaussian, Gaussian))):
-        numbers = f"variance {law.variance:.12g}, mean absolute {law.mean_absolute:.12g}"
-        lines.append(
-            f"    {json.dumps(law.as_dict())} {_plain(repr(law))} discrete {law.is_discrete}, {numbers}"
-        )
+        shown = f"discrete {law.is_discrete}, variance {law.variance:.12g}"
+        lines.append(f"    {json.dumps(law.as_dict())} {_plain(repr(law))} {shown}")
     lines.append("mechanisms, as a provenance names them")
     for name in _names("bayesprivmrf.mechanisms"):
         held = getattr(mechanisms, name)

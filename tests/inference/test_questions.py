@@ -24,7 +24,7 @@ from bayesprivmrf.inference.noise_aware import standard_errors
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.independences import declared_independences
+from bayesprivmrf.model.cliques import declared_independences
 from bayesprivmrf.privacy import Laplace
 
 ODD = (

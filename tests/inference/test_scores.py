@@ -258,7 +258,7 @@ def test_scores_and_levels_travel_with_networks_files_and_solutions(network, tmp
         ({"ordinal": ["b", "b"]}, "once"),
         ({"ordinal": 3}, "`ordinal`"),
         ({"levels": [1]}, "mapping"),
-        ({"levels": {"b": {"l": {0: ["low"], 1: ["high"]}}}}, "is in none"),
+        ({"levels": {"b": {"l": {0: ["low"], 1: ["high"]}}}}, "got none for"),
         ({"levels": {"b": {"l": {0: ["low", "high"], 1: ["high", "higher"]}}}}, "exactly one area"),
         ({"levels": {"b": {"l": {0: ["low", "high", "higher"], 1: []}}}}, "empty"),
         ({"levels": {"b": {"l": {0: ["low", "big"], 1: ["high", "higher"]}}}}, "big"),
@@ -302,7 +302,7 @@ def test_what_cannot_be_combined_is_refused():
             tied=[[("a", "b"), ("b", "c")]],
             ordinal=["a"],
         )
-    with pytest.raises(ModelError, match="in both orders"):
+    with pytest.raises(ModelError, match="got both orders in"):
         bpm.declare(
             {m: range(3) for m in "ab"}, [("a", "b")], tied=[[("a", "b"), ("b", "a")]], ordinal=["a", "b"]
         )

@@ -401,14 +401,14 @@ def test_bad_ties_are_refused():
     for tied, message in [
         ([[("a", "b"), ("b", "c")]], "same states in the same order"),
         ([[("a", "b"), ("c", "d")]], "same states"),
-        ([[("a", "b"), ("a", "d")]], "not a declared clique"),
-        ([[("a", "b"), ("b",)]], "not a declared clique"),
+        ([[("a", "b"), ("a", "d")]], "must be a declared clique"),
+        ([[("a", "b"), ("b",)]], "must be a declared clique"),
         ([[]], "at least one scope"),
         ([[("a", "b"), ("a", "b")]], "each scope once"),
     ]:
         with pytest.raises(ModelError, match=message):
             bpm.declare(states, cliques, tied=tied)
-    with pytest.raises(ModelError, match="which is not tied"):
+    with pytest.raises(ModelError, match="lie in tied cliques only"):
         bpm.declare(
             {"a": [0], "b": [0], "c": [0]},
             [("a", "b", "c"), ("a", "b"), ("b", "c")],

@@ -389,7 +389,6 @@ class Plain(NoiseLaw):
     name: ClassVar[str] = "plain"
     is_discrete: ClassVar[bool] = True
     variance: ClassVar[float] = 1.0
-    mean_absolute: ClassVar[float] = 1.0
     detail: Any = 1
 
     def log_density(self, residual):

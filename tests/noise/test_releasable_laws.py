@@ -32,10 +32,6 @@ class Borrowed(NoiseLaw):
     def variance(self):
         return DiscreteLaplace(self.b).variance
 
-    @property
-    def mean_absolute(self):
-        return DiscreteLaplace(self.b).mean_absolute
-
     def log_density(self, residual):
         return DiscreteLaplace(self.b).log_density(residual)
 
@@ -132,11 +128,11 @@ def valued(value):
     [
         (
             {"add_exactly": lambda law, counts, words: counts},
-            "added none, or equal noise for different words",
+            "got none, or equal noise for different words",
         ),
         (
             {"add_exactly": lambda law, counts, words: counts + 1},
-            "added none, or equal noise for different words",
+            "got none, or equal noise for different words",
         ),
         (
             {
@@ -144,7 +140,7 @@ def valued(value):
                     counts + np.random.default_rng(0).integers(-3, 4, counts.shape)
                 )
             },
-            "added none, or equal noise for different words",
+            "got none, or equal noise for different words",
         ),
         (
             {
@@ -152,11 +148,11 @@ def valued(value):
                     counts + np.random.default_rng().integers(-3, 4, counts.shape)
                 )
             },
-            "equal words gave different noise",
+            "equal words that gave different noise",
         ),
         (
             {"add_exactly": lambda law, counts, words: counts * (words(counts.size) % 2).astype(np.int64)},
-            "equal words gave different noise",
+            "equal words that gave different noise",
         ),
         (
             {

@@ -170,7 +170,7 @@ def test_guarantee_and_total_are_those_given():
             "must have a `scale` or a `variance`",
         ),
         (changed(scale=[-1, *COLUMNS["scale"][1:]]), {}, ArgumentError, "at least 0"),
-        (changed(variance=[7] * 11), {}, ArgumentError, "contradict each other"),
+        (changed(variance=[7] * 11), {}, ArgumentError, "a contradiction in some row"),
         (changed(variance=[s * s for s in COLUMNS["scale"]]), {}, None, ""),
         (changed(law=["laplace"] * 11), {}, ArgumentError, "must be left out"),
         (changed(law=["normal"] * 11), {"noise": None}, ArgumentError, "known noise distribution"),
@@ -246,7 +246,7 @@ def test_withheld_counts_have_the_probability_of_their_bounds():
     for bad, message in [
         ({"<10": 9}, "pairs of bounds"),
         ({"5": (0, 9)}, "not numbers"),
-        (["<10"], "must map marks to bounds"),
+        (["<10"], "must map marks that are not numbers"),
         ({"<10": (9, 0)}, "the first at most the second"),
     ]:
         with pytest.raises(ArgumentError, match=message):
@@ -307,3 +307,11 @@ def test_what_a_file_leaves_open_is_refused(tmp_path, text, match):
     network = bpm.declare({"smokes": ["no", "yes"], "ill": ["no", "yes"]}, [("smokes", "ill")])
     with pytest.raises((DataError, ArgumentError), match=match):
         bpm.readers.read_counts(network, tmp_path / "counts.csv", noise="gaussian")
+
+
+def test_missing_entries_of_a_parquet_file_stand_for_all_states(tmp_path):
+    network = bpm.declare({"a": ["x", "y"], "b": ["u", "v"]}, [("a", "b")])
+    rows = {"a": ["x", "y", None, None], "b": [None, None, "u", "v"], "value": [1.5, 2.5, 2.0, 2.0]}
+    pd.DataFrame(rows).to_parquet(tmp_path / "counts.parquet")
+    release = read_counts(network, tmp_path / "counts.parquet", noise=Laplace(1.0))
+    assert [each.query for each in release.measurements] == [q.table("a"), q.table("b")]

@@ -19,6 +19,8 @@ from bayesprivmrf.mechanisms import Mechanism, registry
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.release import RELEASE_KINDS, Provenance, Released
 
+from .nasty import document_and_array, write_sealed
+
 FILES = Path(__file__).parents[1] / "golden" / "files"
 GUARANTEE = PrivacyGuarantee(epsilon=1.0, adjacency="add-or-remove-one")
 
@@ -107,7 +109,7 @@ def test_a_kind_of_another_package_is_saved_and_read(tmp_path):
 
 def test_a_release_without_a_kind_cannot_be_saved_and_stays_as_it_was(tmp_path):
     given = Nameless(guarantee=GUARANTEE, provenance=PROVENANCE)
-    with pytest.raises(ReleaseFileError, match="Nameless cannot be saved, because it names no kind"):
+    with pytest.raises(ReleaseFileError, match="Nameless, to be saved, must name its kind"):
         given.save(tmp_path / "r")
     assert not list(tmp_path.iterdir())
     assert "epsilon = 1" in repr(given)
@@ -169,34 +171,37 @@ class EntryPoint:
         self.load = load
 
 
-def test_a_kind_that_was_not_imported_is_found_by_its_entry_point(tmp_path, monkeypatch):
+PLUGIN = f"from {__name__} import NoisyCount\nclass Made(NoisyCount):\n    kind = 'plugged-True'\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (PLUGIN, None),
+        ("", "'counting_plugin:Made'.*AttributeError"),
+        ("import no_such_module", "'counting_plugin:Made'.*No module named 'no_such_module'"),
+        (None, "no installed package provides its kind, 'plugged-False'; install"),
+    ],
+)
+def test_a_kind_that_was_not_imported_is_found_by_its_entry_point(tmp_path, monkeypatch, text, said):
     count().save(tmp_path / "r")
-    monkeypatch.setattr(RELEASE_KINDS, "_known", {})
-    asked = []
-
-    def entry_points(group, name):
-        asked.append((group, name))
-        return [EntryPoint(lambda: RELEASE_KINDS.add("counted-records", NoisyCount))]
-
-    monkeypatch.setattr(kinds, "entry_points", entry_points)
-    for _ in range(2):
-        assert load_release(tmp_path / "r") == count()
-    assert asked == [("bayesprivmrf.releases", "counted-records")]
-
-
-def test_a_file_of_a_kind_that_no_package_brings_says_what_is_missing(tmp_path, monkeypatch):
-    count().save(tmp_path / "r")
-    monkeypatch.setattr(RELEASE_KINDS, "_known", {})
-    with pytest.raises(
-        ReleaseFileError, match="no installed package provides its kind, 'counted-records'; install"
-    ):
-        load_release(tmp_path / "r")
-
-    def broken():
-        raise ImportError("no module named counting")
-
-    monkeypatch.setattr(kinds, "entry_points", lambda **_: [EntryPoint(broken)])
-    with pytest.raises(ReleaseFileError, match=r"'counting:NoisyCount'.*no module named counting"):
+    document, array = document_and_array(tmp_path / "r")
+    kind = document["content"]["kind"] = f"plugged-{text is PLUGIN}"
+    write_sealed(tmp_path / "r", document, array)
+    if text is not None:
+        folder = tmp_path / "counting_plugin-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Name: counting-plugin\nVersion: 1.0\n")
+        listed = f"[bayesprivmrf.releases]\n{kind} = counting_plugin:Made\n"
+        (folder / "entry_points.txt").write_text(listed)
+        (tmp_path / "counting_plugin.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "counting_plugin", raising=False)
+    if said is None:
+        found = load_release(tmp_path / "r")
+        assert (found.kind, found.records) == (kind, count().records)
+        return
+    with pytest.raises(ReleaseFileError, match=said):
         load_release(tmp_path / "r")
 
 

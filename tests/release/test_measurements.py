@@ -242,7 +242,7 @@ def test_releases_of_one_population_are_stacked_on_the_cells_of_both_models():
 
 
 def test_exact_counts_that_are_not_whole_are_called_exact():
-    with pytest.raises(ModelError, match="because they are exact counts; state the noise"):
+    with pytest.raises(ModelError, match="because they are exact counts, got others; state the noise"):
         Measurement(q.table("a"), np.array([1.5, 2.0]), NoNoise())
 
 

@@ -19,9 +19,8 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.cliques import consistent_projection
+from bayesprivmrf.model.cliques import consistent_projection, declared_independences
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.independences import declared_independences
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 

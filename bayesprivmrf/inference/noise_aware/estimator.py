@@ -41,8 +41,7 @@ from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import TransitionSolution
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.cliques import minimum_norm_potentials
-from bayesprivmrf.model.conditions import Given, given_error
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Given, Variable, given_error
 from bayesprivmrf.model.tables import FloatArray, parent
 from bayesprivmrf.queries import Query
 from bayesprivmrf.release import NoisyStatistics

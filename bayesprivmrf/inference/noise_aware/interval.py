@@ -41,7 +41,7 @@ from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_second
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
-from bayesprivmrf.model.conditions import Condition
+from bayesprivmrf.model.domain import Condition
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
 

@@ -18,8 +18,7 @@ from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, del
 from bayesprivmrf.inference.transitions.mode import TransitionMode
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError
-from bayesprivmrf.model.conditions import Given, given_error
-from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.domain import Given, Variable, given_error
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import Query
 

@@ -21,8 +21,7 @@ from bayesprivmrf.learning.models.advice import NO_COUNTS, status_with_advice
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
 from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.conditions import Given
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Given, Label, Variable
 from bayesprivmrf.model.tables import FloatArray, labelled, parent
 from bayesprivmrf.privacy import NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import Query

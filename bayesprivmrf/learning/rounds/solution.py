@@ -47,8 +47,7 @@ from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED, CellErrors, g
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
-from bayesprivmrf.model.conditions import Condition
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Condition, Label, Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics

@@ -25,7 +25,7 @@ from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, marginal_of
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.conditions import Condition, given_error, share_given
+from bayesprivmrf.model.domain import Condition, given_error, share_given
 from bayesprivmrf.model.tables import FloatArray, parent
 
 if TYPE_CHECKING:

@@ -31,8 +31,7 @@ from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
-from bayesprivmrf.model.conditions import Given, conditions
-from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.domain import Given, Label, Variable, conditions
 from bayesprivmrf.model.tables import labelled
 from bayesprivmrf.queries import Query
 
