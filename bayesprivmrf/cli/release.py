@@ -38,7 +38,6 @@ from bayesprivmrf.mechanisms import StatisticsMechanism, available_mechanisms
 from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import Declaration, read_declaration
-from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.noise.base import ENTRY_POINT_GROUP
 from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
 from bayesprivmrf.records import read_records, recode
