@@ -15,11 +15,13 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
-from bayesprivmrf.checks import require
+from bayesprivmrf.checks import finite_pair, require, whole_number
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.external_field import ExternalField
+from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import (
     PerturbationConstants,
     lattice_coupling,
@@ -260,3 +262,43 @@ def _exact_sum(terms: IntArray) -> int:
     if terms.size <= chunk:
         return int(terms.sum())
     return sum(np.add.reduceat(terms, np.arange(0, terms.size, chunk)).tolist())
+
+
+def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = 80) -> FloatArray:
+    r"""Return a grid of betas over a span, made from the public network alone.
+
+    Half of the betas are evenly spaced. The other half are near :math:`\pm 1/\lambda`, if these lie in the span,
+    where :math:`\lambda` is the spectral norm of :math:`|J|`. In mean-field theory outcomes become ordered at that
+    beta, and the distribution of an estimate changes fastest there.
+
+    Parameters
+    ----------
+    coupling
+        Coupling matrix J.
+    span
+        First and last beta.
+    points
+        Number of betas, at least 4.
+
+    Raises
+    ------
+    ArgumentError
+        The span is not two finite increasing numbers, or there are fewer than four points.
+    """
+    if span is None:
+        raise ArgumentError(
+            "`span` must be given for an estimate without bounds, got None; pass `span=(0, 5)`, for instance."
+        )
+    low, high = finite_pair("span", span)
+    points = whole_number("points", points, least=4)
+    # half of the points between 0.6 and 1.6 times the critical beta, of either sign
+    critical = 1 / CouplingNorms.of(coupling).spectral
+    near = [(0.6 * critical, 1.6 * critical), (-1.6 * critical, -0.6 * critical)]
+    pieces = [(max(a, low), min(b, high)) for a, b in near]
+    pieces = [(a, b) for a, b in pieces if a < b]
+    if not pieces:
+        return np.linspace(low, high, points)
+    dense = points // 2 // len(pieces)
+    parts = [np.linspace(low, high, points - dense * len(pieces))]
+    parts += [np.linspace(a, b, dense + 2)[1:-1] for a, b in pieces]
+    return np.unique(np.concatenate(parts))
