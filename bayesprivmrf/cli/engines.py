@@ -31,7 +31,7 @@ ENGINES: tuple[EngineName, ...] = ("log-linear", "hyper-dirichlet")
 # program of each part of an engine; the slowest parts come first, and posteriors use the marginals
 PROGRAMS = {
     "marginals": tuple(
-        f"from bayesprivmrf.marginals.sweeps import build; build({name!r})"
+        f"from bayesprivmrf.marginals.exact import build; build({name!r})"
         for name in ("tangent", "collect", "distribute")
     ),
     "log-linear": tuple(
@@ -130,7 +130,7 @@ def mark_file(what: str) -> Path | None:
     import llvmlite.binding
     import numba
 
-    from bayesprivmrf.marginals import sweeps as compiled
+    from bayesprivmrf.marginals import exact as compiled
 
     folder = compiled.collect.stats.cache_path
     if folder is None:

@@ -16,7 +16,7 @@ from bayesprivmrf.privacy import PrivacyGuarantee
 if TYPE_CHECKING:
     import pandas as pd
 
-    from bayesprivmrf.marginals.forecast import Forecast
+    from bayesprivmrf.marginals import Forecast
 
 
 def run(options: argparse.Namespace) -> None:

@@ -215,7 +215,7 @@ def _marginals() -> list[Target]:
         Target(name="marginals.marginal_engine", call=marginals.marginal_engine, arguments={
             **model, "kind": "loopy", **limit}),
         Target(name="marginals.marginal_of", call=marginals.marginal_of, arguments={
-            **model, "potentials": flat, "query": (0, 2), "given": {1: 0}, "kind": "brute-force", **limit}),
+            **model, "potentials": flat, "query": (0, 2), "given": {1: 0}, "kind": "loopy", **limit}),
         Target(name="marginals.clamped", call=marginals.clamped, arguments={
             **model, "potentials": flat, "states": {1: 2}}),
         Target(name="marginals.sample", call=marginals.sample, arguments={
