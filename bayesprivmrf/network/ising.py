@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.sparse import csgraph
 
 from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
-from bayesprivmrf.chains.mixing import Mixing as Mixing
+from bayesprivmrf.chains.heat_bath import Mixing as Mixing
 from bayesprivmrf.checks import finite
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled

@@ -10,7 +10,8 @@ import pytest
 from scipy import sparse
 from scipy.stats import chi2
 
-from bayesprivmrf.chains.heat_bath import ClusterMoves
+from bayesprivmrf.chains.heat_bath import bonds as bonds_of
+from bayesprivmrf.chains.kernels import flip_clusters
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.network import IsingNetwork, political_blogs
 
@@ -51,7 +52,7 @@ def moved(network: IsingNetwork, beta: float, starts: np.ndarray, seed: int) -> 
     """One move from each start, shape (chains, n)."""
     spins = np.ascontiguousarray(starts.T)
     state = np.random.default_rng(seed).integers(0, 2**64, (4, len(starts)), dtype=np.uint64)
-    ClusterMoves.of(network.coupling, beta).move(spins, state)
+    flip_clusters(*bonds_of(network.coupling, beta), spins, state)
     return spins.T
 
 
