@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf import checks
-from bayesprivmrf.chains.heat_bath import Moves
-from bayesprivmrf.chains.heat_bath import LARGEST_RHAT, remedy
+from bayesprivmrf.chains.heat_bath import LARGEST_RHAT, Moves, remedy
 from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.files import replaced_when_whole

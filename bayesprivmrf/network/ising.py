@@ -12,8 +12,8 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
 from bayesprivmrf.chains.heat_bath import Mixing as Mixing
+from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
 from bayesprivmrf.checks import finite
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled

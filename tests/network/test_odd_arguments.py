@@ -17,9 +17,7 @@ from bayesprivmrf.network import (
     EstimateLaw,
     IsingNetwork,
     PseudoLikelihood,
-    political_blogs,
     quantile_curves,
-    simulated_blogs,
 )
 
 NETWORK = IsingNetwork.from_graph([(0, 1), (1, 2), (2, 3)])
@@ -84,8 +82,6 @@ CALLS = {
     "prob and law": lambda odd: ESTIMATE.interval(odd, odd),
     "method": lambda odd: ESTIMATE.interval(method=odd),
     "rng of an interval": lambda odd: ESTIMATE.interval(rng=odd),
-    "rng of blogs": simulated_blogs,
-    "beta of blogs": lambda odd: simulated_blogs(1, beta=odd),
 } | {
     f"{name} of a simulation": lambda odd, name=name: NETWORK.simulate(**{"beta": 0.5} | {name: odd})
     for name in ("beta", "size", "rng", "chains", "sweeps", "burn_in", "moves")
@@ -113,8 +109,6 @@ def test_states_that_are_none_and_paths_that_are_none_are_refused(tmp_path):
         with pytest.raises(ArgumentError, match="`positive` and `negative`"):
             NETWORK.spins(SPINS, odd, 0)
     for odd in (None, 5, "", pd.NaT):
-        with pytest.raises(ArgumentError, match="must be the path of a file"):
-            political_blogs(odd)  # type: ignore[arg-type]
         with pytest.raises(ArgumentError, match="must be the path of a file"):
             LAW.save(odd)  # type: ignore[arg-type]
 
