@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from bayesprivmrf.checks import require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import label_key
 
+_require = partial(require, error=DataError)
+
 # remedy for nodes without an outcome, in two messages
 _WITHOUT_OUTCOME = (
     "the library never infers from the data which nodes lack an outcome. If that is public, pass the outcomes of "
     "`network.subnetwork(nodes)`, with the nodes that have one; if not, give the others one of the two states by "
-    "a rule that is fixed beforehand."
+    "a rule that is fixed beforehand"
 )
 
 
@@ -40,7 +43,7 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
         raise UndeclaredStateError(
             f"`outcomes` must be in the two declared states, {states} (of type {' and '.join(kinds)}), but some "
             "are missing or in neither; recode them, or declare the states by `positive` and `negative`. If some "
-            f"are missing, {_WITHOUT_OUTCOME}"
+            f"are missing, {_WITHOUT_OUTCOME}."
         )
     return spins
 
@@ -77,60 +80,41 @@ def _spin(spin_of: Mapping[tuple[bool, Any], int], value: Any) -> int:
 
 def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
     """Return the outcomes in the order of the nodes."""
-    if isinstance(outcomes, str | bytes):
-        raise DataError(
-            "`outcomes` must be a mapping, a series or an array with one entry per node, got text."
-        )
+    form = "be a mapping, a series or an array with one entry per node"
+    _require(not isinstance(outcomes, str | bytes), "outcomes", form, "text")
     sides = sides_of(outcomes)
     if sides is not None:
-        if len(sides) != 1:
-            raise DataError("`outcomes` must be one column, got a whole table; select the outcome's column.")
+        _require(len(sides) == 1, "outcomes", "be one column", "a whole table", "select the outcome's column")
         levels = [labels for _, labels in sides[0]]
         values = outcomes.tolist() if hasattr(outcomes, "tolist") else outcomes.values.tolist()
-        if levels == [None]:  # a DataArray without coordinates
-            outcomes = values
-        else:
-            outcomes = dict(
-                zip(levels[0] if len(levels) == 1 else zip(*levels, strict=True), values, strict=True)
+        outcomes = values
+        if levels != [None]:  # all but a DataArray without coordinates
+            names = levels[0] if len(levels) == 1 else zip(*levels, strict=True)
+            outcomes = dict(zip(names, values, strict=True))
+            once = len(outcomes) == len(values)
+            _require(
+                once, "outcomes", "have one entry per node", "several where some nodes repeat", "keep one row"
             )
-            if len(outcomes) != len(values):
-                raise DataError(
-                    "`outcomes` must have one entry per node, but some nodes repeat; keep one row per node."
-                )
     if isinstance(outcomes, Mapping):
-        return _matched(outcomes, nodes)
-    if getattr(outcomes, "ndim", 1) != 1:
-        raise DataError(f"`outcomes` must be one-dimensional, got {outcomes.ndim} dimensions.")
+        keyed = {label_key(name): outcome for name, outcome in outcomes.items()}
+        wanted = [label_key(node) for node in nodes]
+        got = "entries of which some names are not nodes (text and numbers are different names)"
+        remedy = "drop them, or add them to the network by `nodes=`"
+        _require(keyed.keys() <= set(wanted), "outcomes", "be for nodes of the network", got, remedy)
+        complete = len(keyed) == len(nodes)
+        _require(complete, "outcomes", "have an entry for every node", "none for some", _WITHOUT_OUTCOME)
+        return [keyed[key] for key in wanted]
+    dimensions = getattr(outcomes, "ndim", 1)
+    _require(dimensions == 1, "outcomes", "be one-dimensional", f"{dimensions} dimensions")
     to_list = getattr(outcomes, "to_list", None) or getattr(outcomes, "tolist", None)
     try:
         values = to_list() if to_list else list(outcomes)
-    except TypeError as error:
-        raise DataError(
-            "`outcomes` must be a mapping, a series or an array with one entry per node, got "
-            f"{type(outcomes).__name__}."
-        ) from error
-    if len(values) != len(nodes):
-        raise DataError(
-            f"`outcomes` must have one entry for each of the {len(nodes)} nodes, in their order, got another number "
-            "of entries; pass a mapping from node to outcome if the order differs from the network's."
-        )
+    except TypeError:
+        raise DataError(f"`outcomes` must {form}, got {type(outcomes).__name__}.") from None
+    must = f"have one entry for each of the {len(nodes)} nodes, in their order"
+    remedy = "pass a mapping from node to outcome if the order differs from the network's"
+    _require(len(values) == len(nodes), "outcomes", must, "another number", remedy)
     return values
-
-
-def _matched(outcomes: Mapping[Any, Any], nodes: Sequence[Hashable]) -> list[Any]:
-    """Return the outcomes of a mapping in the order of the nodes."""
-    keyed = {label_key(name): outcome for name, outcome in outcomes.items()}
-    wanted = [label_key(node) for node in nodes]
-    if not keyed.keys() <= set(wanted):
-        raise DataError(
-            "`outcomes` must be for nodes of the network, but some names are not nodes (text and numbers are "
-            "different names); drop them, or add them to the network by `nodes=`."
-        )
-    if len(keyed) != len(nodes):
-        raise DataError(
-            f"`outcomes` must have an entry for every node, but some have none: {_WITHOUT_OUTCOME}"
-        )
-    return [keyed[key] for key in wanted]
 
 
 def checked_spins(spins: Any, size: int) -> np.ndarray:
