@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, bare_array, generator, one_of, truth, whole_number
+from bayesprivmrf.checks import at_least, bare_array, generator, one_of, require, truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.arrays import array_engine, draw
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine, whole_numbers
@@ -159,9 +159,18 @@ def marginal_of(
     try:
         return _joint(layout, theta, wanted, kind, memory_limit)
     except ModelTooLargeError:
-        if kind != "exact" or not (fixed := _variables_to_fix(layout, wanted, memory_limit)):
+        cards, factors = layout.cardinalities, {v for scope in layout.scopes for v in scope}
+        if kind != "exact" or 8 * math.prod(cards[v] for v in wanted) > memory_limit:
             raise
-        return _joint_by_states(layout, theta, wanted, fixed, memory_limit)
+        # fix variables of the query, with at most 4,096 joint states, until its clique fits in memory
+        candidates = sorted(factors.intersection(wanted), key=lambda v: cards[v])
+        for count in range(1, min(len(candidates), len(wanted) - 1) + 1):
+            fixed, rest = candidates[:count], tuple(v for v in wanted if v not in candidates[:count])
+            if math.prod(cards[v] for v in fixed) > 4096:
+                break
+            if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
+                return _joint_by_states(layout, theta, wanted, fixed, memory_limit)
+        raise
 
 
 def _joint(
@@ -172,26 +181,6 @@ def _joint(
     engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
     _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - layout.size)]))
     return mu[layout.size :].reshape([engine.cardinalities[v] for v in query])
-
-
-def _variables_to_fix(layout: Layout, query: tuple[int, ...], memory_limit: int) -> list[int]:
-    """Return variables of a query without which its clique fits in memory; an empty list if there are none.
-
-    The list is empty if the joint table itself exceeds the limit, or if the variables would have more than 4,096
-    joint states, for each of which inference runs once. A variable in no factor cannot be fixed.
-    """
-    cards, factors = layout.cardinalities, {v for scope in layout.scopes for v in scope}
-    fixed: list[int] = []
-    if 8 * math.prod(cards[v] for v in query) > memory_limit:
-        return fixed
-    for v in sorted(factors.intersection(query), key=lambda v: cards[v]):
-        fixed.append(v)
-        rest = tuple(w for w in query if w not in fixed)
-        if not rest or math.prod(cards[w] for w in fixed) > 4096:
-            break
-        if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
-            return fixed
-    return []
 
 
 def _joint_by_states(
@@ -260,19 +249,15 @@ def _checked_states(layout: Layout, states: Any) -> dict[int, tuple[int, ...]]:
     """Return the states of each variable as whole numbers, after checks."""
     if not isinstance(states, Mapping):
         raise ModelError(f"states must be a mapping from variables to states, got a {type(states).__name__}.")
-    variables = whole_numbers("variables", states)
     in_factors = {variable for scope in layout.scopes for variable in scope}
     checked: dict[int, tuple[int, ...]] = {}
-    for variable, own in zip(variables, states.values(), strict=True):
+    for variable, own in zip(whole_numbers("variables", states), states.values(), strict=True):
         if variable not in in_factors:
             raise ModelError(f"states must be for variables in some factor, got {variable}.")
         checked[variable] = whole_numbers("states", own if isinstance(own, list | tuple) else [own])
-        for code in checked[variable]:
-            if not 0 <= code < layout.cardinalities[variable]:
-                raise ModelError(
-                    f"states of variable {variable} must be from 0 to {layout.cardinalities[variable] - 1}, "
-                    f"got {code}."
-                )
+        wrong = [code for code in checked[variable] if not 0 <= code < layout.cardinalities[variable]]
+        must = f"be from 0 to {layout.cardinalities[variable] - 1}"
+        require(not wrong, f"states of variable {variable}", must, str(wrong[:1])[1:-1], error=ModelError)
     return checked
 
 

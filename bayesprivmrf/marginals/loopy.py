@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import networkx as nx
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.checks import positive_finite, probability, whole_number
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.marginals.arrays import impossible
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine
@@ -216,13 +216,6 @@ class LoopyEngine(MarginalEngine):
     ----------
     layout : Layout
         The model.
-    damping : float
-        Weight of the old message's logarithm in the new one, in [0, 1). It is 0 on a forest, and otherwise raised
-        each time that another fifth of the sweeps has not converged.
-    tolerance : float
-        Largest change of a message at convergence, for messages with maximum one.
-    max_iterations : int
-        Largest number of sweeps, at least 1.
 
     References
     ----------
@@ -232,26 +225,15 @@ class LoopyEngine(MarginalEngine):
 
     is_exact = False  # although it is exact on forests
 
-    def __init__(
-        self,
-        layout: Layout,
-        *,
-        damping: float = 0.3,
-        tolerance: float = 1e-11,
-        max_iterations: int = 1000,
-    ) -> None:
-        probability("damping", damping, zero=True, remedy="0.3 is usual")
-        positive_finite("tolerance", tolerance)
-        whole_number("max_iterations", max_iterations, 1)
+    # largest change of a message at convergence, for messages with maximum one
+    tolerance = 1e-11
+    # largest number of sweeps
+    max_iterations = 1000
+
+    def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
         cards = layout.cardinalities
         reduced = [[v for v in scope if cards[v] > 1] for scope in layout.scopes]
-        self._cards = np.array(cards, dtype=np.int64)
-        self._offsets = np.array(layout.offsets, dtype=np.int64)
-        self._starts = np.cumsum([0, *map(len, reduced)], dtype=np.int64)
-        self._var_at = np.cumsum([0, *cards], dtype=np.int64)[:-1]
         edges, self._length = [], 0
         for scope in reduced:
             stride = math.prod(cards[v] for v in scope)
@@ -259,11 +241,19 @@ class LoopyEngine(MarginalEngine):
                 stride //= cards[v]
                 edges.append((v, stride, self._length))
                 self._length += cards[v]
-        self._edges = np.array(edges, dtype=np.int64).reshape(-1, 3)
+        # arrays of the graph in the order of the compiled sweeps' arguments
+        self._graph = (
+            np.array(layout.offsets, dtype=np.int64),
+            np.cumsum([0, *map(len, reduced)], dtype=np.int64),
+            np.array(edges, dtype=np.int64).reshape(-1, 3),
+            np.array(cards, dtype=np.int64),
+            np.cumsum([0, *cards], dtype=np.int64)[:-1],
+        )
         # states of one factor's variables together, or of one variable: the width of the buffers
-        self._width = max((sum(cards[v] for v in scope) for scope in reduced), default=1)
-        self._width = max(self._width, max(cards, default=1))
-        self.damping = 0.0 if _is_forest(len(cards), reduced) else damping
+        self._width = max([1, *cards, *(sum(cards[v] for v in scope) for scope in reduced)])
+        # weight of the old message's logarithm in the new one: none on a forest of factors and variables
+        links = [(v, len(cards) + f) for f, scope in enumerate(reduced) for v in scope]
+        self._damping = 0.0 if not links or nx.is_forest(nx.Graph(links)) else 0.3
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return Bethe's A(θ), in nats."""
@@ -315,22 +305,18 @@ class LoopyEngine(MarginalEngine):
 
         return log_partition, mu, product
 
-    @property
-    def _graph(self) -> tuple[np.ndarray, ...]:
-        """Arrays of the graph in the order of the compiled sweeps' arguments."""
-        return self._offsets, self._starts, self._edges, self._cards, self._var_at
-
     def _buffers(self) -> tuple[FloatArray, np.ndarray, FloatArray]:
         """Return new buffers of the compiled sweeps: sums into each state, numbers of zeros, and scratch."""
-        states = int(self._cards.sum())
+        states = sum(self.cardinalities)
         return np.empty(states), np.empty(states, dtype=np.int64), np.empty((3, self._width))
 
     def _propagate(self, theta: FloatArray, messages: FloatArray) -> tuple[bool, int]:
         """Sweep in place until the messages converge; return True if they did, and the number of sweeps."""
         buffers = self._buffers()
-        damping = self.damping
+        damping = self._damping
         patience = max(self.max_iterations // 5, 1)
         for iteration in range(self.max_iterations):
+            # more damping each time that another fifth of the sweeps has not converged
             if damping > 0 and iteration > 0 and iteration % patience == 0:
                 damping = (1 + damping) / 2
             residual = _sweep(theta, *self._graph, messages, *buffers, damping, iteration % 2 == 0)
@@ -347,11 +333,3 @@ class LoopyEngine(MarginalEngine):
         if total == -math.inf:
             raise impossible()
         return total, mu
-
-
-def _is_forest(variables: int, scopes: list[list[int]]) -> bool:
-    """Return True if the bipartite graph of factors and variables has no cycle."""
-    import networkx as nx
-
-    edges = [(v, variables + f) for f, scope in enumerate(scopes) for v in scope]
-    return not edges or nx.is_forest(nx.Graph(edges))

@@ -12,7 +12,9 @@ import lazy_loader
 from bayesprivmrf.deprecation import removed
 
 _DATA = "benchmarks/papers/network_data.py of the repository"
-_removed = dict.fromkeys(("NetworkData", "icpsr_22140", "political_blogs", "simulated_blogs"), _DATA)
+_removed: dict[str, str] = dict.fromkeys(
+    ("NetworkData", "icpsr_22140", "political_blogs", "simulated_blogs"), _DATA
+)
 _attribute, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 

@@ -404,9 +404,8 @@ def test_a_budget_that_no_lattice_holds_is_refused():
 @pytest.fixture
 def coarse(monkeypatch):
     """A lattice so coarse that rounding is as visible as may be: the noise's scale is some hundred steps."""
-    monkeypatch.setattr(score_lattice, "NOISE_BITS", 7)
-    monkeypatch.setattr(score_lattice, "_SMALLEST_FIELD", 1)
-    monkeypatch.setattr(score_lattice, "_SMALLEST_SCALE", 1.0)
+    for name, value in {"NOISE_BITS": 7, "_SMALLEST_FIELD": 1, "_SMALLEST_SCALE": 1.0}.items():
+        monkeypatch.setattr(score_lattice, name, value)
 
 
 def exact_laws(J, constants, bounds, field=None):
