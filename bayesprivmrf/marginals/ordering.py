@@ -83,43 +83,6 @@ def _interaction_graph(cardinalities: Sequence[int], scopes: Sequence[Sequence[i
     return adjacency
 
 
-class _Scores:
-    """Greedy score of each variable in the current graph; the variable with the smallest score is eliminated."""
-
-    def __init__(self, cardinalities: Sequence[int], adjacency: dict[int, int], heuristic: Heuristic) -> None:
-        self.adjacency = adjacency
-        self.heuristic: Heuristic = heuristic
-        self.cardinalities = cardinalities
-        self.logs = [math.log(k) for k in cardinalities]
-        self.work = 0
-        by_cardinality: dict[int, int] = {}
-        for v in adjacency:
-            k = cardinalities[v]
-            by_cardinality[k] = by_cardinality.get(k, 0) | (1 << v)
-        self.classes = [(k, math.log(k), mask) for k, mask in by_cardinality.items()]
-
-    def log_cells(self, v: int) -> float:
-        """Return the log of the number of cells over v and its neighbors."""
-        around = self.adjacency[v]
-        return self.logs[v] + sum(log * (around & mask).bit_count() for _, log, mask in self.classes)
-
-    def __call__(self, v: int) -> float:
-        if self.heuristic == "weight":
-            return self.log_cells(v)
-        around = self.adjacency[v]
-        self.work += around.bit_count()
-        if self.heuristic == "fill":
-            missing = sum((around & ~self.adjacency[u]).bit_count() for u in members(around))
-            return (missing - around.bit_count()) / 2 + 1e-9 * self.log_cells(v)
-        total = 0.0
-        for u in members(around):
-            gaps = around & ~self.adjacency[u] & ~(1 << u)
-            if gaps:
-                k = self.cardinalities[u]
-                total += k * sum(c * (gaps & mask).bit_count() for c, _, mask in self.classes)
-        return total / 2 + 1e-9 * self.log_cells(v)
-
-
 def _greedy(
     cardinalities: Sequence[int], graph: dict[int, int], heuristic: Heuristic, cutoff: float
 ) -> tuple[list[int] | None, float, int]:
@@ -129,7 +92,37 @@ def _greedy(
     about a tenth of a second.
     """
     adjacency = dict(graph)
-    score = _Scores(cardinalities, adjacency, heuristic)
+    # the variables with each number of states
+    classes: dict[int, int] = {}
+    for v in adjacency:
+        classes[cardinalities[v]] = classes.get(cardinalities[v], 0) | (1 << v)
+    logs = {k: math.log(k) for k in classes}
+    work = 0
+
+    def log_cells(v: int) -> float:
+        """Return the log of the number of cells over v and its neighbors."""
+        around = adjacency[v]
+        return logs[cardinalities[v]] + sum(
+            logs[k] * (around & mask).bit_count() for k, mask in classes.items()
+        )
+
+    def score(v: int) -> float:
+        """Return the score of a variable in the current graph; that with the smallest is eliminated."""
+        nonlocal work
+        if heuristic == "weight":
+            return log_cells(v)
+        around = adjacency[v]
+        work += around.bit_count()
+        if heuristic == "fill":
+            missing = sum((around & ~adjacency[u]).bit_count() for u in members(around))
+            return (missing - around.bit_count()) / 2 + 1e-9 * log_cells(v)
+        total = 0.0
+        for u in members(around):
+            gaps = around & ~adjacency[u] & ~(1 << u)
+            if gaps:
+                total += cardinalities[u] * sum(k * (gaps & mask).bit_count() for k, mask in classes.items())
+        return total / 2 + 1e-9 * log_cells(v)
+
     current = {v: score(v) for v in adjacency}
     heap = [(s, v) for v, s in current.items()]
     heapq.heapify(heap)
@@ -139,9 +132,8 @@ def _greedy(
         value, v = heapq.heappop(heap)
         if current.get(v) != value:
             continue  # the entry is outdated
-        log_cells = score.log_cells(v)
-        cost += math.exp(min(log_cells, 700.0))
-        if cost > cutoff or (heuristic != "weight" and score.work > 300_000):
+        cost += math.exp(min(log_cells(v), 700.0))
+        if cost > cutoff or (heuristic != "weight" and work > 300_000):
             return None, math.inf, 0
         around = adjacency.pop(v)
         del current[v]

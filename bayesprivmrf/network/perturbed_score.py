@@ -257,11 +257,8 @@ def _grouped(fields: IntArray) -> tuple[IntArray, IntArray]:
 
 def _exact_sum(terms: IntArray) -> int:
     """Return the sum of whole numbers without overflow."""
-    # a term is below 2^48, so 2^12 terms have a sum below 2^60; more terms are summed by Python's integers
-    chunk = 2**12
-    if terms.size <= chunk:
-        return int(terms.sum())
-    return sum(np.add.reduceat(terms, np.arange(0, terms.size, chunk)).tolist())
+    # a term is below 2^48, so 2^12 terms have a sum below 2^60; Python's integers add these sums
+    return sum(np.add.reduceat(terms, np.arange(0, terms.size, 2**12)).tolist())
 
 
 def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = 80) -> FloatArray:

@@ -88,28 +88,20 @@ class PseudoLikelihood:
         DataError
             The shapes differ, a local field is not finite, or an outcome is neither -1 nor +1.
         """
-        if sides_of(fields) is not None or sides_of(spins) is not None:
-            raise DataError(
-                "`fields` and `spins` must be plain arrays in the order of the nodes, got labels; compute them with "
-                "`local_fields(spins)` and `spins(outcomes)`."
-            )
+        both, remedy = "`fields` and `spins`", "compute them with `local_fields(spins)` and `spins(outcomes)`"
+        labeled = sides_of(fields) is not None or sides_of(spins) is not None
+        must = "be plain arrays in the order of the nodes"
+        require(not labeled, both, must, "labels", remedy, error=DataError)
         try:
             m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise DataError(
-                "`fields` and `spins` must be arrays of numbers, got something else; compute them with "
-                "`local_fields(spins)` and `spins(outcomes)`."
-            ) from None
-        if m.ndim != 1 or m.shape != s.shape:
-            raise DataError(f"`fields` and `spins` must have one shape (n,), got {m.shape} and {s.shape}.")
-        if not np.isfinite(m).all():
-            raise DataError(
-                "`fields` must be finite, but some are not; compute them with `local_fields(spins)`."
-            )
-        if not (np.abs(s) == 1).all():
-            raise DataError(
-                "`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`."
-            )
+            raise DataError(f"{both} must be arrays of numbers, got something else; {remedy}.") from None
+        is_pair = m.ndim == 1 and m.shape == s.shape
+        require(is_pair, both, "have one shape (n,)", f"{m.shape} and {s.shape}", error=DataError)
+        require(np.isfinite(m).all(), "fields", "be finite", "others", remedy, error=DataError)
+        require(
+            (np.abs(s) == 1).all(), "spins", "be -1 or +1 in every entry", "others", remedy, error=DataError
+        )
         # count the nodes by the size of their local field, and with an external field by its sign as well
         strength, heard = finite("strength", strength), m != 0
         kinds = np.abs(m[heard])
