@@ -127,12 +127,12 @@ class Plan:
         beta, data = np.ascontiguousarray(beta, dtype=float), self.data
         mu, log_partition_, mean, square, _ = evaluate(beta, *data)
         if math.isnan(log_partition_):
-            cells = data.blocked[:-1] + self.effects.potentials(beta[None])[0]
             engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
-            log_partition_, mu = engine.marginals(cells)
-            entries = (data.rows, data.columns, data.entries, beta.size)
-            mean = _means.py_func(mu, *entries)
-            square = _means.py_func(mu, data.rows, data.columns, data.entries**2, beta.size)
+            log_partition_, mu = engine.marginals(data.base[:-1] + self.effects.potentials(beta[None])[0])
+            mean, square = (
+                _means.py_func(mu, data.rows, data.columns, entries, beta.size)
+                for entries in (data.entries, data.entries**2)
+            )
         return log_partition_, mu, mean, square
 
 
