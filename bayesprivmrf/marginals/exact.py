@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -26,7 +26,7 @@ from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.marginals import kernels, tangents
 from bayesprivmrf.marginals.arrays import array_engine, impossible
 from bayesprivmrf.marginals.layout import MarginalEngine
-from bayesprivmrf.marginals.lowering import Program, lower
+from bayesprivmrf.marginals.lowering import lower
 from bayesprivmrf.marginals.planning import BucketTree, Step
 from bayesprivmrf.model.tables import FloatArray
 
@@ -195,18 +195,6 @@ def build(*names: str) -> None:
         globals()[name](*calls[name])
 
 
-class SweepArrays(NamedTuple):
-    """Arrays of an engine that the compiled sweeps use; see `kernels`."""
-
-    program: Program
-    bounds: NDArray[np.int64]  # first cell of each factor, and the end of the last
-    constants: NDArray[np.int64]  # cells of factors without a free variable
-    largest: NDArray[
-        np.int64
-    ]  # cells of the largest message and of the largest group, for the tangent's scratch
-    free_log_count: float  # contribution to A of variables in no factor, nats
-
-
 @dataclass(frozen=True, slots=True)
 class _State:
     """State of the workspace after the first sweep, which the second sweep and the tangent read."""
@@ -225,31 +213,26 @@ class CompiledEngine(MarginalEngine):
         Buckets in the order of elimination.
     steps : list of Step, optional
         How each bucket is summed; by default the cheapest way by the cost model of `planning`.
-    is_linear : bool
-        True to raise an error where the linear domain is not safe, for tests; by default NumPy takes over.
+
+    The attributes are for compiled code that calls the sweeps itself, which must not write to them.
     """
 
-    def __init__(
-        self,
-        tree: BucketTree,
-        steps: list[Step] | None = None,
-        *,
-        is_linear: bool = False,
-    ) -> None:
+    def __init__(self, tree: BucketTree, steps: list[Step] | None = None) -> None:
         self.layout = tree.layout
-        self._is_linear = is_linear
-        self._program: Program = lower(tree, steps)
-        self._largest = np.array([self._program.largest_message, self._program.largest_group], dtype=np.int64)
-        self._bounds = np.array(tree.layout.offsets, dtype=np.int64)
-        self._constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
-        self._free = tree.free_log_count
+        self.program = lower(tree, steps)
+        # cells of the largest message and of the largest group, for the tangent's scratch
+        self.largest = np.array([self.program.largest_message, self.program.largest_group], dtype=np.int64)
+        # first cell of each factor, and the end of the last; cells of factors without a free variable
+        self.bounds = np.array(tree.layout.offsets, dtype=np.int64)
+        self.constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
+        # contribution to A of variables in no factor, nats
+        self.free_log_count = tree.free_log_count
         self._pool: list[FloatArray] = []  # workspaces that no call uses; append and pop are atomic
         self._known_support: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
 
-    @property
-    def arrays(self) -> SweepArrays:
-        """Arrays for compiled code that calls the sweeps itself; do not write to them."""
-        return SweepArrays(self._program, self._bounds, self._constants, self._largest, self._free)
+    def logarithmic(self) -> MarginalEngine:
+        """Return the engine that answers where the linear domain is not safe."""
+        return array_engine(self.layout)
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return A(θ), in nats.
@@ -261,7 +244,7 @@ class CompiledEngine(MarginalEngine):
         """
         state = self._collect(potentials)
         if state is None:
-            return array_engine(self.layout).log_partition(potentials)
+            return self.logarithmic().log_partition(potentials)
         self._keep(state.work)
         return state.log_partition
 
@@ -269,7 +252,7 @@ class CompiledEngine(MarginalEngine):
         """Return A(θ) and the probability of every cell."""
         state = self._collect(potentials)
         if state is None:
-            return array_engine(self.layout).marginals(potentials)
+            return self.logarithmic().marginals(potentials)
         mu = self._distribute(state)
         self._keep(state.work)
         return state.log_partition, mu[: self.size]
@@ -280,20 +263,20 @@ class CompiledEngine(MarginalEngine):
         """Return A(θ), μ and v → Σv."""
         state = self._collect(potentials)
         if state is None:
-            return array_engine(self.layout).linearize(potentials)
+            return self.logarithmic().linearize(potentials)
         build("tangent")
         mu = self._distribute(state)
-        program = self._program
+        program = self.program
 
         def product(vector: FloatArray) -> FloatArray:
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
-            change[self._constants] = 0.0
+            change[self.constants] = 0.0
             scratch = np.empty(2 * program.largest_message + 3 * program.largest_group)
             direction = self.layout.flat(vector, "vector")
             tangent(
-                *program.plan, state.work, state.scales, scratch, self._largest,
-                mu, self._bounds, direction, gain, change,
+                *program.plan, state.work, state.scales, scratch, self.largest,
+                mu, self.bounds, direction, gain, change,
             )  # fmt: skip
             return change[: self.size]
 
@@ -318,14 +301,14 @@ class CompiledEngine(MarginalEngine):
         """
         build("prepare", "collect", "distribute")
         theta = self.layout.flat(potentials)
-        program = self._program
+        program = self.program
         try:
             work = self._pool.pop()
         except IndexError:
             work = np.empty(program.workspace)
         # from 2,048 cells NumPy's vectorized exponential is faster than a call per cell (benchmarks/marginals.py)
         large = program.cells >= 2048
-        tops, has_zeros = prepare(theta, self._bounds, work, not large)
+        tops, has_zeros = prepare(theta, self.bounds, work, not large)
         if tops == -math.inf:
             raise impossible()
         if large:
@@ -334,11 +317,7 @@ class CompiledEngine(MarginalEngine):
         support = self.support(theta) if has_zeros else _EVERYTHING
         scales = np.empty(program.steps)
         rest = collect(*program.plan, work, scales, support, program.cells, False)
-        if math.isnan(rest):
-            if self._is_linear:
-                raise FloatingPointError("The linear domain's check failed.")
-            return None
-        return _State(tops + rest + self._free, work, scales)
+        return None if math.isnan(rest) else _State(tops + rest + self.free_log_count, work, scales)
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
         """Return a mask of the entries of the messages that are possible.
@@ -356,7 +335,7 @@ class CompiledEngine(MarginalEngine):
         if known is not None and np.array_equal(known[0], possible):
             return known[1]
         build("prepare", "collect", "distribute")
-        program = self._program
+        program = self.program
         work = np.empty(program.workspace)
         work[: program.cells] = possible
         scales = np.empty(program.steps)
@@ -369,8 +348,8 @@ class CompiledEngine(MarginalEngine):
 
     def _distribute(self, state: _State) -> FloatArray:
         """Run the second sweep; return the marginals of the cells, then those of the separators."""
-        program = self._program
+        program = self.program
         mu = np.empty(program.cells + program.messages)
-        mu[self._constants] = 1.0
+        mu[self.constants] = 1.0
         distribute(*program.plan, state.work, state.scales, program.scratch, mu)
         return mu

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import finite_pair, probability
+from bayesprivmrf.checks import finite_pair, probability, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, Status, interval_frame
 from bayesprivmrf.network.estimate_law import EstimateLaw
@@ -95,11 +95,9 @@ class NetworkEstimate(Released):
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
         epsilon = self.guarantee.epsilon
         unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
-        if epsilon is None or not spent <= epsilon * (1 + 1e-12) or unbounded:
-            raise PrivacyError(
-                "`guarantee` must cover the budget of `constants`, but promises less; state the mechanism's "
-                "guarantee."
-            )
+        covered = epsilon is not None and spent <= epsilon * (1 + 1e-12) and not unbounded
+        must = "cover the budget of `constants`"
+        require(covered, "guarantee", must, "less", "state the mechanism's guarantee", error=PrivacyError)
 
     @property
     def estimate(self) -> float:
@@ -271,11 +269,8 @@ class NetworkEstimate(Released):
         """Return the given distribution after a check that it is this estimate's, or else the simulated one."""
         if law is None:
             return self.law(rng, **settings)
-        if settings:
-            raise ArgumentError(
-                f"settings of a simulation ({', '.join(settings)}) must not be given together with `law`, which is "
-                "simulated already; leave out one of them."
-            )
+        both = "settings of a simulation must not be given together with `law`, which is simulated already"
+        require(not settings, "`law`", f"stand alone: {both}", ", ".join(settings), "leave out one of them")
         EstimateLaw.checked(law).value_of(self)
         return law
 

@@ -88,11 +88,10 @@ class EstimateLaw:
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", _checked_betas(self.betas))
         count = self.betas.size
-        if self.estimates.ndim != 3 or len(self.estimates) != count or self.rhat.shape != (count,):
-            raise ArgumentError(
-                f"`estimates` and `rhat` must have one row for each of {count} betas, got shapes "
-                f"{self.estimates.shape} and {self.rhat.shape}; simulate the distribution again."
-            )
+        rows = self.estimates.ndim == 3 and len(self.estimates) == count and self.rhat.shape == (count,)
+        shapes = f"shapes {self.estimates.shape} and {self.rhat.shape}"
+        must = f"have one row for each of {count} betas"
+        checks.require(rows, "`estimates` and `rhat`", must, shapes, "simulate the distribution again")
 
     @staticmethod
     def checked(law: Any) -> EstimateLaw:
@@ -241,11 +240,9 @@ class EstimateLaw:
         ArgumentError
             The estimate's network, constants or bounds differ from those that were simulated.
         """
-        if _fingerprint(*_public_part(estimate)) != self.fingerprint:
-            raise ArgumentError(
-                "`law` must be simulated for the network, constants and bounds of the estimate, but is for others; "
-                "make it with EstimateLaw.of(estimate)."
-            )
+        same = _fingerprint(*_public_part(estimate)) == self.fingerprint
+        must = "be simulated for the network, constants and bounds of the estimate"
+        checks.require(same, "law", must, "one for others", "make it with EstimateLaw.of(estimate)")
         return estimate.inverse_temperature
 
     def estimates_at(self, beta: float) -> FloatArray:
@@ -256,11 +253,9 @@ class EstimateLaw:
         ArgumentError
             `beta` lies outside the span of the grid.
         """
-        if not self.betas[0] <= checks.finite("beta", beta) <= self.betas[-1]:
-            raise ArgumentError(
-                f"`beta` must lie within {self.betas[0]:g} to {self.betas[-1]:g}, the simulated span, got {beta!r}; "
-                "simulate a wider span."
-            )
+        inside = self.betas[0] <= checks.finite("beta", beta) <= self.betas[-1]
+        must = f"lie within {self.betas[0]:g} to {self.betas[-1]:g}, the simulated span"
+        checks.require(inside, "beta", must, beta, "simulate a wider span")
         after = int(np.clip(np.searchsorted(self.betas, beta), 1, self.betas.size - 1))
         share = (beta - self.betas[after - 1]) / (self.betas[after] - self.betas[after - 1])
         return (1 - share) * self.sorted_rows[after - 1] + share * self.sorted_rows[after]
@@ -363,11 +358,9 @@ def _checked_betas(betas: ArrayLike) -> FloatArray:
         grid = np.asarray(betas, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         grid = np.empty(0)
-    if grid.ndim != 1 or grid.size < 2 or not (np.isfinite(grid).all() and (np.diff(grid) > 0).all()):
-        raise ArgumentError(
-            f"`betas` must be at least two finite numbers in increasing order, got shape {grid.shape}; "
-            "np.linspace makes such an array."
-        )
+    rising = grid.ndim == 1 and grid.size > 1 and np.isfinite(grid).all() and (np.diff(grid) > 0).all()
+    must = "be at least two finite numbers in increasing order"
+    checks.require(rising, "betas", must, f"shape {grid.shape}", "np.linspace makes such an array")
     return grid
 
 

@@ -52,21 +52,19 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
     """Return the spin of each declared state."""
     if positive is None and negative is None:
         return {label_key(1): 1, label_key(-1): -1}
-    if positive is None or negative is None:
-        raise ArgumentError(
-            "`positive` and `negative` must be declared together, got only one; name both states, because the "
-            "other is never inferred from the data."
-        )
+    both, got = "`positive` and `negative`", "only one"
+    remedy = "name both states, because the other is never inferred from the data"
+    require(positive is not None and negative is not None, both, "be declared together", got, remedy)
     try:
         spin_of = {label_key(positive): 1, label_key(negative): -1}
         is_missing = bool(positive != positive or negative != negative)
     except (TypeError, ValueError):
+        kinds = f"{type(positive).__name__} and {type(negative).__name__}"
         raise ArgumentError(
-            f"`positive` and `negative` must be states, text or numbers, got {type(positive).__name__} and "
-            f"{type(negative).__name__}; declare the two values of an outcome."
+            f"{both} must be states, text or numbers, got {kinds}; declare two values."
         ) from None
-    require(not is_missing, "`positive` and `negative`", "be states", "a missing value", "name the state")
-    require(len(spin_of) >= 2, "`positive` and `negative`", "be two different states", "one state twice")
+    require(not is_missing, both, "be states", "a missing value", "name the state")
+    require(len(spin_of) >= 2, both, "be two different states", "one state twice")
     return spin_of
 
 
@@ -129,11 +127,10 @@ def checked_spins(spins: Any, size: int) -> np.ndarray:
         array: Any = np.empty((), object) if sides_of(spins) is not None else np.asarray(spins)
     except ValueError:  # rows differ in length
         array = np.empty((), object)
-    if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
-        raise DataError(
-            f"`spins` must be -1 and +1 in a plain array of shape (n,) or (k, n), n = {size}, got a "
-            f"{type(spins).__name__}{f' of shape {array.shape}' * bool(array.shape)}; make it with `spins(outcomes)`."
-        )
-    if not ((array == 1) | (array == -1)).all():
-        raise DataError("`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`.")
+    plain = array.dtype.kind in "iuf" and array.ndim in (1, 2) and array.shape[-1] == size
+    must = f"be -1 and +1 in a plain array of shape (n,) or (k, n), n = {size}"
+    got = f"a {type(spins).__name__}{f' of shape {array.shape}' * bool(array.shape)}"
+    _require(plain, "spins", must, got, "make it with `spins(outcomes)`")
+    units = ((array == 1) | (array == -1)).all()
+    _require(units, "spins", "be -1 or +1 in every entry", "others", "use `spins(outcomes)`")
     return array.astype(np.int8, copy=False)

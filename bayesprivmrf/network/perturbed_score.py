@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from bayesprivmrf.checks import finite_pair, require, whole_number
-from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.external_field import ExternalField
 from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
@@ -74,15 +73,12 @@ class PerturbedEstimator:
         low, high = 0, None
         if bounds is not None:
             low, high = math.ceil(bounds[0] / constants.grid), math.floor(bounds[1] / constants.grid)
-            require(
-                low < high, "bounds", f"be wider than the public grid, of spacing {constants.grid:g}", bounds
-            )
+            spacing = f"the public grid, of spacing {constants.grid:g}"
+            require(low < high, "bounds", f"be wider than {spacing}", bounds)
             farthest = 2**52  # up to here the midpoints of the grid are exact in double precision
-            if max(-low, high) > farthest:
-                raise ArgumentError(
-                    f"`bounds` must lie within {farthest * constants.grid:.3g} of 0, got {bounds!r}; the grid of "
-                    f"spacing {constants.grid:g} is not exact beyond. Choose a realistic range, or None for [0, inf)."
-                )
+            must = f"lie within {farthest * constants.grid:.3g} of 0: {spacing}, is not exact beyond"
+            remedy = "choose a realistic range, or None for [0, inf)"
+            require(max(-low, high) <= farthest, "bounds", must, bounds, remedy)
         lattice = lattice_coupling(coupling, constants.step)
         return cls(
             coupling=lattice,
@@ -282,10 +278,8 @@ def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, po
     ArgumentError
         The span is not two finite increasing numbers, or there are fewer than four points.
     """
-    if span is None:
-        raise ArgumentError(
-            "`span` must be given for an estimate without bounds, got None; pass `span=(0, 5)`, for instance."
-        )
+    remedy = "pass `span=(0, 5)`, for instance"
+    require(span is not None, "span", "be given for an estimate without bounds", span, remedy)
     low, high = finite_pair("span", span)
     points = whole_number("points", points, least=4)
     # half of the points between 0.6 and 1.6 times the critical beta, of either sign

@@ -15,6 +15,13 @@ from bayesprivmrf.marginals.exact import CompiledEngine
 FIELDS = (1.0, 200.0, 700.0, 10_000.0)
 
 
+class LinearEngine(CompiledEngine):
+    """An engine that stays in the linear domain, or says that it is not safe."""
+
+    def logarithmic(self):
+        raise FloatingPointError
+
+
 def pair(agree: float, differ: float) -> list[float]:
     return [agree, differ, differ, agree]
 
@@ -108,7 +115,7 @@ def test_the_linear_domain_is_right_or_refuses(force):
         log_partition, mu, expected = found_safely
         # Rounding of sums at the size of the potentials, the condition of the problem and no fault of ours.
         slack = 1e-13 * max(1.0, float(np.abs(theta[theta > -np.inf]).max()) * len(cards))
-        for engine in (CompiledEngine(tree, steps, is_linear=True), auto):
+        for engine in (LinearEngine(tree, steps), auto):
             try:
                 found, found_mu, found_product = engine.linearize(theta)
             except FloatingPointError:
@@ -129,7 +136,7 @@ def _is_wrong_without_check(engine: CompiledEngine, theta, log_partition, mu) ->
     """Whether the same sweeps without the check would have given a finite, wrong answer."""
     from bayesprivmrf.marginals import exact as compiled
 
-    program, bounds, _, _, free = engine.arrays
+    program, bounds, free = engine.program, engine.bounds, engine.free_log_count
     work, scales = np.empty(program.workspace), np.empty(program.steps)
     tops, _ = compiled.prepare(theta, bounds, work, True)
     nowhere = np.zeros(max(program.messages, 1), dtype=np.uint8)  # no entry is looked at
@@ -187,7 +194,7 @@ def test_a_long_conflicting_chain_agrees_with_decimal_arithmetic():
 def test_structural_zeros_stay_in_the_linear_domain():
     """Zeros that the model declares are no reason to leave it, wherever they move between calls."""
     layout = Layout.build((3,) * 8, [(i, i + 1) for i in range(7)])
-    engine, safe = CompiledEngine(planning.BucketTree.build(layout), is_linear=True), array_engine(layout)
+    engine, safe = LinearEngine(planning.BucketTree.build(layout)), array_engine(layout)
     rng = np.random.default_rng(8)
     for _ in range(5):
         theta = rng.normal(size=engine.size)

@@ -102,7 +102,7 @@ class Plan:
             )
         base = np.zeros(self.effects.cells) if self.base is None else self.base
         support = np.zeros(0, dtype=np.uint8) if np.isfinite(base).all() else engine.support(base)
-        program, bounds, constants, scratch_sizes, free_log_count = engine.arrays
+        program = engine.program
         rows, columns, entries = _sparse(self.effects)
         sizes = (
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
@@ -111,12 +111,12 @@ class Plan:
         return PlanData(
             code=program.code,
             maps=program.maps,
-            bounds=bounds,
-            constants=constants,
+            bounds=engine.bounds,
+            constants=engine.constants,
             sizes=np.array(sizes, dtype=np.int64),
-            scratch_sizes=scratch_sizes,
+            scratch_sizes=engine.largest,
             support=support,
-            base=np.append(base, free_log_count),
+            base=np.append(base, engine.free_log_count),
             rows=rows,
             columns=columns,
             entries=entries,
