@@ -11,6 +11,7 @@ import lazy_loader
 
 from bayesprivmrf.deprecation import removed
 
+# present place of the readers of the data of the papers
 _DATA = "benchmarks/papers/network_data.py of the repository"
 _removed: dict[str, str] = dict.fromkeys(
     ("NetworkData", "icpsr_22140", "political_blogs", "simulated_blogs"), _DATA
