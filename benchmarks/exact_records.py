@@ -18,7 +18,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.posterior.records.effects import NormalEffects
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.marginals.sampling import draw_tables
+from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace
 from bayesprivmrf.release import NoisyStatistics

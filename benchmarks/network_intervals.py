@@ -2,10 +2,9 @@
 
 Run: python benchmarks/network_intervals.py [--nodes 1000] [--epsilon 5] [--replications 500] [--workers 1]
 The graph has p = n^(-1/3) and J = A / (n p); outcomes are simulated at each beta, released, and an interval is made
-from the law of `EstimateLaw`. Besides the interval's coverage the tables have that of the parametric bootstrap and
-of the posterior's central interval under a uniform
-prior (which need not cover at each beta). Law and releases are cached under benchmarks/results/cache, so that an
-interrupted run goes on where it stopped: delete the cache after a change to the mechanism. Writes Markdown to stdout.
+from the law of `EstimateLaw`. Besides the interval's coverage the tables have that of the parametric bootstrap.
+Law and releases are cached under benchmarks/results/cache, so that an interrupted run goes on where it stopped:
+delete the cache after a change to the mechanism. Writes Markdown to stdout.
 """
 
 from __future__ import annotations
@@ -24,9 +23,8 @@ import numpy as np
 from scipy import sparse
 
 from bayesprivmrf.network import EstimateLaw, IsingNetwork, PerturbedEstimator
-from bayesprivmrf.network.beta_posterior import likelihood
 from bayesprivmrf.network.intervals import accepted_values, interval
-from bayesprivmrf.network.simulation import public_grid
+from bayesprivmrf.network.perturbed_score import public_grid
 from bayesprivmrf.privacy import PerturbationConstants, perturbation_constants
 
 CACHE = Path(__file__).parent / "results" / "cache" / "network-intervals"
@@ -82,14 +80,6 @@ def releases(
     return found
 
 
-def central(law: EstimateLaw, value: float, prob: float) -> tuple[float, float]:
-    """Central interval of the posterior under a uniform prior."""
-    grid = np.linspace(law.betas[0], law.betas[-1], 251)
-    cumulated = np.cumsum(likelihood(law, value, grid)[0])
-    places = np.searchsorted(cumulated / cumulated[-1], [(1 - prob) / 2, (1 + prob) / 2])
-    return float(grid[places[0]]), float(grid[places[1]])
-
-
 def bootstrap(law: EstimateLaw, value: float, prob: float) -> tuple[float, float]:
     """The parametric bootstrap's interval 2t - q(t), held to the span.
 
@@ -120,8 +110,8 @@ def main(options: argparse.Namespace) -> None:
     print(
         f"upper quantile falls by {max(0.0, float((np.maximum.accumulate(upper) - upper).max())):.2f} at most\n"
     )
-    print("| beta | inversion | mean width | empty | bootstrap | posterior | worst z of inversion |")
-    print("|---|---|---|---|---|---|---|")
+    print("| beta | inversion | mean width | empty | bootstrap | worst z of inversion |")
+    print("|---|---|---|---|---|---|")
     error = (prob * (1 - prob) / options.replications) ** 0.5
     for beta in BETAS:
         values = releases(network, constants, beta, options.replications, slug)
@@ -131,12 +121,10 @@ def main(options: argparse.Namespace) -> None:
             np.mean([beta in each for each in inverted]),
             np.mean([low <= beta <= high for low, high in bootstrapped]),
         ]
-        ends = [central(law, float(value), prob) for value in values]
-        posterior = np.mean([low <= beta <= high for low, high in ends])
         width = np.nanmean([each.upper - each.lower for each in inverted])
         empty = sum(each.is_empty for each in inverted)
         print(
-            f"| {beta:g} | {held[0]:.3f} | {width:.3f} | {empty} | {held[1]:.3f} | {posterior:.3f} "
+            f"| {beta:g} | {held[0]:.3f} | {width:.3f} | {empty} | {held[1]:.3f} "
             f"| {(held[0] - prob) / error:+.1f} |",
             flush=True,
         )

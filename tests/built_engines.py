@@ -80,9 +80,9 @@ def mark_file() -> Path | None:
     import numba
 
     import bayesprivmrf
-    from bayesprivmrf.marginals import sweeps
+    from bayesprivmrf.marginals import exact
 
-    folder = sweeps.collect.stats.cache_path
+    folder = exact.collect.stats.cache_path
     if folder is None:
         return None
     sources = b"".join(path.read_bytes() for path in sorted(Path(bayesprivmrf.__file__).parent.rglob("*.py")))

@@ -51,7 +51,6 @@ EXCEPTIONS = {
     ("bayesprivmrf.evaluation", "compare", "holdout"),
     ("bayesprivmrf.plots.forest", "marginal_forest", "holdout"),
     # one network's outcomes as they are: no release, and what is computed from them says that it is unprotected
-    ("bayesprivmrf.network.datasets", "NetworkData.__init__", "outcomes"),
     ("bayesprivmrf.network.ising", "IsingNetwork.spins", "outcomes"),
     ("bayesprivmrf.network.ising", "IsingNetwork.pseudo_likelihood_estimate", "outcomes"),
     ("bayesprivmrf.network.outcomes", "read_spins", "outcomes"),

@@ -30,7 +30,7 @@ from bayesprivmrf.mechanisms import (
     StatisticsMechanism,
 )
 from bayesprivmrf.noise import NoiseLaw
-from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
+from bayesprivmrf.noise.base import ENTRY_POINT_GROUP
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
 from bayesprivmrf.records import read_declaration, read_records, recode
 from bayesprivmrf.release import load_release

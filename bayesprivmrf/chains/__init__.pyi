@@ -1,6 +1,5 @@
 from .gibbs import Chains, gibbs_draws, mixing_of
-from .heat_bath import Moves, simulate
-from .mixing import Mixing
+from .heat_bath import Mixing, Moves, simulate
 
 __all__ = [
     "Chains",

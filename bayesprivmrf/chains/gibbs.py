@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.chains.mixing import Mixing
+from bayesprivmrf.chains.heat_bath import Mixing
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 # chains that run side by side, by benchmarks/chains.py: with more, the processor's cache fills up and speed falls
@@ -114,7 +114,7 @@ class Chains:
         from bayesprivmrf.chains.kernels import sweep_spins
 
         A, h = ising_of(self.cards.size, self.scopes, potentials)
-        spins = 2.0 * self.codes - 1.0
+        spins = (2 * self.codes.astype(np.int8) - 1).astype(np.int8)
         local = np.ascontiguousarray(A @ spins + h[:, None])
         pairs = np.array([scope for scope in self.scopes if len(scope) == 2], dtype=np.int64).reshape(-1, 2)
         sums = np.zeros(len(h) + len(pairs))

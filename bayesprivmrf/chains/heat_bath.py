@@ -24,19 +24,156 @@ the sum over b = 0 and b = 1 of a joint weight of spins and bonds b (Edwards and
 
 Drawing first the bonds and then the signs leaves P unchanged, whatever the signs of beta and J. If couplings are
 frustrated, clusters have little to do with the likely configurations: the move is still exact, but helps little.
+
+`Mixing` judges whether the chains of a simulation have forgotten where they started.
 """
 
 from __future__ import annotations
 
+import math
+import warnings
 from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from functools import cached_property
+from typing import Literal, get_args
 
 import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
-from bayesprivmrf.chains.mixing import Mixing
 from bayesprivmrf.checks import finite, generator, one_of, whole_number
+from bayesprivmrf.errors import SamplingWarning
+
+#: Largest split R-hat of a simulation that is trusted: the bound of Brooks and Gelman (1998).
+LARGEST_RHAT = 1.2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Mixing:
+    """Diagnostic of a simulation, from two numbers that are recorded after each sweep.
+
+    Half of the chains start disordered, with each node's outcome drawn by a fair coin. The other half start
+    ordered, with all outcomes +1. If both halves agree, the chains have forgotten their starts.
+
+    Parameters
+    ----------
+    energy
+        Energy s'Js after each sweep, shape (sweeps, chains), without the first half of the burn-in.
+    order
+        Order after each sweep, of the same shape: the sum over the connected components of abs(sum of s), divided
+        by n. The magnetization itself would not do. It is symmetric about 0, because each draw gets a random sign.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(1)
+    >>> mixing = Mixing(energy=rng.normal(size=(200, 4)), order=rng.normal(size=(200, 4)))
+    >>> mixing.trusted
+    True
+    """
+
+    energy: np.ndarray
+    order: np.ndarray
+
+    @property
+    def chains(self) -> int:
+        """Number of chains."""
+        return self.energy.shape[1]
+
+    @property
+    def sweeps(self) -> int:
+        """Number of recorded sweeps of each chain."""
+        return self.energy.shape[0]
+
+    @cached_property
+    def energy_rhat(self) -> float:
+        """Split R-hat of the energy."""
+        return split_rhat(self.energy)
+
+    @cached_property
+    def order_rhat(self) -> float:
+        """Split R-hat of the order."""
+        return split_rhat(self.order)
+
+    @cached_property
+    def energy_ess(self) -> float:
+        """Effective sample size for the mean energy, over all chains: ArviZ's ``ess(method="mean")``.
+
+        The first use imports ArviZ, which takes seconds.
+        """
+        return _effective_size(self.energy)
+
+    @cached_property
+    def order_ess(self) -> float:
+        """Effective sample size for the mean order, computed as `energy_ess`."""
+        return _effective_size(self.order)
+
+    def __repr__(self) -> str:
+        return (
+            f"Mixing(energy_rhat={self.energy_rhat:.3f}, order_rhat={self.order_rhat:.3f}, chains={self.chains}, "
+            f"sweeps={self.sweeps})"
+        )
+
+    @property
+    def trusted(self) -> bool:
+        """True if both R-hats are at most 1.2."""
+        return self.energy_rhat <= LARGEST_RHAT and self.order_rhat <= LARGEST_RHAT
+
+    def warn(self, moves: str) -> None:
+        """Give a SamplingWarning unless the simulation can be trusted; `moves` decides which remedy it names."""
+        if not self.trusted:
+            warnings.warn(
+                "the simulation has not mixed: chains with ordered and disordered starts still differ (R-hat "
+                f"{self.energy_rhat:.2f} for the energy, {self.order_rhat:.2f} for the order, at most {LARGEST_RHAT} "
+                f"wanted); {remedy(moves)}, and do not trust draws at this beta if that does not help.",
+                SamplingWarning,
+                stacklevel=4,
+            )
+
+
+def remedy(moves: str) -> str:
+    """Return advice for chains that have not mixed with such moves, as a part of a sentence."""
+    longer = "raise `burn_in` and `sweeps`"
+    return f'{longer}, or pass `moves="swendsen-wang"`' if moves == "heat-bath" else longer
+
+
+def split_rhat(trace: np.ndarray) -> float:
+    """Return split R-hat, as ArviZ's ``rhat(method="split")`` does.
+
+    Each chain is split into two halves of N sweeps. R-hat is sqrt(1 - 1/N + B/(N W)), with W the mean variance
+    within a half and B/N the variance of the halves' means (Gelman et al., Bayesian Data Analysis, 3rd edition,
+    section 11.4). A trace that is constant up to rounding gives 1. Every simulation computes R-hat, so ArviZ, whose
+    import takes seconds, is not used here.
+
+    Parameters
+    ----------
+    trace
+        Shape (sweeps, chains).
+
+    Returns
+    -------
+    float
+        Split R-hat, at least sqrt(1 - 1/N). NaN for fewer than four sweeps, and infinite if the halves are constant
+        but differ.
+    """
+    half = trace.shape[0] // 2
+    if half < 2:
+        return np.nan
+    halves = np.concatenate([trace[:half], trace[-half:]], axis=1)
+    within = float(halves.var(axis=0, ddof=1).mean())
+    between = float(halves.mean(axis=0).var(ddof=1))
+    rounding = (1e-10 * float(np.abs(halves).max())) ** 2
+    if between <= rounding:
+        return 1.0
+    return float(np.sqrt(1 - 1 / half + between / within)) if within > 0 else np.inf
+
+
+def _effective_size(trace: np.ndarray) -> float:
+    """Return ArviZ's effective sample size for the mean, or NaN for fewer than four sweeps."""
+    import arviz as az
+
+    if len(trace) < 4:
+        return math.nan
+    return float(az.ess(trace, chain_axis=1, draw_axis=0, method="mean"))
+
 
 type Moves = Literal["heat-bath", "swendsen-wang"]
 
@@ -84,23 +221,33 @@ def simulate(
     chains = min(max(size, 4), 32) if chains is None else whole_number("chains", chains, least=1)
     one_of("moves", moves, get_args(Moves.__value__))
     random = generator(rng)
-    heat_bath = HeatBath.of(coupling, beta, moves)
+    heat_bath = HeatBath(coupling, beta, moves)
     draws, n = -(-size // chains), coupling.indptr.size - 1
     state = random.integers(0, 2**64, size=(4, chains), dtype=np.uint64)
     start = random.integers(0, 2, size=(chains, n), dtype=np.int8)
     start += start - np.int8(1)
     start[1::2] = 1
     spins = np.empty((draws, chains, n), dtype=np.int8)
-    traces = np.empty((burn_in - burn_in // 2 + draws * sweeps, 2, chains))
+    trace = np.empty((burn_in + draws * sweeps, 2, chains))
     # at most 64 chains side by side, by benchmarks/chains.py as in `gibbs`, and a quarter of a GiB of local fields
     width = max(min(64, 2**28 // (8 * n)), 1)
     for first in range(0, chains, width):
         block = slice(first, first + width)
-        own = np.ascontiguousarray(start[block].T), np.ascontiguousarray(state[:, block])
-        traces[..., block] = heat_bath.sample(*own, burn_in, sweeps, spins[:, block])
+        own, bits = np.ascontiguousarray(start[block].T), np.ascontiguousarray(state[:, block])
+        part = np.empty((len(trace), 2, own.shape[1]))
+        heat_bath.run(own, bits, part[:burn_in])
+        for k in range(draws):
+            heat_bath.run(own, bits, part[burn_in + k * sweeps : burn_in + (k + 1) * sweeps])
+            spins[k, block] = own.T
+        trace[..., block] = part
     result = spins.reshape(-1, n)[:size]
-    _flip_components(result, heat_bath.components, random)
-    return Simulation(spins=result, mixing=Mixing(energy=traces[:, 0], order=traces[:, 1] / n))
+    # a random sign for each connected component of each draw
+    signs = random.integers(0, 2, size=(size, heat_bath.components.max() + 1), dtype=np.int8)
+    signs += signs - np.int8(1)
+    for draw, sign in zip(result, signs, strict=True):
+        draw *= sign[heat_bath.components]
+    kept = trace[burn_in // 2 :]
+    return Simulation(spins=result, mixing=Mixing(energy=kept[:, 0], order=kept[:, 1] / n))
 
 
 def unit_coupling(J: sparse.csr_array) -> tuple[float, sparse.csr_array] | None:
@@ -112,20 +259,11 @@ def unit_coupling(J: sparse.csr_array) -> tuple[float, sparse.csr_array] | None:
     return float(size[0]), sparse.csr_array((signs, J.indices, J.indptr), shape=J.shape)
 
 
-def _flip_components(spins: np.ndarray, components: np.ndarray, rng: np.random.Generator) -> None:
-    """Multiply each connected component of each draw by a random sign, in place."""
-    signs = rng.integers(0, 2, size=(len(spins), components.max() + 1), dtype=np.int8)
-    signs += signs - np.int8(1)
-    for draw, sign in zip(spins, signs, strict=True):
-        draw *= sign[components]
+def bonds(coupling: sparse.csr_array, beta: float) -> tuple[np.ndarray, ...]:
+    """Return the arguments of `flip_clusters` for a network: each edge once, in the order of the rows of J.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClusterMoves:
-    """Cluster moves on one network: its edges, each listed once, and their probabilities of a bond.
-
-    Parameters
-    ----------
+    Returns
+    -------
     low, high
         Nodes of each edge, int32 of shape (m,).
     signs
@@ -133,98 +271,54 @@ class ClusterMoves:
     thresholds
         Probability of a bond if the edge is satisfied, in units of 2^-64, uint64 of shape (m,); at most 1 - 2^-53.
     """
-
-    low: np.ndarray
-    high: np.ndarray
-    signs: np.ndarray
-    thresholds: np.ndarray
-
-    @classmethod
-    def of(cls, coupling: sparse.csr_array, beta: float) -> Self:
-        """Return the cluster moves for a coupling matrix J, with edges in the order of the rows of J."""
-        upper = sparse.csr_array(sparse.triu(coupling, 1, format="csr"))
-        pull = 2 * beta * upper.data
-        bonded = np.minimum(-np.expm1(-np.abs(pull)), 1 - 2.0**-53)
-        return cls(
-            low=np.repeat(np.arange(upper.indptr.size - 1, dtype=np.int32), np.diff(upper.indptr)),
-            high=upper.indices.astype(np.int32),
-            signs=np.where(pull < 0, -1, 1).astype(np.int8),
-            thresholds=(bonded * 2.0**64).astype(np.uint64),
-        )
-
-    def move(self, spins: np.ndarray, state: np.ndarray) -> None:
-        """Make one move in each chain, in place; `spins` is int8 of shape (n, chains), `state` has (4, chains)."""
-        from bayesprivmrf.chains.kernels import flip_clusters
-
-        flip_clusters(self.low, self.high, self.signs, self.thresholds, spins, state)
+    upper = sparse.csr_array(sparse.triu(coupling, 1, format="csr"))
+    pull = 2 * beta * upper.data
+    bonded = np.minimum(-np.expm1(-np.abs(pull)), 1 - 2.0**-53)
+    low = np.repeat(np.arange(upper.indptr.size - 1, dtype=np.int32), np.diff(upper.indptr))
+    signs = np.where(pull < 0, -1, 1).astype(np.int8)
+    return low, upper.indices.astype(np.int32), signs, (bonded * 2.0**64).astype(np.uint64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class HeatBath:
     """Heat-bath sweeps over one network at one beta, for chains that run side by side.
 
     Parameters
     ----------
-    matrix
-        ``indptr``, ``indices`` and ``data`` of the coupling matrix, or of its signs if all couplings have one size c.
-    doubled
-        2 beta.
-    table
-        expit(2 beta c k) for each whole number k that a sum of signs can be; empty if couplings differ in size.
-    components
-        Number of each node's connected component, from 0, shape (n,).
-    clusters
-        Cluster move before each sweep, or None.
+    coupling
+        Coupling matrix J.
+    beta
+        Inverse temperature.
+    moves
+        ``"swendsen-wang"`` for a cluster move before each sweep.
     """
 
-    matrix: tuple[np.ndarray, np.ndarray, np.ndarray]
-    doubled: float
-    table: np.ndarray
-    components: np.ndarray
-    clusters: ClusterMoves | None
-
-    @classmethod
-    def of(cls, coupling: sparse.csr_array, beta: float, moves: Moves = "heat-bath") -> Self:
-        """Return the sweeps for a coupling matrix and an inverse temperature, with or without cluster moves."""
-        data, table, unit = coupling.data, np.empty(0), unit_coupling(coupling)
+    def __init__(self, coupling: sparse.csr_array, beta: float, moves: Moves = "heat-bath") -> None:
+        data, self.table, unit = coupling.data, np.empty(0), unit_coupling(coupling)
         if unit is not None:
+            # fields are sums k of signs: expit(2 beta c k) for each, with c the size of all couplings
             size, signs = unit
             largest = int(np.diff(signs.indptr).max())
             data = signs.data.astype(np.int16 if largest < 2**15 - 2 else np.int32)
             with np.errstate(over="ignore"):
-                table = 1 / (1 + np.exp(-2 * beta * size * np.arange(-largest, largest + 1)))
-        return cls(
-            matrix=(coupling.indptr, coupling.indices, data),
-            doubled=2 * beta,
-            table=table,
-            components=csgraph.connected_components(coupling, directed=False)[1],
-            clusters=None if moves == "heat-bath" else ClusterMoves.of(coupling, beta),
-        )
+                self.table = 1 / (1 + np.exp(-2 * beta * size * np.arange(-largest, largest + 1)))
+        self.matrix = (coupling.indptr, coupling.indices, data)
+        self.doubled = 2 * beta
+        self.components = csgraph.connected_components(coupling, directed=False)[1]
+        self.bonds = None if moves == "heat-bath" else bonds(coupling, beta)
 
     def run(self, spins: np.ndarray, state: np.ndarray, trace: np.ndarray) -> None:
         """Sweep len(trace) times and write energy and order to `trace`, shape (sweeps, 2, chains).
 
         `spins` has shape (n, chains).
         """
-        from bayesprivmrf.chains.kernels import local_fields, sweep_network
+        from bayesprivmrf.chains.kernels import flip_clusters, local_fields, sweep_network
 
         fields = np.empty(spins.shape, self.matrix[2].dtype)
         # computing the fields again every 1,000 sweeps keeps the rounding errors of their updates below 1e-13
-        step = 1000 if self.clusters is None else 1
+        step = 1000 if self.bonds is None else 1
         for first in range(0, len(trace), step):
-            if self.clusters is not None:
-                self.clusters.move(spins, state)
+            if self.bonds is not None:
+                flip_clusters(*self.bonds, spins, state)
             local_fields(self.matrix, spins, fields)
             part = trace[first : first + step]
             sweep_network(self.matrix, self.doubled, self.table, self.components, spins, fields, state, part)
-
-    def sample(
-        self, spins: np.ndarray, state: np.ndarray, burn_in: int, sweeps: int, out: np.ndarray
-    ) -> np.ndarray:
-        """Write draws to `out`, shape (draws, chains, n); return the traces without the first half of the burn-in."""
-        trace = np.empty((burn_in + len(out) * sweeps, 2, spins.shape[1]))
-        self.run(spins, state, trace[:burn_in])
-        for k in range(len(out)):
-            self.run(spins, state, trace[burn_in + k * sweeps : burn_in + (k + 1) * sweeps])
-            out[k] = spins.T
-        return trace[burn_in // 2 :]

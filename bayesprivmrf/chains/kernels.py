@@ -55,28 +55,30 @@ def _pass_on(fields: Any, indices: Any, data: Any, start: int, stop: int, change
 
 
 @njit(**OPTIONS)
-def _account(energy: Any, order: Any, fields: Any, spins: Any, change: Any) -> int:
-    """Apply a node's change to its spin, the energy and its component's order; return how many chains flipped it."""
-    # formula: s'Js rises by 2 (new - old) m_i, and the order of the component gains the new spin
-    flipped = 0
-    for lane in range(change.size):
-        energy[lane] += 2.0 * change[lane] * fields[lane]
-        spins[lane] += np.int8(change[lane])
-        order[lane] += spins[lane]
-        flipped += change[lane] != 0
-    return flipped
-
-
-@njit(**OPTIONS)
-def _record(trace: Any, energy: Any, order: Any) -> None:
-    """Write energy and order of each chain after a sweep to `trace`, shape (2, chains)."""
-    for lane in range(energy.size):
-        trace[0, lane] = energy[lane]
-        # order: Σ over components of |Σ s|
-        total = 0
-        for component in range(order.shape[0]):
-            total += abs(order[component, lane])
-        trace[1, lane] = total
+def _sweep(
+    matrix: Any, doubled: float, table: Any, spins: Any, fields: Any, state: Any, bits: Any, change: Any
+) -> None:
+    """Draw the spin of each node in order, given the others; `sweep_network` describes the arguments."""
+    indptr, indices, data = matrix
+    for i in range(spins.shape[0]):
+        m, s = fields[i], spins[i]
+        _advance(state, bits)
+        # draw the spin: P(+1) = 1 / (1 + exp(-2 beta m)), from the table if fields are whole numbers
+        if table.size:
+            for lane in range(bits.size):
+                up = _unit(bits[lane]) < table[np.int64(m[lane]) + table.size // 2]
+                change[lane] = (1 if up else -1) - s[lane]
+        else:
+            for lane in range(bits.size):
+                up = _unit(bits[lane]) * (1.0 + math.exp(-doubled * m[lane])) < 1.0
+                change[lane] = (1 if up else -1) - s[lane]
+        # apply the change, and update the neighbors' fields if any chain flipped
+        flips = 0
+        for lane in range(bits.size):
+            s[lane] += np.int8(change[lane])
+            flips += change[lane] != 0
+        if flips:
+            _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
 
 
 @kept(error_model="numpy")
@@ -89,32 +91,23 @@ def sweep_network(
     one size and `matrix` holds their signs. Fields are then whole numbers, and `table` has the probability of +1
     for each.
     """
-    indptr, indices, data = matrix
     chains = spins.shape[1]
-    change = np.empty(chains, data.dtype)
+    change = np.empty(chains, matrix[2].dtype)
     bits = np.empty(chains, np.uint64)
-    # energy and order are updated with each flip
-    energy = _energies(spins, fields)
     order = np.empty((component.max() + 1, chains), np.int64)
-    middle = table.size // 2
     for t in range(trace.shape[0]):
+        _sweep(matrix, doubled, table, spins, fields, state, bits, change)
+        # record the energy s'Js = Σ_i s_i m_i, and the order: Σ over components of |Σ s|
+        trace[t] = 0.0
         order[:] = 0
         for i in range(spins.shape[0]):
-            m, s = fields[i], spins[i]
-            _advance(state, bits)
-            # draw the spin: P(+1) = 1 / (1 + exp(-2 beta m)), from the table if fields are whole numbers
-            if table.size:
-                for lane in range(chains):
-                    up = _unit(bits[lane]) < table[np.int64(m[lane]) + middle]
-                    change[lane] = (1 if up else -1) - s[lane]
-            else:
-                for lane in range(chains):
-                    up = _unit(bits[lane]) * (1.0 + math.exp(-doubled * m[lane])) < 1.0
-                    change[lane] = (1 if up else -1) - s[lane]
-            # apply the change, and update the neighbors' fields if any chain flipped
-            if _account(energy, order[component[i]], m, s, change):
-                _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
-        _record(trace[t], energy, order)
+            energy, row, m, s = trace[t, 0], order[component[i]], fields[i], spins[i]
+            for lane in range(chains):
+                energy[lane] += m[lane] * s[lane]
+                row[lane] += s[lane]
+        for row in order:
+            for lane in range(chains):
+                trace[t, 1, lane] += abs(row[lane])
 
 
 @kept(error_model="numpy")
@@ -129,16 +122,6 @@ def local_fields(matrix: Any, spins: Any, fields: Any) -> None:
             s = spins[np.uint64(indices[k])]
             for lane in range(m.size):
                 m[lane] += coupling * s[lane]
-
-
-@njit(**OPTIONS)
-def _energies(spins: Any, fields: Any) -> Any:
-    """Return the energy s'Js = Σ_i s_i m_i of each chain."""
-    energy = np.zeros(spins.shape[1])
-    for i in range(spins.shape[0]):
-        for lane in range(energy.size):
-            energy[lane] += spins[i, lane] * fields[i, lane]
-    return energy
 
 
 @njit(**OPTIONS)
@@ -211,26 +194,12 @@ def sweep_spins(
     writes the codes 0 and 1 to `out`, shape (draws, p, chains), unless that is empty. It also adds the spins of each
     variable, and the products of spins of each row of `pairs`, to `sums`, shape (p + pairs,).
     """
-    indptr, indices, data = matrix
     variables, chains = spins.shape
     bits = np.empty(chains, np.uint64)
-    change = np.empty(chains)
+    change, table = np.empty(chains), np.empty(0)
     for draw in range(draws):
         for _ in range(thin):
-            # one sweep: P(+1) = 1 / (1 + exp(-2 m_i))
-            for i in range(variables):
-                _advance(state, bits)
-                m, s = fields[i], spins[i]
-                flips = 0
-                for lane in range(chains):
-                    up = _unit(bits[lane]) * (1.0 + math.exp(-2.0 * m[lane])) < 1.0
-                    new = 1.0 if up else -1.0
-                    change[lane] = new - s[lane]
-                    flips += new != s[lane]
-                    s[lane] = new
-                # update the fields of the neighbors
-                if flips:
-                    _pass_on(fields, indices, data, indptr[i], indptr[i + 1], change)
+            _sweep(matrix, 2.0, table, spins, fields, state, bits, change)
         # record: sums of spins, of their products, and the codes
         for i in range(variables):
             total = 0.0

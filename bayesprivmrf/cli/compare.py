@@ -33,8 +33,7 @@ from bayesprivmrf.inference import NaiveMLE, Status
 from bayesprivmrf.inference.registry import estimator_names
 from bayesprivmrf.inference.solution import uniform_solution
 from bayesprivmrf.mechanisms import ExactStatistics, LaplaceStatistics
-from bayesprivmrf.mechanisms.reading.frame import frame_of
-from bayesprivmrf.mechanisms.reading.row_counts import Counts
+from bayesprivmrf.mechanisms.reading.frame import Counts, frame_of
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import read_declaration
 from bayesprivmrf.survey import fair_survey_declaration, fair_survey_records

@@ -35,11 +35,10 @@ from bayesprivmrf.learning.models.advice import status_with_advice
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.rounds.solution import RoundsSolution
 from bayesprivmrf.mechanisms import StatisticsMechanism, available_mechanisms
-from bayesprivmrf.mechanisms.reading.row_counts import warn_of_counts
+from bayesprivmrf.mechanisms.reading.frame import warn_of_counts
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.declaration_file import Declaration, read_declaration
 from bayesprivmrf.noise.base import ENTRY_POINT_GROUP
-from bayesprivmrf.noise.continuous import ENTRY_POINT_GROUP
 from bayesprivmrf.records import read_records, recode
 from bayesprivmrf.release import RELEASE_KINDS
 from bayesprivmrf.release.file import reserved_space

@@ -1,7 +1,7 @@
 """Log-partition function, marginals and their derivatives, as pure functions of the potentials.
 
-Three engines have one interface, `MarginalEngine`: exact elimination, loopy belief propagation, and brute force, the
-reference for tests of the other two. Engines know neither labels nor data. Variables are numbered from 0, and
+Two engines have one interface, `MarginalEngine`: exact elimination, and loopy belief propagation, an approximation.
+Engines know neither labels nor data. Variables are numbered from 0, and
 potentials are one flat vector: the tables of all factors one after the other, each in C order.
 """
 
@@ -10,23 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, bare_array, generator, one_of, truth, whole_number
+from bayesprivmrf.checks import at_least, bare_array, generator, one_of, require, truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
-from bayesprivmrf.marginals import sampling
-from bayesprivmrf.marginals.arrays import BruteForceEngine, array_engine, joint_forecast
-from bayesprivmrf.marginals.forecast import (
-    MEMORY_LIMIT,
-    Forecast,
-    array_forecast,
-    forecast,
-    plan,
-    require_memory,
-)
+from bayesprivmrf.marginals.arrays import array_engine, draw
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine, whole_numbers
+from bayesprivmrf.marginals.lowering import forecast, plan
+from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, Forecast, array_forecast, require_memory
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = [
@@ -46,7 +39,7 @@ __all__ = [
 #: Default memory limit of inference, in bytes: 4 GiB.
 DEFAULT_MEMORY_LIMIT = MEMORY_LIMIT
 
-Kind = Literal["exact", "loopy", "brute-force"]
+Kind = Literal["exact", "loopy"]
 
 
 def marginal_engine(
@@ -64,9 +57,9 @@ def marginal_engine(
         Number of states of each variable, at least 1.
     scopes : iterable of iterable of int
         Variables of each factor, in the axis order of its table. Nested, repeated and empty scopes are allowed.
-    kind : {"exact", "loopy", "brute-force"}
+    kind : {"exact", "loopy"}
         ``"exact"``: elimination of variables. ``"loopy"``: belief propagation, an approximation for models that are
-        too large for exact inference. ``"brute-force"``: enumeration of all configurations, for tests.
+        too large for exact inference.
     memory_limit : int
         Largest memory of the engine, in bytes.
 
@@ -91,7 +84,7 @@ def marginal_engine(
     >>> mu
     array([0.25, 0.25, 0.25, 0.25])
     """
-    one_of("kind", kind, ("exact", "loopy", "brute-force"))
+    one_of("kind", kind, get_args(Kind))
     at_least("memory_limit", memory_limit, 0, finite=False)
     return _planned(Layout.build(cardinalities, scopes), kind, memory_limit)
 
@@ -99,25 +92,17 @@ def marginal_engine(
 @lru_cache(maxsize=32)
 def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
     if kind == "exact":
-        return _exact(layout, memory_limit)
-    if kind == "brute-force":
-        require_memory(joint_forecast(layout), memory_limit)
-        return BruteForceEngine(layout=layout)
+        tree, steps, _ = plan(layout, memory_limit=memory_limit)
+        try:
+            from bayesprivmrf.marginals.exact import CompiledEngine
+        except (ImportError, RuntimeError):
+            # without numba, or a folder for its cache, each process would compile for minutes
+            return array_engine(layout, memory_limit)
+        return CompiledEngine(tree, steps)
     from bayesprivmrf.marginals.loopy import LoopyEngine, loopy_forecast
 
     require_memory(loopy_forecast(layout), memory_limit)
     return LoopyEngine(layout)
-
-
-def _exact(layout: Layout, memory_limit: int) -> MarginalEngine:
-    """Return the compiled engine, or the one in plain NumPy if numba cannot store compiled code."""
-    planned = plan(layout, memory_limit=memory_limit)
-    try:
-        from bayesprivmrf.marginals.exact import CompiledEngine
-    except (ImportError, RuntimeError):
-        # without numba, or a folder for its cache, each process would compile for minutes
-        return array_engine(layout, memory_limit)
-    return CompiledEngine(planned.tree, planned.steps)
 
 
 def marginal_of(
@@ -174,9 +159,18 @@ def marginal_of(
     try:
         return _joint(layout, theta, wanted, kind, memory_limit)
     except ModelTooLargeError:
-        if kind != "exact" or not (fixed := _variables_to_fix(layout, wanted, memory_limit)):
+        cards, factors = layout.cardinalities, {v for scope in layout.scopes for v in scope}
+        if kind != "exact" or 8 * math.prod(cards[v] for v in wanted) > memory_limit:
             raise
-        return _joint_by_states(layout, theta, wanted, fixed, memory_limit)
+        # fix variables of the query, with at most 4,096 joint states, until its clique fits in memory
+        candidates = sorted(factors.intersection(wanted), key=lambda v: cards[v])
+        for count in range(1, min(len(candidates), len(wanted) - 1) + 1):
+            fixed, rest = candidates[:count], tuple(v for v in wanted if v not in candidates[:count])
+            if math.prod(cards[v] for v in fixed) > 4096:
+                break
+            if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
+                return _joint_by_states(layout, theta, wanted, fixed, memory_limit)
+        raise
 
 
 def _joint(
@@ -187,26 +181,6 @@ def _joint(
     engine = marginal_engine(layout.cardinalities, scopes, kind=kind, memory_limit=memory_limit)
     _, mu = engine.marginals(np.concatenate([theta, np.zeros(engine.size - layout.size)]))
     return mu[layout.size :].reshape([engine.cardinalities[v] for v in query])
-
-
-def _variables_to_fix(layout: Layout, query: tuple[int, ...], memory_limit: int) -> list[int]:
-    """Return variables of a query without which its clique fits in memory; an empty list if there are none.
-
-    The list is empty if the joint table itself exceeds the limit, or if the variables would have more than 4,096
-    joint states, for each of which inference runs once. A variable in no factor cannot be fixed.
-    """
-    cards, factors = layout.cardinalities, {v for scope in layout.scopes for v in scope}
-    fixed: list[int] = []
-    if 8 * math.prod(cards[v] for v in query) > memory_limit:
-        return fixed
-    for v in sorted(factors.intersection(query), key=lambda v: cards[v]):
-        fixed.append(v)
-        rest = tuple(w for w in query if w not in fixed)
-        if not rest or math.prod(cards[w] for w in fixed) > 4096:
-            break
-        if forecast(cards, (*layout.scopes, rest)).memory_bytes <= memory_limit:
-            return fixed
-    return []
 
 
 def _joint_by_states(
@@ -275,19 +249,15 @@ def _checked_states(layout: Layout, states: Any) -> dict[int, tuple[int, ...]]:
     """Return the states of each variable as whole numbers, after checks."""
     if not isinstance(states, Mapping):
         raise ModelError(f"states must be a mapping from variables to states, got a {type(states).__name__}.")
-    variables = whole_numbers("variables", states)
     in_factors = {variable for scope in layout.scopes for variable in scope}
     checked: dict[int, tuple[int, ...]] = {}
-    for variable, own in zip(variables, states.values(), strict=True):
+    for variable, own in zip(whole_numbers("variables", states), states.values(), strict=True):
         if variable not in in_factors:
             raise ModelError(f"states must be for variables in some factor, got {variable}.")
         checked[variable] = whole_numbers("states", own if isinstance(own, list | tuple) else [own])
-        for code in checked[variable]:
-            if not 0 <= code < layout.cardinalities[variable]:
-                raise ModelError(
-                    f"states of variable {variable} must be from 0 to {layout.cardinalities[variable] - 1}, "
-                    f"got {code}."
-                )
+        wrong = [code for code in checked[variable] if not 0 <= code < layout.cardinalities[variable]]
+        must = f"be from 0 to {layout.cardinalities[variable] - 1}"
+        require(not wrong, f"states of variable {variable}", must, str(wrong[:1])[1:-1], error=ModelError)
     return checked
 
 
@@ -344,6 +314,4 @@ def sample(
     layout = Layout.build(cardinalities, scopes)
     at_least("memory_limit", memory_limit, 0, finite=False)
     given = {"size": whole_number("size", size), "is_balanced": truth("is_balanced", is_balanced)}
-    return sampling.draw(
-        array_engine(layout, memory_limit), _flat(layout, potentials), rng=generator(rng), **given
-    )
+    return draw(array_engine(layout, memory_limit), _flat(layout, potentials), rng=generator(rng), **given)

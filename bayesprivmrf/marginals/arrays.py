@@ -1,6 +1,6 @@
-"""Engines in plain NumPy, without compiled code: exact inference in the log domain, and enumeration for tests.
+"""Exact inference and exact draws in plain NumPy and in the log domain.
 
-Exact inference has two sweeps over the buckets of an elimination order.
+Inference has two sweeps over the buckets of an elimination order.
 
 - Collect, children first: a bucket's table B is the sum of its potentials and messages. Its own message is
   m(s) = log Σ_v exp B(s, v), and the conditional table p(v | s) = exp(B(s, v) - m(s)) is stored.
@@ -9,22 +9,24 @@ Exact inference has two sweeps over the buckets of an elimination order.
 
 All numbers of the second sweep are probabilities. They cannot overflow, and one that underflows is below the smallest
 float.
+
+Each sampler follows the elimination order backward. The variable eliminated last is drawn first, and each other
+variable v is drawn from p(v | s), given the states s of its separator.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals.forecast import MEMORY_LIMIT, Forecast, array_forecast, require_memory
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine
-from bayesprivmrf.marginals.ordering import BucketTree, elimination_order
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, array_forecast, elimination_order, require_memory
+from bayesprivmrf.marginals.planning import Bucket, BucketTree
+from bayesprivmrf.model.tables import FloatArray, IntArray, expand, project
 
 
 class ImpossibleError(ModelError):
@@ -39,168 +41,58 @@ def impossible() -> ImpossibleError:
     )
 
 
-def joint_forecast(layout: Layout) -> Forecast:
-    """Return the cost of enumeration, whose one clique has all variables."""
-    cells = math.prod(layout.cardinalities)
-    return Forecast(
-        treewidth=sum(k > 1 for k in layout.cardinalities) - 1,
-        largest_table=cells,
-        total_cells=cells,
-        memory_bytes=8 * (4 * cells + 3 * layout.size),
-        multiplications=cells * (len(layout.scopes) + 1),
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BruteForceEngine(MarginalEngine):
-    """Inference by sums over the whole joint table, the reference for tests of the other engines.
-
-    Memory and time grow with the product of all cardinalities.
-    """
-
-    layout: Layout
-
-    def log_partition(self, potentials: FloatArray) -> float:
-        """Return A(θ) = log Σ_x exp(Σ_f θ_f(x_f)), in nats."""
-        return self._joint(potentials)[0]
-
-    def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """Return A(θ) and the probability of every cell."""
-        log_partition, joint = self._joint(potentials)
-        return log_partition, self._project(joint)
-
-    def linearize(
-        self, potentials: FloatArray
-    ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
-        """Return A(θ), μ and v → Σv."""
-        # formula: (Σv)_c = E[1_c (g - E g)] with g(x) = Σ_f v_f(x_f)
-        log_partition, joint = self._joint(potentials)
-        possible = np.asarray(potentials) > -np.inf
-
-        def product(vector: FloatArray) -> FloatArray:
-            g = self._total(np.where(possible, self.layout.flat(vector, "vector"), 0.0))
-            return self._project(joint * (g - np.sum(joint * g)))
-
-        return log_partition, self._project(joint), product
-
-    def _total(self, vector: FloatArray) -> FloatArray:
-        """Return Σ_f θ_f(x_f) as a table over all variables."""
-        total = np.zeros(self.cardinalities)
-        for scope, table in zip(self.scopes, self.layout.tables(vector), strict=True):
-            order = np.argsort(scope)
-            shape = [k if v in scope else 1 for v, k in enumerate(self.cardinalities)]
-            total += table.transpose(order).reshape(shape)
-        return total
-
-    def _joint(self, potentials: FloatArray) -> tuple[float, FloatArray]:
-        """Return A(θ) and the joint distribution."""
-        total = self._total(self.layout.flat(potentials))
-        top = float(total.max())
-        if top == -math.inf:
-            raise impossible()
-        weights = np.exp(total - top)
-        mass = float(weights.sum())
-        return top + math.log(mass), weights / mass
-
-    def _project(self, joint: FloatArray) -> FloatArray:
-        """Return the sums of a joint table over every factor's cells."""
-        parts = []
-        for scope in self.scopes:
-            others = tuple(v for v in range(joint.ndim) if v not in scope)
-            kept = sorted(scope)
-            parts.append(joint.sum(axis=others).transpose([kept.index(v) for v in scope]).ravel())
-        return np.concatenate(parts) if parts else np.zeros(0)
-
-
-@dataclass(frozen=True, slots=True)
-class _Item:
-    """Axes of a potential or message within the table of its bucket, whose own variable is the last axis."""
-
-    source: int  # number of the factor, or of the bucket that sends the message
-    is_message: bool
-    shape: tuple[int, ...]
-    order: tuple[int, ...]  # axes of the item in the bucket's order
-    inverse: tuple[int, ...]  # the inverse permutation of `order`
-    spread: tuple[int, ...]  # shape of the item as it is added to the table, with ones for axes that it lacks
-    lacking: tuple[int, ...]  # axes of the bucket that the item lacks
-
-    def lift(self, table: FloatArray) -> FloatArray:
-        """Return the item's table in a shape that broadcasts with the bucket's table."""
-        return table.reshape(self.shape).transpose(self.order).reshape(self.spread)
-
-    def drop(self, table: FloatArray) -> FloatArray:
-        """Return the sums of the bucket's table over the axes that the item lacks."""
-        return table.sum(axis=self.lacking).transpose(self.inverse)
-
-
-@dataclass(frozen=True, slots=True)
-class Collected:
-    """Result of the first sweep: A(θ) and, for every bucket, p(v | s) with v on the last axis."""
-
-    log_partition: float
-    conditionals: list[FloatArray]
-
-
-@dataclass(frozen=True, slots=True)
 class ArrayEngine(MarginalEngine):
     """Exact inference by elimination of variables, in NumPy and in the log domain."""
 
-    tree: BucketTree
-    layout: Layout = field(init=False)
-    _items: list[list[_Item]] = field(init=False, repr=False)
+    def __init__(self, tree: BucketTree) -> None:
+        self.tree = tree
+        self.layout = tree.layout
 
-    def __post_init__(self) -> None:
-        layout = self.tree.layout
-        table = []
-        for bucket in self.tree.buckets:
-            scope = bucket.scope
-            if len(scope) > 64:
-                raise ModelError(f"A table must have at most 64 variables, got {len(scope)}.")
-            parts = [(f, False, self.tree.reduced[f]) for f in bucket.factors]
-            parts += [(c, True, self.tree.buckets[c].separator) for c in bucket.children]
-            row = []
-            for source, is_message, own in parts:
-                order = sorted(range(len(own)), key=lambda axis, own=own: scope.index(own[axis]))
-                row.append(
-                    _Item(
-                        source,
-                        is_message,
-                        layout.shape(own),
-                        tuple(order),
-                        tuple(int(i) for i in np.argsort(order)),
-                        tuple(layout.cardinalities[v] if v in own else 1 for v in scope),
-                        tuple(axis for axis, v in enumerate(scope) if v not in own),
-                    )
-                )
-            table.append(row)
-        object.__setattr__(self, "layout", layout)
-        object.__setattr__(self, "_items", table)
+    def _summed(self, bucket: Bucket, vector: FloatArray, messages: Sequence[FloatArray]) -> FloatArray:
+        """Return the sum of a bucket's potentials (cells of `vector`) and messages, with its variable last."""
+        table = np.zeros(self.layout.shape(bucket.scope))
+        for f in bucket.factors:
+            scope = self.tree.reduced[f]
+            own = self._cells(vector, f).reshape(self.layout.shape(scope))
+            table += expand(own, scope, bucket.scope)
+        for child in bucket.children:
+            table += expand(messages[child], self.tree.buckets[child].separator, bucket.scope)
+        return table
+
+    def _spread(
+        self, bucket: Bucket, table: FloatArray, cells: FloatArray, separators: list[FloatArray]
+    ) -> None:
+        """Write the sums of a bucket's table onto the cells of its potentials and onto its children's separators."""
+        for f in bucket.factors:
+            self._cells(cells, f)[:] = project(table, bucket.scope, self.tree.reduced[f]).ravel()
+        for child in bucket.children:
+            separators[child] = project(table, bucket.scope, self.tree.buckets[child].separator)
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return A(θ), in nats."""
-        return self.collect(potentials).log_partition
+        return self.collect(potentials)[0]
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         """Return A(θ) and the probability of every cell."""
-        collected = self.collect(potentials)
-        return collected.log_partition, self._distribute(collected.conditionals)[0]
+        log_partition, conditionals = self.collect(potentials)
+        return log_partition, self._distribute(conditionals)[0]
 
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
         """Return A(θ), μ and v → Σv."""
-        collected = self.collect(potentials)
-        mu, messages = self._distribute(collected.conditionals)
+        log_partition, conditionals = self.collect(potentials)
+        mu, messages = self._distribute(conditionals)
         possible = np.asarray(potentials) > -np.inf
 
         def product(vector: FloatArray) -> FloatArray:
             direction = np.where(possible, self.layout.flat(vector, "vector"), 0.0)
-            return self._tangent(collected.conditionals, messages, direction)
+            return self._tangent(conditionals, messages, direction)
 
-        return collected.log_partition, mu, product
+        return log_partition, mu, product
 
-    def collect(self, potentials: FloatArray) -> Collected:
-        """Eliminate every variable, and keep the conditional distribution of each given its separator.
+    def collect(self, potentials: FloatArray) -> tuple[float, list[FloatArray]]:
+        """Return A(θ) and, for every bucket, p(v | s) with its variable v on the last axis.
 
         Raises
         ------
@@ -210,13 +102,11 @@ class ArrayEngine(MarginalEngine):
         theta = self.layout.flat(potentials)
         offsets = self.offsets
         total = self.tree.free_log_count + float(sum(theta[offsets[f]] for f in self.tree.constants))
-        conditionals, messages = [], []
-        for bucket, items in zip(self.tree.buckets, self._items, strict=True):
+        conditionals: list[FloatArray] = []
+        messages: list[FloatArray] = []
+        for bucket in self.tree.buckets:
             # B(s, v), the sum of potentials and messages
-            table = np.zeros(self.layout.shape(bucket.scope))
-            for item in items:
-                own = messages[item.source] if item.is_message else self._cells(theta, item.source)
-                table += item.lift(own)
+            table = self._summed(bucket, theta, messages)
             # p(v | s) and m(s), relative to the largest entry of each row
             top = table.max(axis=-1, keepdims=True)
             top[top == -np.inf] = 0.0
@@ -232,7 +122,7 @@ class ArrayEngine(MarginalEngine):
             messages.append(message)
         if total == -math.inf:
             raise impossible()
-        return Collected(total, conditionals)
+        return total, conditionals
 
     def _cells(self, vector: FloatArray, factor: int) -> FloatArray:
         """Return a view of the cells of one factor."""
@@ -243,13 +133,7 @@ class ArrayEngine(MarginalEngine):
         mu = np.ones(self.size)
         separators = [np.ones(())] * len(conditionals)
         for i in reversed(range(len(conditionals))):
-            joint = separators[i][..., None] * conditionals[i]
-            for item in self._items[i]:
-                part = item.drop(joint)
-                if item.is_message:
-                    separators[item.source] = part
-                else:
-                    self._cells(mu, item.source)[:] = part.ravel()
+            self._spread(self.tree.buckets[i], separators[i][..., None] * conditionals[i], mu, separators)
         return mu, separators
 
     def _tangent(
@@ -258,11 +142,8 @@ class ArrayEngine(MarginalEngine):
         """Return the derivative of the cells' marginals along a direction of the potentials."""
         # collect: with g(s, v) the sum of the items' derivatives, m'(s) = E[g | s] and p' = p (g - E[g | s])
         gains, messages = [], []
-        for conditional, items in zip(conditionals, self._items, strict=True):
-            gain = np.zeros(conditional.shape)
-            for item in items:
-                own = messages[item.source] if item.is_message else self._cells(direction, item.source)
-                gain += item.lift(own)
+        for conditional, bucket in zip(conditionals, self.tree.buckets, strict=True):
+            gain = self._summed(bucket, direction, messages)
             mean = np.sum(conditional * gain, axis=-1, keepdims=True)
             gains.append(conditional * (gain - mean))
             messages.append(mean[..., 0])
@@ -271,12 +152,7 @@ class ArrayEngine(MarginalEngine):
         changes = [np.zeros(())] * len(conditionals)
         for i in reversed(range(len(conditionals))):
             change = changes[i][..., None] * conditionals[i] + separators[i][..., None] * gains[i]
-            for item in self._items[i]:
-                part = item.drop(change)
-                if item.is_message:
-                    changes[item.source] = part
-                else:
-                    self._cells(result, item.source)[:] = part.ravel()
+            self._spread(self.tree.buckets[i], change, result, changes)
         return result
 
 
@@ -286,3 +162,123 @@ def array_engine(layout: Layout, memory_limit: int = MEMORY_LIMIT) -> ArrayEngin
     order = elimination_order(layout.cardinalities, layout.scopes)
     require_memory(array_forecast(layout, order), memory_limit)
     return ArrayEngine(BucketTree.build(layout, order))
+
+
+def draw(
+    engine: ArrayEngine,
+    potentials: FloatArray,
+    size: int,
+    rng: np.random.Generator,
+    *,
+    is_balanced: bool = False,
+) -> IntArray:
+    """Draw records from the model, independent or balanced; see `marginals.sample`.
+
+    A state of probability zero is never drawn.
+
+    Returns
+    -------
+    IntArray
+        Shape (size, number of variables), states as numbers from 0.
+    """
+    tree = engine.tree
+    cards = tree.layout.cardinalities
+    states = np.zeros((size, len(cards)), dtype=np.int64)
+    assign = _balanced if is_balanced else _independent
+    for v in tree.free:
+        if is_balanced:
+            uniform = np.full((1, cards[v]), 1 / cards[v])
+            states[:, v] = _balanced(uniform, np.zeros(size, dtype=np.int64), rng)
+        else:
+            states[:, v] = rng.integers(cards[v], size=size)
+    _, conditionals = engine.collect(potentials)
+    for bucket, conditional in zip(reversed(tree.buckets), reversed(conditionals), strict=True):
+        row = np.zeros(size, dtype=np.int64)
+        for v in bucket.separator:
+            row = row * cards[v] + states[:, v]
+        states[:, bucket.variable] = assign(conditional.reshape(-1, cards[bucket.variable]), row, rng)
+    return states
+
+
+def draw_tables(
+    cardinalities: tuple[int, ...],
+    scopes: tuple[tuple[int, ...], ...],
+    potentials: FloatArray,
+    total: int,
+    rng: np.random.Generator,
+) -> IntArray:
+    """Draw the clique tables of N independent records, without drawing the records.
+
+    The rows of each bucket are multinomial given the counts of its separator. The time depends on the sizes of the
+    tables along the elimination order, not on N.
+
+    Parameters
+    ----------
+    cardinalities, scopes
+        The model, as for `marginal_engine`.
+    potentials
+        Shape (cells,), nats.
+    total
+        Number of records N, at least 0.
+    rng
+        Source of randomness.
+
+    Returns
+    -------
+    ndarray
+        Counts, shape (cells,): one table after the other, each in C order.
+    """
+    engine = array_engine(Layout.build(cardinalities, scopes))
+    _, conditionals = engine.collect(potentials)
+    drawn: list[tuple[tuple[int, ...], IntArray]] = [((), np.array(total, dtype=np.int64))]
+    for bucket, conditional in zip(reversed(engine.tree.buckets), reversed(conditionals), strict=True):
+        margin = _margin(drawn, bucket.separator)
+        drawn.append((bucket.scope, rng.multinomial(margin, conditional)))
+    tables = [np.zeros(0, dtype=np.int64)]
+    for scope in scopes:
+        free = tuple(v for v in scope if cardinalities[v] > 1)
+        tables.append(_margin(drawn, free).ravel())
+    return np.concatenate(tables)
+
+
+def _margin(drawn: list[tuple[tuple[int, ...], IntArray]], scope: tuple[int, ...]) -> IntArray:
+    """Return the counts over a scope, from the first table that contains it; axes in the scope's order."""
+    own, table = next((own, table) for own, table in drawn if set(own) >= set(scope))
+    return project(table, own, scope)
+
+
+def _cumulative(conditional: FloatArray) -> FloatArray:
+    """Return the cumulative probabilities of each row, scaled so that the last is exactly one."""
+    cumulative = np.cumsum(conditional, axis=1)
+    np.divide(cumulative, cumulative[:, -1:], out=cumulative, where=cumulative[:, -1:] > 0)
+    return cumulative
+
+
+def _independent(conditional: FloatArray, row: IntArray, rng: np.random.Generator) -> IntArray:
+    """Draw the state of each record from its row of conditional probabilities, by inversion."""
+    cumulative = _cumulative(conditional)
+    states = np.empty(row.size, dtype=np.int64)
+    step = max(2**20 // conditional.shape[1], 1)  # at most 8 MiB of cumulative probabilities at once
+    for start in range(0, row.size, step):
+        here = slice(start, start + step)
+        uniform = rng.random(row[here].size)
+        states[here] = np.sum(cumulative[row[here]] <= uniform[:, None], axis=1)
+    return states
+
+
+def _balanced(conditional: FloatArray, row: IntArray, rng: np.random.Generator) -> IntArray:
+    r"""Draw the state of each record so that each row has each state as often as expected, up to rounding.
+
+    Systematic rounding: with F the cumulative probabilities and one uniform number u per row,
+    :math:`\lfloor n F_v + u \rfloor - \lfloor n F_{v-1} + u \rfloor` of the n records of a row get state v. These
+    whole numbers sum to n. Each differs from :math:`n p_v` by less than one and has it as expectation. A random
+    permutation decides which records get which state, so the state of a record depends on its row alone.
+    """
+    records = np.bincount(row, minlength=len(conditional))[:, None]
+    ends = np.floor(records * _cumulative(conditional) + rng.random(records.shape))
+    ends = np.minimum(ends, records)  # n + u may round up
+    counts = np.diff(ends, axis=1, prepend=0.0).astype(np.int64)
+    states = np.empty(row.size, dtype=np.int64)
+    codes = np.tile(np.arange(conditional.shape[1]), len(conditional))
+    states[np.lexsort((rng.random(row.size), row))] = np.repeat(codes, counts.ravel())
+    return states

@@ -1,38 +1,197 @@
-"""Exact engine: compiled sweeps in the linear domain, or in the log domain if the linear one is not safe."""
+"""Exact engine: compiled sweeps, or plain NumPy in the log domain if the linear domain is not safe.
+
+The compiled entry points are kept by numba between processes. numba optimizes a compiled function together with all
+code that it calls, which takes half a minute for the sweeps of `kernels` and `tangents`. They are therefore C
+functions, which other compiled code calls by name: such a call is compiled at once, and the calling code can be kept
+on disk as well. The name must be registered before the calling code is loaded; `build` does this. Each C function
+takes one address, that of its arguments in order: a number, or the address and the size of an array.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from functools import cache
+from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
+from numba import njit, types
+from numba.extending import overload
 from numpy.typing import NDArray
 
-from bayesprivmrf.compiled import announce_compiling
-from bayesprivmrf.marginals import kernels
-from bayesprivmrf.marginals import sweeps as compiled
-from bayesprivmrf.marginals.arrays import impossible
+from bayesprivmrf.compiled import announce_compiling, carray, checksum, kept, kept_c_function, pointer
+from bayesprivmrf.marginals import kernels, tangents
+from bayesprivmrf.marginals.arrays import array_engine, impossible
 from bayesprivmrf.marginals.layout import MarginalEngine
-from bayesprivmrf.marginals.lowering import Program, lower
-from bayesprivmrf.marginals.ordering import BucketTree
-from bayesprivmrf.marginals.planning import Step
+from bayesprivmrf.marginals.lowering import lower
+from bayesprivmrf.marginals.planning import BucketTree, Step
 from bayesprivmrf.model.tables import FloatArray
 
 announce_compiling()  # the modules imported above compile at their first call
 
 
-class SweepArrays(NamedTuple):
-    """Arrays of an engine that the compiled sweeps use; see `kernels`."""
+# the support of a model without impossible cells
+_EVERYTHING = np.zeros(0, dtype=np.uint8)
 
-    program: Program
-    bounds: NDArray[np.int64]  # first cell of each factor, and the end of the last
-    constants: NDArray[np.int64]  # cells of factors without a free variable
-    largest: NDArray[
-        np.int64
-    ]  # cells of the largest message and of the largest group, for the tangent's scratch
-    free_log_count: float  # contribution to A of variables in no factor, nats
+_prepare, _collect, _distribute = kernels.prepare, kernels.collect, kernels.distribute
+_tangent = tangents.tangent
+_SIGNATURE = types.void(types.intp)  # of every C function here: one address
+# types of the arrays' entries
+_WHOLE, _SHORT, _REAL, _BYTE = types.int64, types.int32, types.float64, types.uint8
+
+# part of the symbols' names, so that code of another version is never linked
+_CHECKSUM = checksum(_prepare, _collect, _distribute, _tangent)
+
+
+def _array(given, k, kind):
+    """Return the array whose address and size are the numbers k and k + 1 of `given`."""
+    return carray(pointer(given[k]), given[k + 1], kind)
+
+
+overload(_array)(lambda given, k, kind: _array)  # see `bayesprivmrf.compiled`
+
+
+@njit(nogil=True)
+def _at(array):
+    """Return the address of an array."""
+    return np.int64(array.ctypes.data)
+
+
+@njit(nogil=True)
+def _keep(array, other):
+    """Keep two arrays alive until this call.
+
+    Compiled code frees an array after the last use of its name, and does not know that an address refers to it.
+    """
+    return array.size + other.size
+
+
+def _c_collect(where):
+    """Run `kernels.collect` on the arguments at an address."""
+    given = carray(pointer(where), 15, _WHOLE)
+    _array(given, 13, _REAL)[0] = _collect(
+        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
+        _array(given, 7, _REAL), _array(given, 9, _BYTE), given[11], given[12],
+    )  # fmt: skip
+
+
+def _c_distribute(where):
+    """Run `kernels.distribute` on the arguments at an address."""
+    given = carray(pointer(where), 12, _WHOLE)
+    _distribute(
+        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
+        _array(given, 7, _REAL), given[9], _array(given, 10, _REAL),
+    )  # fmt: skip
+
+
+def _c_tangent(where):
+    """Run `tangents.tangent` on the arguments at an address."""
+    given = carray(pointer(where), 23, _WHOLE)
+    _tangent(
+        _array(given, 0, _WHOLE), given[2], _array(given, 3, _SHORT), _array(given, 5, _REAL),
+        _array(given, 7, _REAL), _array(given, 9, _REAL), _array(given, 11, _WHOLE),
+        _array(given, 13, _REAL), _array(given, 15, _WHOLE), _array(given, 17, _REAL), _array(given, 19, _REAL),
+        _array(given, 21, _REAL),
+    )  # fmt: skip
+
+
+# C functions by the names of their entry points
+_C_FUNCTIONS = {"collect": _c_collect, "distribute": _c_distribute, "tangent": _c_tangent}
+
+
+def _symbol(name: str) -> Any:
+    """Return the C function of a name as compiled code calls it."""
+    return types.ExternalFunction(f"bayesprivmrf_{name}_{_CHECKSUM}", _SIGNATURE)
+
+
+@cache
+def _linked(name: str) -> Any:
+    """Compile or load a C function and register its name; the cache keeps its code alive."""
+    function = kept_c_function(_SIGNATURE)(_C_FUNCTIONS[name])
+    llvm.add_symbol(_symbol(name).symbol, function.address)
+    return function
+
+
+_collect_symbol, _distribute_symbol, _tangent_symbol = map(_symbol, ("collect", "distribute", "tangent"))
+
+
+@kept()
+def prepare(theta, offsets, work, exponentiate):
+    """Write the potentials to the workspace; see `kernels.prepare`."""
+    return _prepare(theta, offsets, work, exponentiate)
+
+
+@kept()
+def collect(code, steps, maps, work, scales, support, cells, is_support):
+    """Pass messages to the roots and return the log-partition function; see `kernels.collect`."""
+    out = np.empty(1)
+    # addresses and sizes, in the order in which `_c_collect` reads them
+    given = np.array(
+        [
+            _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
+            _at(scales), scales.size, _at(support), support.size, cells, is_support,
+            _at(out), out.size,
+        ]
+    )  # fmt: skip
+    _collect_symbol(_at(given))
+    _keep(given, out)
+    return out[0]
+
+
+@kept()
+def distribute(code, steps, maps, work, scales, scratch, mu):
+    """Pass messages back from the roots and write the marginals to `mu`; see `kernels.distribute`."""
+    # addresses and sizes, in the order in which `_c_distribute` reads them
+    given = np.array(
+        [
+            _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
+            _at(scales), scales.size, scratch, _at(mu), mu.size,
+        ]
+    )  # fmt: skip
+    _distribute_symbol(_at(given))
+    _keep(given, mu)
+
+
+@kept()
+def tangent(code, steps, maps, work, scales, scratch, largest, mu, offsets, vector, gain, change):
+    """Write the derivative of the marginals along a vector to `change`; see `tangents.tangent`."""
+    # addresses and sizes, in the order in which `_c_tangent` reads them
+    given = np.array(
+        [
+            _at(code), code.size, steps, _at(maps), maps.size, _at(work), work.size,
+            _at(scales), scales.size, _at(scratch), scratch.size, _at(largest), largest.size,
+            _at(mu), mu.size, _at(offsets), offsets.size, _at(vector), vector.size,
+            _at(gain), gain.size, _at(change), change.size,
+        ]
+    )  # fmt: skip
+    _tangent_symbol(_at(given))
+    _keep(given, scratch)
+
+
+@cache
+def build(*names: str) -> None:
+    """Compile entry points, or load them from disk, by calling each on a model without variables.
+
+    Call this before the first use of an entry point or of compiled code that calls one. Engines do so before their
+    first inference, not at import, because loading takes a fraction of a second in each process.
+    """
+    # the arguments of a model without variables, whose types are those of every model
+    code, maps = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32)
+    support, floats = np.zeros(0, dtype=np.uint8), np.zeros(1)
+    bounds, largest = np.array([0, 1], dtype=np.int64), np.zeros(2, dtype=np.int64)
+    plan = (code, 0, maps, floats, floats)
+    calls: dict[str, tuple[Any, ...]] = {
+        "prepare": (floats, bounds, floats, True),
+        "collect": (*plan, support, 0, False),
+        "distribute": (*plan, 0, floats),
+        "tangent": (*plan, floats, largest, floats, bounds, floats, np.zeros(1), np.zeros(1)),
+    }
+    for name in names:
+        if name != "prepare":
+            _linked(name)
+        globals()[name](*calls[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +199,6 @@ class _State:
     """State of the workspace after the first sweep, which the second sweep and the tangent read."""
 
     log_partition: float
-    mode: int
     work: FloatArray
     scales: FloatArray
 
@@ -54,32 +212,26 @@ class CompiledEngine(MarginalEngine):
         Buckets in the order of elimination.
     steps : list of Step, optional
         How each bucket is summed; by default the cheapest way by the cost model of `planning`.
-    domain : {"auto", "linear", "logarithmic"}
-        Domain of the computation. "auto" takes the linear domain, and the log domain if the check of the linear one
-        fails. "linear" raises an error instead, for tests.
+
+    The attributes are for compiled code that calls the sweeps itself, which must not write to them.
     """
 
-    def __init__(
-        self,
-        tree: BucketTree,
-        steps: list[Step] | None = None,
-        *,
-        domain: Literal["auto", "linear", "logarithmic"] = "auto",
-    ) -> None:
+    def __init__(self, tree: BucketTree, steps: list[Step] | None = None) -> None:
         self.layout = tree.layout
-        self._domain = domain
-        self._program: Program = lower(tree, steps)
-        self._largest = np.array([self._program.largest_message, self._program.largest_group], dtype=np.int64)
-        self._bounds = np.array(tree.layout.offsets, dtype=np.int64)
-        self._constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
-        self._free = tree.free_log_count
+        self.program = lower(tree, steps)
+        # cells of the largest message and of the largest group, for the tangent's scratch
+        self.largest = np.array([self.program.largest_message, self.program.largest_group], dtype=np.int64)
+        # first cell of each factor, and the end of the last; cells of factors without a free variable
+        self.bounds = np.array(tree.layout.offsets, dtype=np.int64)
+        self.constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
+        # contribution to A of variables in no factor, nats
+        self.free_log_count = tree.free_log_count
         self._pool: list[FloatArray] = []  # workspaces that no call uses; append and pop are atomic
         self._known_support: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
 
-    @property
-    def arrays(self) -> SweepArrays:
-        """Arrays for compiled code that calls the sweeps itself; do not write to them."""
-        return SweepArrays(self._program, self._bounds, self._constants, self._largest, self._free)
+    def logarithmic(self) -> MarginalEngine:
+        """Return the engine that answers where the linear domain is not safe."""
+        return array_engine(self.layout)
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return A(θ), in nats.
@@ -90,12 +242,16 @@ class CompiledEngine(MarginalEngine):
             If no configuration is possible.
         """
         state = self._collect(potentials)
+        if state is None:
+            return self.logarithmic().log_partition(potentials)
         self._keep(state.work)
         return state.log_partition
 
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         """Return A(θ) and the probability of every cell."""
         state = self._collect(potentials)
+        if state is None:
+            return self.logarithmic().marginals(potentials)
         mu = self._distribute(state)
         self._keep(state.work)
         return state.log_partition, mu[: self.size]
@@ -104,20 +260,22 @@ class CompiledEngine(MarginalEngine):
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
         """Return A(θ), μ and v → Σv."""
-        compiled.build("tangent")
         state = self._collect(potentials)
+        if state is None:
+            return self.logarithmic().linearize(potentials)
+        build("tangent")
         mu = self._distribute(state)
-        program = self._program
+        program = self.program
 
         def product(vector: FloatArray) -> FloatArray:
             gain = np.empty(program.cells + program.messages + program.tables)
             change = np.empty(program.cells + program.messages)
-            change[self._constants] = 0.0
+            change[self.constants] = 0.0
             scratch = np.empty(2 * program.largest_message + 3 * program.largest_group)
             direction = self.layout.flat(vector, "vector")
-            compiled.tangent(
-                *program.plan, state.work, state.scales, scratch, self._largest, state.mode,
-                mu, self._bounds, direction, gain, change,
+            tangent(
+                *program.plan, state.work, state.scales, scratch, self.largest,
+                mu, self.bounds, direction, gain, change,
             )  # fmt: skip
             return change[: self.size]
 
@@ -132,48 +290,33 @@ class CompiledEngine(MarginalEngine):
         if len(self._pool) < 4:
             self._pool.append(work)
 
-    def _collect(self, potentials: FloatArray) -> _State:
-        """Run the first sweep, in the linear domain if that is safe.
+    def _collect(self, potentials: FloatArray) -> _State | None:
+        """Run the first sweep; return None if the linear domain is not safe.
 
         Raises
         ------
         ModelError
             If no configuration is possible.
         """
-        compiled.build("prepare", "collect", "distribute")
+        build("prepare", "collect", "distribute")
         theta = self.layout.flat(potentials)
-        program = self._program
+        program = self.program
         try:
             work = self._pool.pop()
         except IndexError:
             work = np.empty(program.workspace)
-        if self._domain != "logarithmic":
-            # from 2,048 cells NumPy's vectorized exponential is faster than a call per cell (benchmarks/marginals.py)
-            large = program.cells >= 2048
-            tops, has_zeros = compiled.prepare(theta, self._bounds, work, not large)
-            if tops == -math.inf:
-                raise impossible()
-            if large:
-                cells = work[: program.cells]
-                np.exp(cells, out=cells)
-            support = self.support(theta) if has_zeros else _EVERYTHING
-            state = self._run(work, support, tops, kernels.LINEAR)
-            if state is not None:
-                return state
-            if self._domain == "linear":
-                raise FloatingPointError("The linear domain's check failed.")
-        tops, _ = compiled.prepare(theta, self._bounds, work, False)
-        state = self._run(work, _EVERYTHING, tops, kernels.LOGARITHMIC)
-        if state is None or state.log_partition == -math.inf:
+        # from 2,048 cells NumPy's vectorized exponential is faster than a call per cell (benchmarks/marginals.py)
+        large = program.cells >= 2048
+        tops, has_zeros = prepare(theta, self.bounds, work, not large)
+        if tops == -math.inf:
             raise impossible()
-        return state
-
-    def _run(self, work: FloatArray, support: NDArray[np.uint8], tops: float, mode: int) -> _State | None:
-        """Run the first sweep in one domain; return None if the answer cannot be trusted."""
-        program = self._program
+        if large:
+            cells = work[: program.cells]
+            np.exp(cells, out=cells)
+        support = self.support(theta) if has_zeros else _EVERYTHING
         scales = np.empty(program.steps)
-        rest, is_trusted = compiled.collect(*program.plan, work, scales, support, program.cells, mode)
-        return _State(tops + rest + self._free, mode, work, scales) if is_trusted else None
+        rest = collect(*program.plan, work, scales, support, program.cells, False)
+        return None if math.isnan(rest) else _State(tops + rest + self.free_log_count, work, scales)
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
         """Return a mask of the entries of the messages that are possible.
@@ -190,12 +333,12 @@ class CompiledEngine(MarginalEngine):
         known = self._known_support
         if known is not None and np.array_equal(known[0], possible):
             return known[1]
-        compiled.build("prepare", "collect", "distribute")
-        program = self._program
+        build("prepare", "collect", "distribute")
+        program = self.program
         work = np.empty(program.workspace)
         work[: program.cells] = possible
         scales = np.empty(program.steps)
-        compiled.collect(*program.plan, work, scales, _EVERYTHING, program.cells, kernels.SUPPORT)
+        collect(*program.plan, work, scales, _EVERYTHING, program.cells, True)
         support = (work[program.cells : program.cells + program.messages] > 0).astype(np.uint8)
         if not all(support[message - program.cells] for message in program.roots()):
             raise impossible()
@@ -204,12 +347,8 @@ class CompiledEngine(MarginalEngine):
 
     def _distribute(self, state: _State) -> FloatArray:
         """Run the second sweep; return the marginals of the cells, then those of the separators."""
-        program = self._program
+        program = self.program
         mu = np.empty(program.cells + program.messages)
-        mu[self._constants] = 1.0
-        compiled.distribute(*program.plan, state.work, state.scales, program.scratch, state.mode, mu)
+        mu[self.constants] = 1.0
+        distribute(*program.plan, state.work, state.scales, program.scratch, mu)
         return mu
-
-
-# the support of a model without impossible cells
-_EVERYTHING = np.zeros(0, dtype=np.uint8)

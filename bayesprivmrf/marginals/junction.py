@@ -63,59 +63,27 @@ def junction_trees(cardinalities: Sequence[int], scopes: Sequence[Scope]) -> Jun
     >>> junction_trees((2, 2, 2), ((0, 1), (1, 2), (0, 2))) is None
     True
     """
-    edges = _spanning_forest(scopes)
-    shared = sum(len(set(scopes[a]) & set(scopes[b])) for a, b in edges)
-    if sum(map(len, scopes)) - shared != len({v for scope in scopes for v in scope}):
-        return None
-    neighbors: list[list[int]] = [[] for _ in scopes]
-    for a, b in edges:
-        neighbors[a].append(b)
-        neighbors[b].append(a)
-    order, parents = rooted(cardinalities, scopes, neighbors)
-    separators = tuple(
-        tuple(sorted(set(scopes[c]) & set(scopes[p]))) if p >= 0 else () for c, p in enumerate(parents)
-    )
-    return JunctionTrees(order, parents, separators)
+    import networkx as nx
 
-
-def _spanning_forest(scopes: Sequence[Scope]) -> list[tuple[int, int]]:
-    """Return the edges of a maximum spanning forest over the cliques that share variables (Kruskal)."""
     cliques_of: dict[int, list[int]] = {}
     for position, scope in enumerate(scopes):
         for v in scope:
             cliques_of.setdefault(v, []).append(position)
     # the number of shared variables of each pair of cliques that share any
     weights = Counter(pair for cliques in cliques_of.values() for pair in combinations(cliques, 2))
-    # Kruskal's algorithm: join pairs in decreasing order of weight, unless they are connected already
-    trees = DisjointSets(len(scopes))
-    return [pair for pair in sorted(weights, key=lambda pair: (-weights[pair], pair)) if trees.join(*pair)]
-
-
-class DisjointSets:
-    """A partition of numbered nodes into disjoint sets; at first each node is a set.
-
-    Parameters
-    ----------
-    size
-        Number of nodes.
-    """
-
-    def __init__(self, size: int) -> None:
-        self._parents = list(range(size))
-
-    def join(self, a: int, b: int) -> bool:
-        """Join the sets of two nodes; return False if the nodes are in one set already."""
-        a, b = self._root(a), self._root(b)
-        self._parents[a] = b
-        return a != b
-
-    def _root(self, node: int) -> int:
-        """Return the node that represents the set of a node."""
-        parents = self._parents
-        while parents[node] != node:
-            parents[node] = parents[parents[node]]  # shortens the path for the next search
-            node = parents[node]
-        return node
+    graph = nx.Graph()
+    graph.add_nodes_from(range(len(scopes)))
+    graph.add_weighted_edges_from((*pair, -weights[pair]) for pair in sorted(weights))
+    # pairs of equal weight are joined in increasing order
+    forest = nx.minimum_spanning_tree(graph)
+    if sum(map(len, scopes)) + int(forest.size("weight")) != len(cliques_of):
+        return None
+    neighbors = [list(forest[clique]) for clique in range(len(scopes))]
+    order, parents = rooted(cardinalities, scopes, neighbors)
+    separators = tuple(
+        tuple(sorted(set(scopes[c]) & set(scopes[p]))) if p >= 0 else () for c, p in enumerate(parents)
+    )
+    return JunctionTrees(order, parents, separators)
 
 
 def rooted(

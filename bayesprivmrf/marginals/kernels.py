@@ -7,9 +7,10 @@ contain v,
     collect:     m(s) = Σ_v Π_i item_i(s, v)  and  p(v | s) = Π_i item_i(s, v) / m(s),
     distribute:  P(s, v) = P(s) p(v | s), summed onto the cells of each item.
 
-In the linear mode every table has entries in [0, 1], because each factor is divided by its largest cell and each
+Every table has entries in [0, 1], because each factor is divided by its largest cell and each
 message by its largest entry. ``docs/explanation/marginals.md`` proves that the answer is right if no possible entry
-of a message is below `SMALLEST` before that division. `collect` checks this condition.
+of a message is below `SMALLEST` before that division. `collect` checks this condition; where it fails, the engine in
+plain NumPy computes in the log domain.
 
 Inner loops run over slices. numba tests any other index for wrapping around, which keeps the compiler from using
 vector instructions.
@@ -22,23 +23,19 @@ import math
 import numpy as np
 from numba import njit
 
-from bayesprivmrf.marginals.log_products import log_product, log_product_spread
 from bayesprivmrf.marginals.lowering import AT
 from bayesprivmrf.marginals.products import (
     OPTIONS,
     adjoint_left,
     adjoint_right,
     build,
-    build_sum,
     matrix_product,
     spread,
     vector_adjoint,
     vector_product,
 )
 
-# modes of the sweeps: probabilities, possible or not, and logarithms
-LINEAR, SUPPORT, LOGARITHMIC = 0, 1, 2
-# Smallest raw entry of a message that the linear mode accepts, by the proof in docs/explanation/marginals.md
+# Smallest raw entry of a message that `collect` accepts, by the proof in docs/explanation/marginals.md
 SMALLEST = 1e-260
 
 
@@ -82,48 +79,40 @@ def _extremes(entries):
 
 
 @njit(**OPTIONS)
-def collect(code, steps, maps, work, scales, support, cells, mode):
-    """Eliminate every variable; return A less the factors' maxima, and True if the answer can be trusted.
+def collect(code, steps, maps, work, scales, support, cells, is_support):
+    """Eliminate every variable; return A less the factors' maxima, or NaN if that cannot be trusted.
 
-    `support` marks the possible entries of the messages. It is empty if no potential is minus infinity.
+    `support` marks the possible entries of the messages. It is empty if no potential is minus infinity. If
+    `is_support` is true, the cells are zeros and ones, and the sweep writes that mask to the messages.
     """
     total = 0.0
     for step in range(steps):
         row = AT.per_step * step
-        # the raw message m(s) = Σ_v Π_i item_i(s, v), or its logarithm
+        # the raw message m(s) = Σ_v Π_i item_i(s, v)
         if code[row + AT.is_product]:
-            _collect_product(code, row, maps, work, mode)
-        elif mode == LOGARITHMIC:
-            _collect_cells_log(code, row, maps, work)
+            _collect_product(code, row, maps, work)
         else:
             _collect_cells(code, row, maps, work)
         message, rows = code[row + AT.message], code[row + AT.rows]
         entries = work[message : message + rows]
         # an entry of a message is possible if any of its terms is
-        if mode == SUPPORT:
+        if is_support:
             for s in range(rows):
                 entries[s] = 1.0 if entries[s] > 0.0 else 0.0
             continue
         low, top = _extremes(entries)
         scales[step] = top
-        # log domain: store log m - max log m, and A gains max log m
-        if mode == LOGARITHMIC:
-            if top == -np.inf:
-                return -np.inf, True
-            entries -= top
-            total += top
-            continue
-        # linear domain: trusted only if no possible entry is below SMALLEST
+        # trusted only if no possible entry is below SMALLEST
         if support.size > 0:
             low = _smallest_possible(entries, support[message - cells : message - cells + rows])
         if not low >= SMALLEST:
-            return 0.0, False
+            return np.nan
         # store m / max m, and A gains log max m
         total += math.log(top)
         scale = 1.0 / top
         for s in range(rows):
             entries[s] *= scale
-    return total, True
+    return total
 
 
 @njit(**OPTIONS)
@@ -166,60 +155,16 @@ def _collect_cells(code, row, maps, work):
 
 
 @njit(**OPTIONS)
-def _collect_cells_log(code, row, maps, work):
-    """Write the table p(v | s) and the raw log m(s), from the logarithms of the items."""
-    # formula: log m(s) = log Σ_v exp(Σ_i item_i(s, v)), with the largest term taken out
-    k, message, rows = code[row + AT.states], code[row + AT.message], code[row + AT.rows]
-    group = row + AT.left
-    table, first, count = code[group], code[group + AT.items], code[group + AT.n_items]
-    for s in range(rows):
-        line = work[table + s * k : table + (s + 1) * k]
-        # the sum of the items
-        line[:] = 0.0
-        for i in range(count):
-            item = first + AT.per_item * i
-            at, stride = code[item] + maps[code[item + 1] + s], code[item + 2]
-            for v in range(k):
-                line[v] += work[at + v * stride]
-        # the largest term; p(v | s) is zero if no term is possible
-        top = -np.inf
-        for v in range(k):
-            top = max(top, line[v])
-        if top == -np.inf:
-            line[:] = 0.0
-            work[message + s] = top
-            continue
-        # the message, and the conditional distribution in place of the sum
-        mass = 0.0
-        for v in range(k):
-            line[v] = math.exp(line[v] - top)
-            mass += line[v]
-        for v in range(k):
-            line[v] /= mass
-        work[message + s] = top + math.log(mass)
-
-
-@njit(**OPTIONS)
-def _collect_product(code, row, maps, work, mode):
+def _collect_product(code, row, maps, work):
     """Write the tables L and R of the two groups, and the raw message."""
     # formula: m(b, i, j) = Σ_v L(b, i, v) R(b, v, j), with L and R the products of the items of each group
     left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
-    # a group of one item is read in place, if the item's axes allow it
-    for at in (row + AT.left, row + AT.right):
-        if code[at + AT.is_alias]:
-            continue
-        first, count = code[at + AT.items], code[at + AT.n_items]
-        size, length = code[at + AT.cells], code[at + AT.length]
-        if mode == LOGARITHMIC:
-            build_sum(work, code, first, count, maps, code[at], size, length)
-        else:
-            build(work, code, first, count, maps, code[at], size, length)
-    # the product, by the kernel for its domain and shape
+    build(work, code, row + AT.left, maps)
+    build(work, code, row + AT.right, maps)
+    # the product, by the kernel for its shape
     lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
-    if mode == LOGARITHMIC:
-        log_product(work, left, lt, right, rt, message, shared, m, k, n)
-    elif m == 1:
+    if m == 1:
         vector_product(work, left, right, rt, message, shared, k, n)
     else:
         matrix_product(work, left, lt, work, right, rt, work, message, shared, m, k, n)
@@ -245,34 +190,17 @@ def divide(values, work, message, rows, scale, out, at):
 
 
 @njit(**OPTIONS)
-def distribute(code, steps, maps, work, scales, scratch, mode, mu):
+def distribute(code, steps, maps, work, scales, scratch, mu):
     """Write the marginals of all cells and separators, from the roots down; `scratch` is an offset into `work`."""
     for step in range(steps - 1, -1, -1):
         row = AT.per_step * step
         # the separator of a root is empty, and its probability is one
         if code[row + AT.is_root]:
             mu[code[row + AT.message]] = 1.0
-        if code[row + AT.is_product] == 0:
+        if code[row + AT.is_product]:
+            _distribute_product(code, row, maps, work, scales[step], scratch, mu)
+        else:
             _distribute_cells(code, row, maps, work, mu)
-            continue
-        # the marginal of a group read in place goes to the cells themselves, any other to the workspace
-        left, right = row + AT.left, row + AT.right
-        left_out, left_at = (
-            (mu, code[left]) if code[left + AT.is_alias] else (work, code[row + AT.left_marginal])
-        )
-        right_out, right_at = (
-            (mu, code[right]) if code[right + AT.is_alias] else (work, code[row + AT.right_marginal])
-        )
-        _distribute_product(
-            code, row, work, scales[step], scratch, mode, mu, left_out, left_at, right_out, right_at
-        )
-        # sum the marginal of each other group onto the cells of its items
-        for at, marginal in ((row + AT.left, left_at), (row + AT.right, right_at)):
-            if code[at + AT.is_alias] == 0:
-                first, count = code[at + AT.items], code[at + AT.n_items]
-                spread(
-                    work, marginal, code, first, count, maps, code[at + AT.cells], code[at + AT.length], mu
-                )
 
 
 @njit(**OPTIONS)
@@ -294,31 +222,30 @@ def _distribute_cells(code, row, maps, work, mu):
 
 
 @njit(**OPTIONS)
-def _distribute_product(code, row, work, scale, scratch, mode, mu, left_out, left_at, right_out, right_at):
-    """Write the marginals of both groups."""
+def _distribute_product(code, row, maps, work, scale, scratch, mu):
+    """Sum the marginals of both groups onto the cells of their items."""
     # formula: P_L = L ∘ (D Rᵀ) and P_R = R ∘ (Lᵀ D), with D = P(s) / m(s)
     left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
     lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
-    left_size, right_size = code[row + AT.left + AT.cells], code[row + AT.right + AT.cells]
-    # log domain: both sums in one pass over the terms
-    if mode == LOGARITHMIC:
-        left_out[left_at : left_at + left_size] = 0.0
-        right_out[right_at : right_at + right_size] = 0.0
-        log_product_spread(
-            work, left, lt, right, rt, message, scale, mu, left_out, left_at, right_out, right_at,
-            shared, m, k, n,
-        )  # fmt: skip
-        return
-    # linear domain: D, then the two products of matrices
+    # the marginal of a group read in place goes to the cells themselves, any other to the workspace
+    left_out, left_at = (
+        (mu, left) if code[row + AT.left + AT.is_alias] else (work, code[row + AT.left_marginal])
+    )
+    right_out, right_at = (
+        (mu, right) if code[row + AT.right + AT.is_alias] else (work, code[row + AT.right_marginal])
+    )
+    # D, then the two products of matrices
     divide(mu, work, message, code[row + AT.rows], scale, work, scratch)
     if m == 1:
         vector_adjoint(work, left, right, rt, scratch, left_out, left_at, right_out, right_at, shared, k, n)
-        return
-    adjoint_left(work, scratch, work, right, rt, left_out, left_at, lt, shared, m, k, n)
-    adjoint_right(work, left, lt, work, scratch, right_out, right_at, rt, shared, m, k, n)
-    _times(left_out, left_at, work, left, left_size)
-    _times(right_out, right_at, work, right, right_size)
+    else:
+        adjoint_left(work, scratch, work, right, rt, left_out, left_at, lt, shared, m, k, n)
+        adjoint_right(work, left, lt, work, scratch, right_out, right_at, rt, shared, m, k, n)
+        _times(left_out, left_at, work, left, code[row + AT.left + AT.cells])
+        _times(right_out, right_at, work, right, code[row + AT.right + AT.cells])
+    spread(work, left_at, code, row + AT.left, maps, mu)
+    spread(work, right_at, code, row + AT.right, maps, mu)
 
 
 @njit(**OPTIONS)

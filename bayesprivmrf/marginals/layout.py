@@ -56,18 +56,15 @@ class Layout:
         """
         cards = whole_numbers("`cardinalities`", cardinalities)
         for variable, k in enumerate(cards):
-            require(
-                k >= 1, "cardinalities", "be at least 1", f"{k} for variable {variable}", error=ModelError
-            )
+            if k < 1:
+                raise ModelError(f"`cardinalities` must be at least 1, got {k} for variable {variable}.")
         ordered = tuple(whole_numbers("each of `scopes`", scope) for scope in listed("`scopes`", scopes))
         for scope in ordered:
             if len(set(scope)) != len(scope):
                 raise ModelError(f"A scope must name each variable once, got {scope}.")
-            for variable in scope:
-                if not 0 <= variable < len(cards):
-                    raise ModelError(
-                        f"A scope must name variables 0 to {len(cards) - 1}, got {variable} in {scope}."
-                    )
+            if strange := [v for v in scope if not 0 <= v < len(cards)]:
+                must = f"name variables 0 to {len(cards) - 1}"
+                raise ModelError(f"A scope must {must}, got {strange[0]} in {scope}.")
         sizes = (math.prod(cards[v] for v in scope) for scope in ordered)
         return cls(cardinalities=cards, scopes=ordered, offsets=tuple(accumulate(sizes, initial=0)))
 

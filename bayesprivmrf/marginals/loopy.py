@@ -1,20 +1,194 @@
-"""Loopy belief propagation: Bethe's approximation of A and of the marginals."""
+"""Loopy belief propagation: Bethe's approximation of A and of the marginals.
+
+The compiled sweeps compute in the log domain. Messages have maximum zero. Entries of minus infinity are counted apart
+from the finite ones, so that no message is computed as a difference of infinities.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
+import networkx as nx
 import numpy as np
+from numba import njit
 
-from bayesprivmrf.checks import positive_finite, probability, whole_number
-from bayesprivmrf.marginals import sweeps
+from bayesprivmrf.compiled import kept
 from bayesprivmrf.marginals.arrays import impossible
-from bayesprivmrf.marginals.forecast import Forecast
-from bayesprivmrf.marginals.junction import DisjointSets
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine
+from bayesprivmrf.marginals.ordering import Forecast
 from bayesprivmrf.model.tables import FloatArray
+
+# options of numba; error_model: a division by zero gives infinity, as in NumPy, and is not tested for
+OPTIONS = {"nogil": True, "error_model": "numpy"}
+
+
+@njit(**OPTIONS)
+def _totals(edges, cards, var_at, messages, finite, zeros):
+    """Sum the messages into each variable: finite entries into `finite`, numbers of impossible ones into `zeros`."""
+    finite[:] = 0.0
+    zeros[:] = 0
+    for e in range(edges.shape[0]):
+        v, at = edges[e, 0], edges[e, 2]
+        for x in range(cards[v]):
+            m = messages[at + x]
+            if m == -np.inf:
+                zeros[var_at[v] + x] += 1
+            else:
+                finite[var_at[v] + x] += m
+
+
+@njit(**OPTIONS)
+def _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming):
+    """Write the messages from a factor's variables to the factor."""
+    # formula: m_vf(x) = Σ_{g ≠ f} m_gv(x), as the sum over all factors g less the message of f itself
+    start = 0
+    for e in range(first, last):
+        v, at = edges[e, 0], edges[e, 2]
+        top = -np.inf
+        for x in range(cards[v]):
+            own = messages[at + x]
+            blocked = zeros[var_at[v] + x] - (1 if own == -np.inf else 0)
+            value = -np.inf
+            if blocked == 0:
+                value = finite[var_at[v] + x] - (0.0 if own == -np.inf else own)
+            incoming[start + x] = value
+            top = max(top, value)
+        # shift to maximum zero
+        if top > -np.inf:
+            for x in range(cards[v]):
+                incoming[start + x] -= top
+        start += cards[v]
+
+
+@njit(**OPTIONS)
+def _term(edges, first, last, cards, incoming, cell, skip):
+    """Return the sum of the incoming messages at a cell, without that of the edge `skip`."""
+    total, start = 0.0, 0
+    for e in range(first, last):
+        k = cards[edges[e, 0]]
+        if e != skip:
+            total += incoming[start + (cell // edges[e, 1]) % k]
+        start += k
+    return total
+
+
+@kept(error_model="numpy")
+def _sweep(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, scratch, damping, forward):
+    """Update every message once, in place, and return the largest change of a message.
+
+    The change is infinite if a message has no possible entry. `scratch` holds the incoming messages and two vectors
+    of states.
+    """
+    # sums of all messages into each variable, updated below with each message
+    _totals(edges, cards, var_at, messages, finite, zeros)
+    incoming, tops, sums = scratch[0], scratch[1], scratch[2]
+    residual = 0.0
+    factors = starts.size - 1
+    for i in range(factors):
+        f = i if forward else factors - 1 - i
+        # messages from the variables to the factor
+        first, last = starts[f], starts[f + 1]
+        _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
+        for e in range(first, last):
+            v, stride, at = edges[e, 0], edges[e, 1], edges[e, 2]
+            k = cards[v]
+            # formula: m_fv(x) = log Σ_{x_f with x_v = x} exp(θ_f(x_f) + Σ_{w ≠ v} m_wf(x_w)), with running maxima
+            tops[:k] = -np.inf
+            sums[:k] = 0.0
+            for c in range(offsets[f], offsets[f + 1]):
+                cell = c - offsets[f]
+                x = (cell // stride) % k
+                value = theta[c] + _term(edges, first, last, cards, incoming, cell, e)
+                if value > tops[x]:
+                    sums[x] = sums[x] * math.exp(tops[x] - value) + 1.0
+                    tops[x] = value
+                elif value > -np.inf:
+                    sums[x] += math.exp(value - tops[x])
+            # the logarithms, and their maximum
+            best = -np.inf
+            for x in range(k):
+                if sums[x] > 0.0:
+                    tops[x] += math.log(sums[x])
+                best = max(best, tops[x])
+            if best == -np.inf:
+                return np.inf
+            mixed = -np.inf
+            for x in range(k):
+                new, old = tops[x] - best, messages[at + x]
+                # damping mixes the logarithms where both messages are finite
+                if damping > 0.0 and old > -np.inf and new > -np.inf:
+                    new = (1.0 - damping) * new + damping * old
+                tops[x] = new
+                mixed = max(mixed, new)
+            # store the message with maximum zero, and update the largest change
+            for x in range(k):
+                new, old = tops[x] - mixed, messages[at + x]
+                residual = max(residual, abs(math.exp(new) - math.exp(old)))
+                if old > -np.inf:
+                    finite[var_at[v] + x] -= old
+                else:
+                    zeros[var_at[v] + x] -= 1
+                if new > -np.inf:
+                    finite[var_at[v] + x] += new
+                else:
+                    zeros[var_at[v] + x] += 1
+                messages[at + x] = new
+    return residual
+
+
+@njit(**OPTIONS)
+def _log_sum(values):
+    """Return log Σ exp(values), computed relative to the largest value."""
+    top = values.max()
+    if top == -np.inf:
+        return top
+    total = 0.0
+    for x in values:
+        total += math.exp(x - top)
+    return top + math.log(total)
+
+
+@kept(error_model="numpy")
+def _finish(theta, offsets, starts, edges, cards, var_at, messages, finite, zeros, scratch, mu):
+    """Write the beliefs of the factors to `mu`; return Bethe's A = Σ log Z_f + Σ log Z_v - Σ log Z_fv.
+
+    The shifts of the messages to maximum zero cancel between the three sums.
+    """
+    _totals(edges, cards, var_at, messages, finite, zeros)
+    incoming, pair = scratch[0], scratch[1]
+    total = 0.0
+    for f in range(starts.size - 1):
+        # log Z_f and the belief of each factor
+        first, last = starts[f], starts[f + 1]
+        _incoming(edges, first, last, cards, var_at, messages, finite, zeros, incoming)
+        cells = mu[offsets[f] : offsets[f + 1]]
+        for c in range(cells.size):
+            cells[c] = theta[offsets[f] + c] + _term(edges, first, last, cards, incoming, c, -1)
+        mass = _log_sum(cells)
+        if mass == -np.inf:
+            return mass
+        total += mass
+        for c in range(cells.size):
+            cells[c] = math.exp(cells[c] - mass)
+        # less log Z_fv of each edge: the product of the two messages along it
+        start = 0
+        for e in range(first, last):
+            k, at = cards[edges[e, 0]], edges[e, 2]
+            for x in range(k):
+                pair[x] = incoming[start + x] + messages[at + x]
+            mass = _log_sum(pair[:k])
+            if mass == -np.inf:
+                return mass
+            total -= mass
+            start += k
+    # log Z_v of each variable
+    for v in range(cards.size):
+        out = pair[: cards[v]]
+        for x in range(cards[v]):
+            out[x] = -np.inf if zeros[var_at[v] + x] > 0 else finite[var_at[v] + x]
+        total += _log_sum(out)
+    return total
 
 
 def loopy_forecast(layout: Layout) -> Forecast:
@@ -30,15 +204,6 @@ def loopy_forecast(layout: Layout) -> Forecast:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Messages:
-    """Messages at the end of a run, with the status of the run."""
-
-    values: FloatArray
-    is_converged: bool
-    iterations: int
-
-
 class LoopyEngine(MarginalEngine):
     """Loopy belief propagation between factors and variables.
 
@@ -51,13 +216,6 @@ class LoopyEngine(MarginalEngine):
     ----------
     layout : Layout
         The model.
-    damping : float
-        Weight of the old message's logarithm in the new one, in [0, 1). It is 0 on a forest, and otherwise raised
-        each time that another fifth of the sweeps has not converged.
-    tolerance : float
-        Largest change of a message at convergence, for messages with maximum one.
-    max_iterations : int
-        Largest number of sweeps, at least 1.
 
     References
     ----------
@@ -67,26 +225,15 @@ class LoopyEngine(MarginalEngine):
 
     is_exact = False  # although it is exact on forests
 
-    def __init__(
-        self,
-        layout: Layout,
-        *,
-        damping: float = 0.3,
-        tolerance: float = 1e-11,
-        max_iterations: int = 1000,
-    ) -> None:
-        probability("damping", damping, zero=True, remedy="0.3 is usual")
-        positive_finite("tolerance", tolerance)
-        whole_number("max_iterations", max_iterations, 1)
+    # largest change of a message at convergence, for messages with maximum one
+    tolerance = 1e-11
+    # largest number of sweeps
+    max_iterations = 1000
+
+    def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.tolerance = tolerance
-        self.max_iterations = max_iterations
         cards = layout.cardinalities
         reduced = [[v for v in scope if cards[v] > 1] for scope in layout.scopes]
-        self._cards = np.array(cards, dtype=np.int64)
-        self._offsets = np.array(layout.offsets, dtype=np.int64)
-        self._starts = np.cumsum([0, *map(len, reduced)], dtype=np.int64)
-        self._var_at = np.cumsum([0, *cards], dtype=np.int64)[:-1]
         edges, self._length = [], 0
         for scope in reduced:
             stride = math.prod(cards[v] for v in scope)
@@ -94,11 +241,19 @@ class LoopyEngine(MarginalEngine):
                 stride //= cards[v]
                 edges.append((v, stride, self._length))
                 self._length += cards[v]
-        self._edges = np.array(edges, dtype=np.int64).reshape(-1, 3)
+        # arrays of the graph in the order of the compiled sweeps' arguments
+        self._graph = (
+            np.array(layout.offsets, dtype=np.int64),
+            np.cumsum([0, *map(len, reduced)], dtype=np.int64),
+            np.array(edges, dtype=np.int64).reshape(-1, 3),
+            np.array(cards, dtype=np.int64),
+            np.cumsum([0, *cards], dtype=np.int64)[:-1],
+        )
         # states of one factor's variables together, or of one variable: the width of the buffers
-        self._width = max((sum(cards[v] for v in scope) for scope in reduced), default=1)
-        self._width = max(self._width, max(cards, default=1))
-        self.damping = 0.0 if _is_forest(len(cards), reduced) else damping
+        self._width = max([1, *cards, *(sum(cards[v] for v in scope) for scope in reduced)])
+        # weight of the old message's logarithm in the new one: none on a forest of factors and variables
+        links = [(v, len(cards) + f) for f, scope in enumerate(reduced) for v in scope]
+        self._damping = 0.0 if not links or nx.is_forest(nx.Graph(links)) else 0.3
 
     def log_partition(self, potentials: FloatArray) -> float:
         """Return Bethe's A(θ), in nats."""
@@ -117,9 +272,9 @@ class LoopyEngine(MarginalEngine):
             If the messages show that no configuration is possible.
         """
         theta = self.layout.flat(potentials)
-        messages = self._propagate(theta, np.zeros(self._length))
-        log_partition, mu = self._beliefs(theta, messages.values)
-        return log_partition, mu, messages.is_converged, messages.iterations
+        messages = np.zeros(self._length)
+        is_converged, iterations = self._propagate(theta, messages)
+        return *self._beliefs(theta, messages), is_converged, iterations
 
     def linearize(
         self, potentials: FloatArray
@@ -130,7 +285,8 @@ class LoopyEngine(MarginalEngine):
         the messages' tolerance over the step. It is meaningful only if the messages converge.
         """
         theta = self.layout.flat(potentials).copy()
-        start = self._propagate(theta, np.zeros(self._length)).values
+        start = np.zeros(self._length)
+        self._propagate(theta, start)
         log_partition, mu = self._beliefs(theta, start)
         possible = theta > -np.inf
 
@@ -142,47 +298,38 @@ class LoopyEngine(MarginalEngine):
             step = 1e-4 / size
             ends = []
             for sign in (1, -1):
-                moved = theta + sign * step * direction
-                ends.append(self._beliefs(moved, self._propagate(moved, start.copy()).values)[1])
+                moved, messages = theta + sign * step * direction, start.copy()
+                self._propagate(moved, messages)
+                ends.append(self._beliefs(moved, messages)[1])
             return (ends[0] - ends[1]) / (2 * step)
 
         return log_partition, mu, product
 
-    @property
-    def _graph(self) -> tuple[np.ndarray, ...]:
-        """Arrays of the graph in the order of the compiled sweeps' arguments."""
-        return self._offsets, self._starts, self._edges, self._cards, self._var_at
-
     def _buffers(self) -> tuple[FloatArray, np.ndarray, FloatArray]:
         """Return new buffers of the compiled sweeps: sums into each state, numbers of zeros, and scratch."""
-        states = int(self._cards.sum())
+        states = sum(self.cardinalities)
         return np.empty(states), np.empty(states, dtype=np.int64), np.empty((3, self._width))
 
-    def _propagate(self, theta: FloatArray, messages: FloatArray) -> _Messages:
-        """Sweep until the messages converge, or `max_iterations` times; messages are updated in place."""
+    def _propagate(self, theta: FloatArray, messages: FloatArray) -> tuple[bool, int]:
+        """Sweep in place until the messages converge; return True if they did, and the number of sweeps."""
         buffers = self._buffers()
-        damping = self.damping
+        damping = self._damping
         patience = max(self.max_iterations // 5, 1)
         for iteration in range(self.max_iterations):
+            # more damping each time that another fifth of the sweeps has not converged
             if damping > 0 and iteration > 0 and iteration % patience == 0:
                 damping = (1 + damping) / 2
-            residual = sweeps.sweep(theta, *self._graph, messages, *buffers, damping, iteration % 2 == 0)
+            residual = _sweep(theta, *self._graph, messages, *buffers, damping, iteration % 2 == 0)
             if residual == math.inf:
                 raise impossible()
             if residual <= self.tolerance * (1 - damping):
-                return _Messages(messages, True, iteration + 1)
-        return _Messages(messages, False, self.max_iterations)
+                return True, iteration + 1
+        return False, self.max_iterations
 
     def _beliefs(self, theta: FloatArray, messages: FloatArray) -> tuple[float, FloatArray]:
         """Return Bethe's A and the factors' beliefs under given messages."""
         mu = np.empty(self.size)
-        total = sweeps.finish(theta, *self._graph, messages, *self._buffers(), mu)
+        total = _finish(theta, *self._graph, messages, *self._buffers(), mu)
         if total == -math.inf:
             raise impossible()
         return total, mu
-
-
-def _is_forest(variables: int, scopes: list[list[int]]) -> bool:
-    """Return True if the bipartite graph of factors and variables has no cycle."""
-    trees = DisjointSets(variables + len(scopes))
-    return all(trees.join(v, variables + f) for f, scope in enumerate(scopes) for v in scope)

@@ -7,16 +7,23 @@ second array with the layout of the first two parts receives the marginals of th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals.ordering import BucketTree
-from bayesprivmrf.marginals.planning import Group, Item, Step, plan_steps
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.ordering import (
+    HOPELESS_CELLS,
+    Forecast,
+    array_forecast,
+    elimination_order,
+    require_memory,
+)
+from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, plan_steps
 
 
 class Columns(NamedTuple):
@@ -150,27 +157,32 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     table = message
     largest_message = largest_group = 0
     for step, place in zip(steps, places, strict=True):
-        described = []
-        for group in step.groups:
-            source = group.items[0]
+        row = [0] * AT.per_step
+        row[AT.is_product] = int(len(step.groups) == 2)
+        row[AT.states] = cards[step.variable]
+        row[AT.message] = place
+        row[AT.rows] = separator = math.prod(cards[v] for v in step.separator)
+        row[AT.is_root] = int(not step.separator)
+        row[AT.shared], row[AT.outer], row[AT.inner] = step.shape
+        for at, turned, group in zip(
+            (AT.left, AT.right), (AT.left_turned, AT.right_turned), step.groups, strict=False
+        ):
             start = len(items)
             row_axes = _row_axes(group, cards, len(step.groups) == 2)
             for item in group.items:
                 offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
-            if group.is_alias:  # the item is read in place
-                lies = places[source.source] if source.is_message else tree.layout.offsets[source.source]
-            else:
-                lies = table
-                table += size
-            length = math.prod(cards[v] for v in group.scope[-row_axes:])
-            described.append((lies, start, size, length, group))
-        separator = math.prod(cards[v] for v in step.separator)
-        if len(described) == 2:
-            largest_message = max(largest_message, separator)
-            largest_group = max(largest_group, described[0][2], described[1][2])
-        rows.append(_row(step, place, separator, described, cards))
+            row[at + AT.items], row[at + AT.n_items] = start, len(group.items)
+            row[at + AT.cells], row[at + AT.is_alias] = size, int(group.is_alias)
+            row[at + AT.length] = math.prod(cards[v] for v in group.scope[-row_axes:])
+            row[turned] = int(group.is_transposed)
+            row[at] = items[start] if group.is_alias else table  # a single item may be read in place
+            table += 0 if group.is_alias else size
+            if len(step.groups) == 2:
+                largest_message = max(largest_message, separator)
+                largest_group = max(largest_group, size)
+        rows.append(row)
     # the items' records follow the steps in `code`, so the places of the records are shifted
     base = AT.per_step * len(rows)
     groups = table
@@ -235,34 +247,6 @@ def _rows(item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _
     return maps.place(tuple(axes)), strides.get(group.scope[-1], 0), size
 
 
-def _row(
-    step: Step,
-    place: int,
-    separator: int,
-    described: list[tuple[int, int, int, int, Group]],
-    cards: Sequence[int],
-) -> list[int]:
-    """Return the integers of a step."""
-    row = [0] * AT.per_step
-    row[AT.is_product] = int(len(described) == 2)
-    row[AT.states] = cards[step.variable]
-    row[AT.message] = place
-    row[AT.rows] = separator
-    row[AT.is_root] = int(not step.separator)
-    for at, (lies, start, size, length, group) in zip((AT.left, AT.right), described, strict=False):
-        row[at] = lies
-        row[at + AT.items] = start
-        row[at + AT.n_items] = len(group.items)
-        row[at + AT.cells] = size
-        row[at + AT.is_alias] = int(group.is_alias)
-        row[at + AT.length] = length
-    row[AT.shared], row[AT.outer], row[AT.inner] = step.shape
-    if len(described) == 2:
-        row[AT.left_turned] = int(described[0][4].is_transposed)
-        row[AT.right_turned] = int(described[1][4].is_transposed)
-    return row
-
-
 def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
     """Return the memory of one evaluation with one product Σv, in bytes, and its number of multiplications."""
     cards = tree.layout.cardinalities
@@ -285,3 +269,60 @@ def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
     vectors = tree.layout.size + messages
     floats = 5 * vectors + 3 * tables + 3 * largest_message + 3 * largest_group
     return 8 * floats + 4 * maps, multiplications
+
+
+def plan(
+    layout: Layout, order: Sequence[int] | None = None, memory_limit: int | None = None
+) -> tuple[BucketTree, list[Step], Forecast]:
+    """Return the buckets, the step that sums each, and the cost of exact inference along an elimination order.
+
+    The order is by default that of `elimination_order`.
+
+    Raises
+    ------
+    ModelTooLargeError
+        If the largest clique is too large for any machine, or the plan needs more than `memory_limit` bytes.
+    """
+    if order is None:
+        order = elimination_order(layout.cardinalities, layout.scopes)
+    cost = array_forecast(layout, order)
+    if cost.largest_table > HOPELESS_CELLS:
+        require_memory(cost, HOPELESS_CELLS if memory_limit is None else memory_limit)
+    tree = BucketTree.build(layout, order)
+    steps = plan_steps(tree)
+    memory, multiplications = memory_of_steps(tree, steps)
+    cost = replace(cost, memory_bytes=memory, multiplications=multiplications)
+    if memory_limit is not None:
+        require_memory(cost, memory_limit)
+    return tree, steps, cost
+
+
+def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Forecast:
+    """Return the cost of exact inference in a model, without allocating its tables.
+
+    Parameters
+    ----------
+    cardinalities : iterable of int
+        Number of states of each variable, at least 1.
+    scopes : iterable of iterable of int
+        Variables of each factor.
+
+    Returns
+    -------
+    Forecast
+        Treewidth, numbers of cells, bytes and multiplications.
+
+    Raises
+    ------
+    ModelError
+        If a scope repeats a variable or names one that does not exist.
+
+    Examples
+    --------
+    >>> forecast([2, 3, 2], [(0, 1), (1, 2)]).treewidth
+    1
+    """
+    layout = Layout.build(cardinalities, scopes)
+    order = elimination_order(layout.cardinalities, layout.scopes)
+    cost = array_forecast(layout, order)
+    return cost if cost.largest_table > HOPELESS_CELLS else plan(layout, order)[2]

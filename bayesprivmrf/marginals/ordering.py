@@ -1,4 +1,4 @@
-"""Elimination orders, and the tree of buckets along an order.
+"""Elimination orders, and the forecast of their memory and work before anything is allocated.
 
 Several greedy orders are computed, and the cheapest is taken. A set of variables is an integer whose bits are its
 members. The neighborhoods of thousands of variables are then joined and counted one machine word at a time.
@@ -12,7 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals.layout import Layout
+
+#: Default memory limit of inference, in bytes: half the memory of a small laptop.
+MEMORY_LIMIT = 4 * 2**30
+
+#: Cells of a clique, 128 TiB, beyond which a model is refused without planning: no machine has so much memory.
+HOPELESS_CELLS = 2**44
 
 Heuristic = Literal["fill", "weight", "weighted fill"]
 
@@ -76,43 +83,6 @@ def _interaction_graph(cardinalities: Sequence[int], scopes: Sequence[Sequence[i
     return adjacency
 
 
-class _Scores:
-    """Greedy score of each variable in the current graph; the variable with the smallest score is eliminated."""
-
-    def __init__(self, cardinalities: Sequence[int], adjacency: dict[int, int], heuristic: Heuristic) -> None:
-        self.adjacency = adjacency
-        self.heuristic: Heuristic = heuristic
-        self.cardinalities = cardinalities
-        self.logs = [math.log(k) for k in cardinalities]
-        self.work = 0
-        by_cardinality: dict[int, int] = {}
-        for v in adjacency:
-            k = cardinalities[v]
-            by_cardinality[k] = by_cardinality.get(k, 0) | (1 << v)
-        self.classes = [(k, math.log(k), mask) for k, mask in by_cardinality.items()]
-
-    def log_cells(self, v: int) -> float:
-        """Return the log of the number of cells over v and its neighbors."""
-        around = self.adjacency[v]
-        return self.logs[v] + sum(log * (around & mask).bit_count() for _, log, mask in self.classes)
-
-    def __call__(self, v: int) -> float:
-        if self.heuristic == "weight":
-            return self.log_cells(v)
-        around = self.adjacency[v]
-        self.work += around.bit_count()
-        if self.heuristic == "fill":
-            missing = sum((around & ~self.adjacency[u]).bit_count() for u in members(around))
-            return (missing - around.bit_count()) / 2 + 1e-9 * self.log_cells(v)
-        total = 0.0
-        for u in members(around):
-            gaps = around & ~self.adjacency[u] & ~(1 << u)
-            if gaps:
-                k = self.cardinalities[u]
-                total += k * sum(c * (gaps & mask).bit_count() for c, _, mask in self.classes)
-        return total / 2 + 1e-9 * self.log_cells(v)
-
-
 def _greedy(
     cardinalities: Sequence[int], graph: dict[int, int], heuristic: Heuristic, cutoff: float
 ) -> tuple[list[int] | None, float, int]:
@@ -122,7 +92,37 @@ def _greedy(
     about a tenth of a second.
     """
     adjacency = dict(graph)
-    score = _Scores(cardinalities, adjacency, heuristic)
+    # the variables with each number of states
+    classes: dict[int, int] = {}
+    for v in adjacency:
+        classes[cardinalities[v]] = classes.get(cardinalities[v], 0) | (1 << v)
+    logs = {k: math.log(k) for k in classes}
+    work = 0
+
+    def log_cells(v: int) -> float:
+        """Return the log of the number of cells over v and its neighbors."""
+        around = adjacency[v]
+        return logs[cardinalities[v]] + sum(
+            logs[k] * (around & mask).bit_count() for k, mask in classes.items()
+        )
+
+    def score(v: int) -> float:
+        """Return the score of a variable in the current graph; that with the smallest is eliminated."""
+        nonlocal work
+        if heuristic == "weight":
+            return log_cells(v)
+        around = adjacency[v]
+        work += around.bit_count()
+        if heuristic == "fill":
+            missing = sum((around & ~adjacency[u]).bit_count() for u in members(around))
+            return (missing - around.bit_count()) / 2 + 1e-9 * log_cells(v)
+        total = 0.0
+        for u in members(around):
+            gaps = around & ~adjacency[u] & ~(1 << u)
+            if gaps:
+                total += cardinalities[u] * sum(k * (gaps & mask).bit_count() for k, mask in classes.items())
+        return total / 2 + 1e-9 * log_cells(v)
+
     current = {v: score(v) for v in adjacency}
     heap = [(s, v) for v, s in current.items()]
     heapq.heapify(heap)
@@ -132,9 +132,8 @@ def _greedy(
         value, v = heapq.heappop(heap)
         if current.get(v) != value:
             continue  # the entry is outdated
-        log_cells = score.log_cells(v)
-        cost += math.exp(min(log_cells, 700.0))
-        if cost > cutoff or (heuristic != "weight" and score.work > 300_000):
+        cost += math.exp(min(log_cells(v), 700.0))
+        if cost > cutoff or (heuristic != "weight" and work > 300_000):
             return None, math.inf, 0
         around = adjacency.pop(v)
         del current[v]
@@ -166,98 +165,102 @@ def _greedy(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """Factors and messages that are multiplied and summed when one variable is eliminated.
+class Forecast:
+    """Cost of exact inference along the elimination order that would be used.
 
     Attributes
     ----------
-    variable : int
-        The variable that is eliminated.
-    factors : tuple of int
-        Factors whose first eliminated variable is this one.
-    children : tuple of int
-        Buckets that send their messages to this one.
-    separator : tuple of int
-        Variables of the message that this bucket sends; the one eliminated last comes first.
+    treewidth : int
+        Number of variables in the largest clique, less one: an upper bound on the treewidth of the graph.
+    largest_table : int
+        Number of cells of the largest clique.
+    total_cells : int
+        Number of cells of all cliques together.
+    memory_bytes : int
+        Upper bound on the memory of one evaluation with one product Σv, in bytes.
+    multiplications : int
+        Approximate number of multiplications in one evaluation of the marginals.
     """
 
-    variable: int
-    factors: tuple[int, ...]
-    children: tuple[int, ...]
-    separator: tuple[int, ...]
-
-    @property
-    def scope(self) -> tuple[int, ...]:
-        """All variables of the bucket, with its own variable last."""
-        return (*self.separator, self.variable)
+    treewidth: int
+    largest_table: int
+    total_cells: int
+    memory_bytes: int
+    multiplications: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketTree:
-    """Buckets in the order of elimination, children before their parents.
+def array_forecast(layout: Layout, order: Sequence[int]) -> Forecast:
+    """Return the cost along one elimination order if the table of every clique is stored.
 
-    Attributes
-    ----------
-    layout : Layout
-        Variables and factors.
-    reduced : tuple of tuple of int
-        Scopes of the factors without one-state variables; the order of cells is the same.
-    buckets : tuple of Bucket
-        One bucket for each variable with several states that is in a factor.
-    free : tuple of int
-        Variables with several states that are in no factor; their distribution is uniform.
-    constants : tuple of int
-        Factors with a single cell.
+    Sampling and the NumPy engine store all of these tables; the compiled engine may not.
     """
+    cards = layout.cardinalities
+    place = {v: i for i, v in enumerate(order)}
+    ranks = [cards[v] for v in order]
+    classes: dict[int, int] = {}
+    for i, k in enumerate(ranks):
+        classes[k] = classes.get(k, 0) | (1 << i)
+    # a set of variables is an integer, whose bits are the places of its members in the order
+    pending = [0] * len(order)
+    counts = [0] * len(order)
+    for scope in layout.scopes:
+        mask = 0
+        for v in scope:
+            if v in place:
+                mask |= 1 << place[v]
+        if mask:
+            first = (mask & -mask).bit_length() - 1
+            pending[first] |= mask
+            counts[first] += 1
+    width, largest, total, messages, products = 0, 1, 0, 0, 0
+    for i, mask in enumerate(pending):
+        cells = math.prod(k ** (mask & members).bit_count() for k, members in classes.items())
+        width = max(width, mask.bit_count() - 1)
+        largest = max(largest, cells)
+        total += cells
+        products += cells * (counts[i] + 2)
+        messages += cells // ranks[i]
+        rest = mask & (mask - 1)
+        if rest:
+            parent = (rest & -rest).bit_length() - 1
+            pending[parent] |= rest
+            counts[parent] += 1
+    return Forecast(
+        treewidth=width,
+        largest_table=largest,
+        total_cells=total,
+        memory_bytes=8 * (4 * layout.size + 3 * total + 4 * messages),
+        multiplications=products,
+    )
 
-    layout: Layout
-    reduced: tuple[tuple[int, ...], ...]
-    buckets: tuple[Bucket, ...]
-    free: tuple[int, ...]
-    constants: tuple[int, ...]
 
-    @classmethod
-    def build(cls, layout: Layout, order: Sequence[int] | None = None) -> BucketTree:
-        """Return the buckets of an order, by default that of `elimination_order`."""
-        cards = layout.cardinalities
-        if order is None:
-            order = elimination_order(cards, layout.scopes)
-        place = {v: i for i, v in enumerate(order)}
-        reduced = tuple(tuple(v for v in scope if cards[v] > 1) for scope in layout.scopes)
-        factors: list[list[int]] = [[] for _ in order]
-        for f, scope in enumerate(reduced):
-            if scope:
-                factors[min(place[v] for v in scope)].append(f)
-        children: list[list[int]] = [[] for _ in order]
-        separators: list[set[int]] = []
-        buckets = []
-        for i, variable in enumerate(order):
-            inside: set[int] = set()
-            for f in factors[i]:
-                inside.update(reduced[f])
-            for c in children[i]:
-                inside |= separators[c]
-            inside.discard(variable)
-            separators.append(inside)
-            if inside:
-                children[min(place[v] for v in inside)].append(i)
-            buckets.append(
-                Bucket(
-                    variable=variable,
-                    factors=tuple(factors[i]),
-                    children=tuple(children[i]),
-                    separator=tuple(sorted(inside, key=lambda v: -place[v])),
-                )
-            )
-        return cls(
-            layout=layout,
-            reduced=reduced,
-            buckets=tuple(buckets),
-            free=tuple(v for v, k in enumerate(cards) if k > 1 and v not in place),
-            constants=tuple(f for f, scope in enumerate(reduced) if not scope),
+def require_memory(cost: Forecast, memory_limit: int) -> None:
+    """Raise an error if exact inference in a model would not fit in memory.
+
+    Raises
+    ------
+    ModelTooLargeError
+        The model needs more memory. The error states the forecast, the limit and the size of cliques that would fit.
+    """
+    if not cost.memory_bytes <= memory_limit:
+        raise ModelTooLargeError(
+            f"Exact inference would need about {_bytes(cost.memory_bytes)} for cliques of up to "
+            f"{cost.treewidth + 1} variables ({_count(cost.largest_table)} cells), more than `memory_limit` of "
+            f"{_bytes(memory_limit)}, enough for cliques of about {_count(max(memory_limit // 64, 1))} cells. "
+            "Declare fewer or smaller cliques, or use loopy belief propagation, an approximation that needs little "
+            'more memory than the declared tables: `inference="loopy"` in an estimator, `kind="loopy"` here.'
         )
 
-    @property
-    def free_log_count(self) -> float:
-        """Logarithm of the number of joint states of the variables in no factor."""
-        return math.fsum(math.log(self.layout.cardinalities[v]) for v in self.free)
+
+def _bytes(number: int) -> str:
+    if number < 2**30:
+        return f"{number / 2**20:.1f} MiB"
+    return f"{number / 2**30:.1f} GiB" if number < 2**60 else f"10^{_exponent(number)} bytes"
+
+
+def _count(number: int) -> str:
+    return f"{number:,}" if number < 10**15 else f"10^{_exponent(number)}"
+
+
+def _exponent(number: int) -> int:
+    return round(math.log10(number))

@@ -1,4 +1,4 @@
-"""Choice of the cheapest way to sum each bucket: cell by cell, or as one matrix product.
+"""Buckets of variable elimination, and how to sum each most cheaply: cell by cell, or as one matrix product.
 
 All items of a bucket (potentials and messages) contain its variable v. There are two ways to sum v out.
 
@@ -17,10 +17,109 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bayesprivmrf.marginals.ordering import BucketTree
+from bayesprivmrf.marginals.layout import Layout
+from bayesprivmrf.marginals.ordering import elimination_order
 
 # multiplications from which a product is computed by BLAS, here and in `products`; by the timings of the cost model
 BLAS_FROM = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Factors and messages that are multiplied and summed when one variable is eliminated.
+
+    Attributes
+    ----------
+    variable : int
+        The variable that is eliminated.
+    factors : tuple of int
+        Factors whose first eliminated variable is this one.
+    children : tuple of int
+        Buckets that send their messages to this one.
+    separator : tuple of int
+        Variables of the message that this bucket sends; the one eliminated last comes first.
+    """
+
+    variable: int
+    factors: tuple[int, ...]
+    children: tuple[int, ...]
+    separator: tuple[int, ...]
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """All variables of the bucket, with its own variable last."""
+        return (*self.separator, self.variable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketTree:
+    """Buckets in the order of elimination, children before their parents.
+
+    Attributes
+    ----------
+    layout : Layout
+        Variables and factors.
+    reduced : tuple of tuple of int
+        Scopes of the factors without one-state variables; the order of cells is the same.
+    buckets : tuple of Bucket
+        One bucket for each variable with several states that is in a factor.
+    free : tuple of int
+        Variables with several states that are in no factor; their distribution is uniform.
+    constants : tuple of int
+        Factors with a single cell.
+    """
+
+    layout: Layout
+    reduced: tuple[tuple[int, ...], ...]
+    buckets: tuple[Bucket, ...]
+    free: tuple[int, ...]
+    constants: tuple[int, ...]
+
+    @classmethod
+    def build(cls, layout: Layout, order: Sequence[int] | None = None) -> BucketTree:
+        """Return the buckets of an order, by default that of `elimination_order`."""
+        cards = layout.cardinalities
+        if order is None:
+            order = elimination_order(cards, layout.scopes)
+        place = {v: i for i, v in enumerate(order)}
+        reduced = tuple(tuple(v for v in scope if cards[v] > 1) for scope in layout.scopes)
+        factors: list[list[int]] = [[] for _ in order]
+        for f, scope in enumerate(reduced):
+            if scope:
+                factors[min(place[v] for v in scope)].append(f)
+        children: list[list[int]] = [[] for _ in order]
+        separators: list[set[int]] = []
+        buckets = []
+        for i, variable in enumerate(order):
+            inside: set[int] = set()
+            for f in factors[i]:
+                inside.update(reduced[f])
+            for c in children[i]:
+                inside |= separators[c]
+            inside.discard(variable)
+            separators.append(inside)
+            if inside:
+                children[min(place[v] for v in inside)].append(i)
+            buckets.append(
+                Bucket(
+                    variable=variable,
+                    factors=tuple(factors[i]),
+                    children=tuple(children[i]),
+                    separator=tuple(sorted(inside, key=lambda v: -place[v])),
+                )
+            )
+        return cls(
+            layout=layout,
+            reduced=reduced,
+            buckets=tuple(buckets),
+            free=tuple(v for v, k in enumerate(cards) if k > 1 and v not in place),
+            constants=tuple(f for f, scope in enumerate(reduced) if not scope),
+        )
+
+    @property
+    def free_log_count(self) -> float:
+        """Logarithm of the number of joint states of the variables in no factor."""
+        return math.fsum(math.log(self.layout.cardinalities[v]) for v in self.free)
 
 
 @dataclass(frozen=True, slots=True)

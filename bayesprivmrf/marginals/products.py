@@ -1,11 +1,12 @@
-"""Compiled products of two tables, with their adjoints and tangents, in the linear domain.
+"""Compiled products of two tables, with their adjoints and tangents.
 
 A step's message is m(b, i, j) = Σ_v L(b, i, v) R(b, v, j). There are `shared` states b, `m` states i, `k` states v
 and `n` states j. A table is given as an array and an offset into it. A table stored transposed (`lt` or `rt` true)
 has its last two blocks of axes exchanged.
 
-The record of an item in `code` has four integers: offset of its cells, place of its row map in `maps`, stride along a
-row of the group's table, and number of cells. Stride 0 means that the item is constant along a row.
+A group is given by the place of its integers in `code`, which `lowering.Columns` describes. A group that is read
+in place is left alone. The record of an item has four integers: offset of its cells, place of its row map in `maps`,
+stride along a row of the group's table, and number of cells. Stride 0 means that the item is constant along a row.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER
+from bayesprivmrf.marginals.lowering import AT
 from bayesprivmrf.marginals.planning import BLAS_FROM
 
 # sums may be reordered, for vector instructions; a division by zero gives infinity and is not tested for
@@ -32,13 +34,17 @@ def _sum(values):
 
 
 @njit(**OPTIONS)
-def build(work, code, first, count, maps, table, size, length):
+def build(work, code, group, maps):
     """Write the table of a group: the product of its items.
 
     Leading items of stride 0 and the items of stride 1 that follow them are multiplied by faster loops. The last loop
     takes items of any stride.
     """
-    for row in range(size // length):
+    if code[group + AT.is_alias]:
+        return
+    first, count, length = code[group + AT.items], code[group + AT.n_items], code[group + AT.length]
+    table = code[group]
+    for row in range(code[group + AT.cells] // length):
         out = work[table + row * length : table + (row + 1) * length]
         # leading items that are constant along the row: one number each
         x = 1.0
@@ -81,9 +87,13 @@ def build(work, code, first, count, maps, table, size, length):
 
 
 @njit(**OPTIONS)
-def build_sum(work, code, first, count, maps, table, size, length):
-    """Write the sum of the items of a group, for logarithms and derivatives of logarithms."""
-    for row in range(size // length):
+def build_sum(work, code, group, maps):
+    """Write the sum of the items of a group, for derivatives of logarithms."""
+    if code[group + AT.is_alias]:
+        return
+    first, count, length = code[group + AT.items], code[group + AT.n_items], code[group + AT.length]
+    table = code[group]
+    for row in range(code[group + AT.cells] // length):
         out = work[table + row * length : table + (row + 1) * length]
         # add each item to the row
         out[:] = 0.0
@@ -99,13 +109,16 @@ def build_sum(work, code, first, count, maps, table, size, length):
 
 
 @njit(**OPTIONS)
-def spread(source, table, code, first, count, maps, size, length, values):
+def spread(source, table, code, group, maps, values):
     """Sum a group's table onto the cells of its items."""
+    if code[group + AT.is_alias]:
+        return
+    first, count, length = code[group + AT.items], code[group + AT.n_items], code[group + AT.length]
     for i in range(count):
         # set the cells that receive sums to zero
         offset = code[first + 4 * i]
         values[offset : offset + code[first + 4 * i + 3]] = 0.0
-    for row in range(size // length):
+    for row in range(code[group + AT.cells] // length):
         part = source[table + row * length : table + (row + 1) * length]
         i = 0
         # leading items that are constant along the row receive its total

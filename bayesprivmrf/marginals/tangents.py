@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from bayesprivmrf.marginals.kernels import LOGARITHMIC, clear, divide
-from bayesprivmrf.marginals.log_products import log_product_tangent
+from bayesprivmrf.marginals.kernels import clear, divide
 from bayesprivmrf.marginals.lowering import AT
 from bayesprivmrf.marginals.products import (
     OPTIONS,
@@ -28,7 +27,7 @@ from bayesprivmrf.marginals.products import (
 
 
 @njit(**OPTIONS)
-def tangent(code, steps, maps, work, scales, scratch, largest, mode, mu, offsets, vector, gain, change):
+def tangent(code, steps, maps, work, scales, scratch, largest, mu, offsets, vector, gain, change):
     """Write the derivative of the marginals along the direction `vector` to `change`.
 
     `gain` has the layout of the workspace's cells, messages and tables, `change` that of `mu`. The workspace is only
@@ -41,7 +40,7 @@ def tangent(code, steps, maps, work, scales, scratch, largest, mode, mu, offsets
     for step in range(steps):
         row = AT.per_step * step
         if code[row + AT.is_product]:
-            _collect_product(code, row, maps, work, scales[step], scratch, largest, mode, mu, gain, change)
+            _collect_product(code, row, maps, work, scales[step], scratch, largest, gain)
         else:
             _collect_cells(code, row, maps, work, gain)
     # down: changes of the separators' probabilities and of the cells' marginals, from the roots
@@ -50,7 +49,7 @@ def tangent(code, steps, maps, work, scales, scratch, largest, mode, mu, offsets
         if code[row + AT.is_root]:
             change[code[row + AT.message]] = 0.0
         if code[row + AT.is_product]:
-            _distribute_product(code, row, maps, work, scales[step], scratch, largest, mode, mu, gain, change)
+            _distribute_product(code, row, maps, work, scales[step], scratch, largest, mu, gain, change)
         else:
             _distribute_cells(code, row, maps, work, mu, gain, change)
 
@@ -73,20 +72,11 @@ def _center(vector, mu, offsets, gain):
 
 
 @njit(**OPTIONS)
-def _sum_gains(code, at, maps, gain):
-    """Write the gains of a group's table, the sums of its items' gains."""
-    if code[at + AT.is_alias] == 0:
-        first, count = code[at + AT.items], code[at + AT.n_items]
-        size, length = code[at + AT.cells], code[at + AT.length]
-        build_sum(gain, code, first, count, maps, code[at], size, length)
-
-
-@njit(**OPTIONS)
 def _collect_cells(code, row, maps, work, gain):
     """Write the gain of the message; overwrite the gains of the table by p (g - E[g | s])."""
     k, message, table = code[row + AT.states], code[row + AT.message], code[row + AT.left]
     # formula: g(s, v) = Σ_i g_i(s, v), then E[g | s] = Σ_v p(v | s) g(s, v)
-    _sum_gains(code, row + AT.left, maps, gain)
+    build_sum(gain, code, row + AT.left, maps)
     for s in range(code[row + AT.rows]):
         line = work[table + s * k : table + (s + 1) * k]
         rise = gain[table + s * k : table + (s + 1) * k]
@@ -120,22 +110,16 @@ def _distribute_cells(code, row, maps, work, mu, gain, change):
 
 
 @njit(**OPTIONS)
-def _collect_product(code, row, maps, work, scale, scratch, largest, mode, mu, gain, change):
+def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
     """Write the gain of the message of a product."""
     # formula: gain = M' / m with M' = L' R + L R', where L' = L ∘ g_L and R' = R ∘ g_R
     left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
     lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
     # gains of both groups
-    _sum_gains(code, row + AT.left, maps, gain)
-    _sum_gains(code, row + AT.right, maps, gain)
-    if mode == LOGARITHMIC:
-        log_product_tangent(
-            work, left, lt, right, rt, message, scale, mu, gain, change, False,
-            scratch, 0, scratch, 0, shared, m, k, n,
-        )  # fmt: skip
-        return
-    # linear domain: M' = L' R + L R'
+    build_sum(gain, code, row + AT.left, maps)
+    build_sum(gain, code, row + AT.right, maps)
+    # M' = L' R + L R'
     rows = code[row + AT.rows]
     if m == 1:
         vector_tangent_product(work, left, right, rt, gain, message, shared, k, n)
@@ -155,50 +139,30 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, mode, mu, g
 
 
 @njit(**OPTIONS)
-def _distribute_product(code, row, maps, work, scale, scratch, largest, mode, mu, gain, change):
+def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain, change):
     """Sum the changes of both groups' marginals onto the cells of their items."""
-    # formulas: see `_adjoints` and `_matrix_sides`
+    # formula: D = P(s) / m(s) and D' = P'(s) / m(s) - D g(s), with g(s) the gain of the message
     left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
-    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
-    shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
-    left_size, right_size = code[row + AT.left + AT.cells], code[row + AT.right + AT.cells]
+    rows, rt = code[row + AT.rows], code[row + AT.right_turned]
+    divide(mu, work, message, rows, scale, scratch, 0)
+    divide(change, work, message, rows, scale, scratch, largest[0])
+    d, moved, rise = scratch[:rows], scratch[largest[0] : largest[0] + rows], gain[message : message + rows]
+    for s in range(rows):
+        moved[s] -= d[s] * rise[s]
+    # the marginals of both groups
+    if code[row + AT.outer] > 1:
+        _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change)
+        return
     # the change of a group read in place goes to the cells themselves, any other to the scratch
     x, z = 2 * largest[0], 2 * largest[0] + 2 * largest[1]
     left_out, left_at = (change, left) if code[row + AT.left + AT.is_alias] else (scratch, x)
     right_out, right_at = (change, right) if code[row + AT.right + AT.is_alias] else (scratch, z)
-    if mode == LOGARITHMIC:
-        left_out[left_at : left_at + left_size] = 0.0
-        right_out[right_at : right_at + right_size] = 0.0
-        log_product_tangent(
-            work, left, lt, right, rt, message, scale, mu, gain, change, True,
-            left_out, left_at, right_out, right_at, shared, m, k, n,
-        )  # fmt: skip
-    else:
-        _adjoints(code, row, work, scale, scratch, largest, mu, gain, change)
-        if m > 1:
-            _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change)
-            return
-        vector_tangent_adjoint(
-            work, left, right, rt, scratch, 0, largest[0], gain, left_out, left_at, right_out, right_at,
-            shared, k, n,
-        )  # fmt: skip
-    # sum the changes onto the items
-    _spread_change(code, row + AT.left, maps, scratch, x, change)
-    _spread_change(code, row + AT.right, maps, scratch, z, change)
-
-
-@njit(**OPTIONS)
-def _adjoints(code, row, work, scale, scratch, largest, mu, gain, change):
-    """Write D and its change D' to the scratch."""
-    # formula: D = P(s) / m(s) and D' = P'(s) / m(s) - D g(s), with g(s) the gain of the message
-    message, rows = code[row + AT.message], code[row + AT.rows]
-    # D, and P' / m
-    divide(mu, work, message, rows, scale, scratch, 0)
-    divide(change, work, message, rows, scale, scratch, largest[0])
-    # D' = P' / m - D g(s)
-    d, moved, rise = scratch[:rows], scratch[largest[0] : largest[0] + rows], gain[message : message + rows]
-    for s in range(rows):
-        moved[s] -= d[s] * rise[s]
+    vector_tangent_adjoint(
+        work, left, right, rt, scratch, 0, largest[0], gain, left_out, left_at, right_out, right_at,
+        code[row + AT.shared], code[row + AT.states], code[row + AT.inner],
+    )  # fmt: skip
+    spread(scratch, x, code, row + AT.left, maps, change)
+    spread(scratch, z, code, row + AT.right, maps, change)
 
 
 @njit(**OPTIONS)
@@ -220,7 +184,7 @@ def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
     out, at = (change, left) if code[row + AT.left + AT.is_alias] else (scratch, x)
     joint, lies = (mu, left) if code[row + AT.left + AT.is_alias] else (work, code[row + AT.left_marginal])
     _combine(work, gain, left, left_size, scratch, x, y, joint, lies, out, at)
-    _spread_change(code, row + AT.left, maps, scratch, x, change)
+    spread(scratch, x, code, row + AT.left, maps, change)
 
     # right group: x = L'ᵀ D, y = Lᵀ D'
     _table_change(work, gain, left, left_size, scratch, z)
@@ -229,16 +193,7 @@ def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
     out, at = (change, right) if code[row + AT.right + AT.is_alias] else (scratch, x)
     joint, lies = (mu, right) if code[row + AT.right + AT.is_alias] else (work, code[row + AT.right_marginal])
     _combine(work, gain, right, right_size, scratch, x, y, joint, lies, out, at)
-    _spread_change(code, row + AT.right, maps, scratch, x, change)
-
-
-@njit(**OPTIONS)
-def _spread_change(code, at, maps, scratch, table, change):
-    """Sum the change of a group's table onto the cells of its items, unless the group is read in place."""
-    if code[at + AT.is_alias] == 0:
-        first, count = code[at + AT.items], code[at + AT.n_items]
-        size, length = code[at + AT.cells], code[at + AT.length]
-        spread(scratch, table, code, first, count, maps, size, length, change)
+    spread(scratch, x, code, row + AT.right, maps, change)
 
 
 @njit(**OPTIONS)

@@ -123,8 +123,7 @@ class ObjectivePerturbation(Mechanism["IsingNetwork", PerturbationPlan, "Perturb
     def law(self, network: IsingNetwork, **settings: Any) -> EstimateLaw:
         """Simulate the estimate of `release` at each beta of a grid, before any data is read or budget spent.
 
-        The resulting distribution shows the precision that a budget gives. A release can later use it for intervals
-        and posteriors.
+        The resulting distribution shows the precision that a budget gives. A release can later use it for intervals.
 
         Parameters
         ----------

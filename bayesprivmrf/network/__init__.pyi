@@ -1,4 +1,3 @@
-from .datasets import NetworkData, icpsr_22140, political_blogs, simulated_blogs
 from .estimate import EstimateStatus, NetworkEstimate
 from .estimate_law import EstimateLaw
 from .intervals import quantile_curves
@@ -12,13 +11,9 @@ __all__ = [
     "ExternalField",
     "IsingNetwork",
     "Mixing",
-    "NetworkData",
     "NetworkEstimate",
     "PerturbedEstimator",
     "PseudoLikelihood",
     "Simulation",
-    "icpsr_22140",
-    "political_blogs",
     "quantile_curves",
-    "simulated_blogs",
 ]

@@ -6,7 +6,8 @@ Graphs are networkx graphs, pgmpy networks, data frames of edges, adjacency matr
 from __future__ import annotations
 
 import warnings
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -23,127 +24,7 @@ type Coupling = Literal["raw", "mean-degree", "degree-normalised"]
 type Edges = tuple[list[Hashable], np.ndarray, np.ndarray, np.ndarray]
 
 
-def is_networkx(graph: Any) -> bool:
-    """Return True for a networkx graph, such as a pgmpy network."""
-    return any(kind.__module__.split(".")[0] == "networkx" for kind in type(graph).__mro__)
-
-
-def is_frame(graph: Any) -> bool:
-    """Return True for a data frame of any library that narwhals supports."""
-    import narwhals.stable.v2 as nw
-
-    return isinstance(nw.from_native(graph, pass_through=True), nw.DataFrame | nw.LazyFrame)
-
-
-def read_networkx(graph: Any, weight: str | None) -> Edges:
-    """Return the edges of a networkx graph, with nodes in graph order; weights of pgmpy networks are ignored."""
-    if graph.is_directed():
-        raise ModelError(
-            "`graph` must be undirected, because influence runs both ways along an edge; pass "
-            "`graph.to_undirected()` if that is what you mean."
-        )
-    if not isinstance(weight, str | None):
-        raise ModelError(f"`weight` must be the name of an edge attribute or None, got {weight!r}.")
-    from_pgmpy = any(kind.__module__.split(".")[0] == "pgmpy" for kind in type(graph).__mro__)
-    key = None if from_pgmpy else weight
-    if key is None:
-        edges: Iterable[Any] = ((a, b) for a, b in graph.edges())
-    else:
-        if (
-            key != "weight"
-            and graph.number_of_edges()
-            and not any(key in data for *_, data in graph.edges(data=True))
-        ):
-            raise ModelError(
-                f"`weight` must be an attribute of the edges, got {key!r}, which no edge has; "
-                "correct the name, or pass None."
-            )
-        edges = graph.edges(data=key, default=1.0)
-    return read_edges(edges, list(graph.nodes))
-
-
-def read_frame(edge_table: Any) -> Edges:
-    """Return the edges of a data frame with two columns of nodes and perhaps a third column of weights."""
-    import narwhals.stable.v2 as nw
-
-    table: Any = nw.from_native(edge_table)
-    if isinstance(table, nw.LazyFrame):
-        table = table.collect()
-    if len(table.columns) not in (2, 3):
-        raise ModelError(
-            f"an edge table must have two columns of nodes and at most one of weights, got {len(table.columns)} "
-            "columns; select them, in this order. The rows of an adjacency matrix must be labeled as its columns are."
-        )
-    ends = [table[:, 0], table[:, 1]]  # by position: names may be numbers
-    if any(end.is_null().any() or (end.dtype.is_float() and end.is_nan().any()) for end in ends):
-        raise ModelError(
-            "an edge table must name both ends of each edge, but some are missing; drop those rows."
-        )
-    weights = np.ones(len(table))
-    if len(table.columns) == 3:
-        weights = _as_weights(table[:, 2].to_numpy())
-    if all(end.dtype.is_integer() for end in ends):
-        return *_numbered(np.concatenate([end.to_numpy() for end in ends])), weights
-    found, u, v, _ = read_edges(zip(*(end.to_list() for end in ends), strict=True))
-    return found, u, v, weights
-
-
-def _numbered(ends: np.ndarray) -> tuple[list[Hashable], np.ndarray, np.ndarray]:
-    """Return integer names in order of first appearance, and the positions of both ends of each edge.
-
-    All first ends come before all second ends in this order.
-    """
-    distinct, first, inverse = np.unique(ends, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    place = np.empty(order.size, dtype=np.int64)
-    place[order] = np.arange(order.size)
-    u, v = place[inverse].reshape(2, -1)
-    return distinct[order].tolist(), u, v
-
-
-def _as_weights(values: Any) -> np.ndarray:
-    """Return edge weights as floats."""
-    try:
-        return np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ModelError("edge weights must be numbers; convert them, or leave them out.") from error
-
-
-def read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
-    """Return the edges of an iterable of pairs (node, node) or triples (node, node, weight).
-
-    Raises
-    ------
-    ModelError
-        An edge is neither a pair nor a triple, a node is missing or not hashable, or a weight is not a number.
-    """
-    place: dict[Hashable, int] = {node: k for k, node in enumerate(nodes)}
-    u: list[int] = []
-    v: list[int] = []
-    weights: list[Any] = []
-    try:
-        for a, b, *rest in edges:
-            if len(rest) > 1:
-                raise ModelError(
-                    "an edge must be a pair of nodes, or a pair and a weight, got a longer one; drop the other "
-                    "entries."
-                )
-            u.append(place.setdefault(a, len(place)))
-            v.append(place.setdefault(b, len(place)))
-            weights.append(rest[0] if rest else 1.0)
-    except ModelError:
-        raise
-    except (TypeError, ValueError) as error:
-        raise ModelError(
-            "`graph` must be a networkx graph, a pgmpy network, a SciPy or NumPy adjacency matrix, an edge table, or "
-            f"pairs of hashable nodes, got {type(edges).__name__}."
-        ) from error
-    if not all(node is not None and node == node for node in place):
-        raise ModelError(
-            "an edge must name both of its ends, but some are missing (None or NaN); drop those edges."
-        )
-    as_ints = np.array(u, dtype=np.int64), np.array(v, dtype=np.int64)
-    return list(place), *as_ints, _as_weights(weights)
+_require = partial(require, error=ModelError)
 
 
 def read_adjacency(
@@ -157,21 +38,109 @@ def read_adjacency(
         The graph is directed or has no edge, a weight is not a finite number, an edge is listed with different
         weights, or `nodes` leaves out a node of the graph.
     """
+    import narwhals.stable.v2 as nw
+
     is_array = isinstance(graph, np.ndarray) and graph.dtype.names is None
     if is_array or sparse.issparse(graph) or _is_labeled_matrix(graph):
         return read_matrix(graph, nodes, "graph")
-    if is_networkx(graph):
-        found, u, v, weights = read_networkx(graph, weight)
-    elif is_frame(graph):
-        found, u, v, weights = read_frame(graph)
+    libraries = {kind.__module__.split(".")[0] for kind in type(graph).__mro__}
+    table: Any = nw.from_native(graph, pass_through=True)
+    if "networkx" in libraries:
+        # of a pgmpy network, only the structure is used
+        _require(isinstance(weight, str | None), "weight", "be the name of an edge attribute or None", weight)
+        found, u, v, weights = _read_networkx(graph, None if "pgmpy" in libraries else weight)
+    elif isinstance(table, nw.DataFrame | nw.LazyFrame):
+        found, u, v, weights = _read_frame(table.collect() if isinstance(table, nw.LazyFrame) else table)
     else:
-        found, u, v, weights = read_edges(graph)
-    order = tuple(found) if nodes is None else _ordered(found, nodes)
-    if nodes is not None:
-        place = {node: k for k, node in enumerate(order)}
-        moved = np.array([place[node] for node in found], dtype=np.int64)
-        u, v = moved[u], moved[v]
-    return order, _assembled(u, v, weights, len(order))
+        found, u, v, weights = _read_edges(graph)
+    order = tuple(found) if nodes is None else checked_nodes(nodes, None)
+    if left_out := set(found).difference(order):
+        raise ModelError(
+            f"`nodes` must include every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
+            "add them, or pass the graph of only the chosen nodes."
+        )
+    place = {node: k for k, node in enumerate(order)}
+    moved = np.array([place[node] for node in found], dtype=np.int64)
+    return order, _assembled(moved[u], moved[v], weights, len(order))
+
+
+def _read_networkx(graph: Any, weight: str | None) -> Edges:
+    """Return the edges of a networkx graph, with nodes in graph order."""
+    must = "be undirected, because influence runs both ways along an edge"
+    _require(
+        not graph.is_directed(),
+        "graph",
+        must,
+        "a directed one",
+        "`graph.to_undirected()` may be what you mean",
+    )
+    if weight is None:
+        return _read_edges(graph.edges(), list(graph.nodes))
+    is_known = weight == "weight" or any(weight in data for *_, data in graph.edges(data=True))
+    got = f"{weight!r}, which no edge has"
+    _require(
+        is_known or not graph.number_of_edges(), "weight", "be an attribute of the edges", got, "or pass None"
+    )
+    return _read_edges(graph.edges(data=weight, default=1.0), list(graph.nodes))
+
+
+def _read_frame(table: Any) -> Edges:
+    """Return the edges of a data frame with two columns of nodes and perhaps a third column of weights."""
+    import pandas as pd
+
+    columns = len(table.columns)
+    remedy = "the rows of an adjacency matrix must be labeled as its columns are"
+    must = "have two columns of nodes and at most one of weights"
+    _require(columns in (2, 3), "an edge table", must, f"{columns} columns", remedy)
+    ends = [table[:, 0], table[:, 1]]  # by position: names may be numbers
+    missing = any(end.is_null().any() or (end.dtype.is_float() and end.is_nan().any()) for end in ends)
+    _require(not missing, "an edge table", "name both ends of each edge", "missing ones", "drop those rows")
+    weights = _as_weights(table[:, 2].to_numpy()) if columns == 3 else np.ones(len(table))
+    if all(end.dtype.is_integer() for end in ends):
+        # in order of first appearance, all first ends before all second ends
+        places, found = pd.factorize(np.concatenate([end.to_numpy() for end in ends]))
+        u, v = places.reshape(2, -1)
+        return found.tolist(), u, v, weights
+    found, u, v, _ = _read_edges(zip(*(end.to_list() for end in ends), strict=True))
+    return found, u, v, weights
+
+
+def _as_weights(values: Any) -> np.ndarray:
+    """Return edge weights as floats."""
+    try:
+        return np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ModelError("edge weights must be numbers; convert them, or leave them out.") from error
+
+
+def _read_edges(edges: Iterable[Any], nodes: Iterable[Hashable] = ()) -> Edges:
+    """Return the edges of an iterable of pairs (node, node) or triples (node, node, weight).
+
+    Raises
+    ------
+    ModelError
+        An edge is neither a pair nor a triple, a node is missing or not hashable, or a weight is not a number.
+    """
+    place: dict[Hashable, int] = {node: k for k, node in enumerate(nodes)}
+    u: list[int] = []
+    v: list[int] = []
+    weights: list[Any] = []
+    longest = 0
+    try:
+        for a, b, *rest in edges:
+            longest = max(longest, len(rest))
+            u.append(place.setdefault(a, len(place)))
+            v.append(place.setdefault(b, len(place)))
+            weights.append(rest[0] if rest else 1.0)
+    except (TypeError, ValueError) as error:
+        raise ModelError(
+            "`graph` must be a networkx graph, a pgmpy network, a SciPy or NumPy adjacency matrix, an edge table, or "
+            f"pairs of hashable nodes, got {type(edges).__name__}."
+        ) from error
+    _require(longest < 2, "an edge", "be a pair of nodes, or a pair and a weight", "a longer one")
+    known = all(node is not None and node == node for node in place)
+    _require(known, "an edge", "name both of its ends", "missing ones (None or NaN)", "drop those edges")
+    return list(place), np.array(u, dtype=np.int64), np.array(v, dtype=np.int64), _as_weights(weights)
 
 
 def _is_labeled_matrix(graph: Any) -> bool:
@@ -210,18 +179,6 @@ def read_matrix(
     return checked_nodes(given, coupling.indptr.size - 1), coupling
 
 
-def _ordered(found: Sequence[Hashable], nodes: Iterable[Hashable]) -> tuple[Hashable, ...]:
-    """Return the given nodes, after a check that they include all nodes of the graph."""
-    order = checked_nodes(nodes, None)
-    left_out = set(found).difference(order)
-    if left_out:
-        raise ModelError(
-            f"`nodes` must include every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
-            "add them, or pass the graph of only the chosen nodes."
-        )
-    return order
-
-
 def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[Hashable, ...]:
     """Return the node names as a tuple; without names, the numbers from 0 to size - 1.
 
@@ -242,36 +199,30 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
         ) from None
     for node in order:
         refuse_enums("`nodes`", node)
-    if distinct != len(order):
-        raise ModelError(f"`nodes` must not repeat, got {len(order)} names of which {distinct} are distinct.")
-    if not is_complete:
-        raise ModelError("`nodes` must not be missing (None or NaN); give every node a name.")
-    if size is not None and len(order) != size:
-        raise ModelError(f"`nodes` must name each row of the matrix, got {len(order)} names for {size} rows.")
+    shown = f"{len(order)} names of which {distinct} are distinct"
+    _require(distinct == len(order), "nodes", "not repeat", shown)
+    _require(is_complete, "nodes", "not be missing", "None or NaN", "give every node a name")
+    named = size is None or len(order) == size
+    _require(named, "nodes", "name each row of the matrix", f"{len(order)} names for {size} rows")
     return order
 
 
 def _assembled(u: np.ndarray, v: np.ndarray, weights: np.ndarray, size: int) -> sparse.csr_array:
     """Return the symmetric adjacency matrix of a simple graph, in which a repeated pair is one edge."""
-    if not np.isfinite(weights).all():
-        raise ModelError(
-            "edge weights must be finite numbers, but some are NaN or infinite; drop those edges."
-        )
+    import pandas as pd
+
+    _require(
+        np.isfinite(weights).all(), "edge weights", "be finite numbers", "NaN or infinity", "drop those edges"
+    )
     # drop self-loops, which change no probability
     keep = u != v
     _warn_of_loops(int(np.count_nonzero(~keep)))
-    low, high, weights = np.minimum(u, v)[keep], np.maximum(u, v)[keep], weights[keep]
-    order = np.argsort(low * size + high, kind="stable")
-    low, high, weights = low[order], high[order], weights[order]
-    # equal pairs are neighbors after sorting
-    repeats = (low[1:] == low[:-1]) & (high[1:] == high[:-1])
-    if (weights[1:] != weights[:-1])[repeats].any():
-        raise ModelError(
-            "an edge that is listed more than once must have one weight, but some pairs have several; "
-            "sum or average the weights of each pair first."
-        )
-    first = np.concatenate([[True], ~repeats]) if low.size else np.zeros(0, dtype=bool)
-    low, high, weights = low[first], high[first], weights[first]
+    edges: Any = pd.DataFrame({"low": np.minimum(u, v), "high": np.maximum(u, v), "weight": weights})[keep]
+    edges = edges.drop_duplicates()
+    several = edges.duplicated(["low", "high"]).any()
+    remedy = "sum or average the weights of each pair first"
+    _require(not several, "an edge that is listed more than once", "have one weight", "several", remedy)
+    low, high, weights = (edges[name].to_numpy() for name in edges)
     rows, columns = np.concatenate([low, high]), np.concatenate([high, low])
     matrix = sparse.coo_array((np.tile(weights, 2), (rows, columns)), shape=(size, size))
     return _frozen(sparse.csr_array(matrix))
@@ -294,13 +245,12 @@ def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
         raise ModelError(
             f"`{name}` must be a square matrix of numbers, got {type(matrix).__name__}."
         ) from error
-    if J.ndim != 2 or J.shape[0] != J.shape[1]:
-        raise ModelError(f"`{name}` must be a square matrix, got shape {J.shape}.")
-    require(J.dtype.kind in "biuf", name, "hold real numbers", str(J.dtype), error=ModelError)
+    square = J.ndim == 2 and J.shape[0] == J.shape[1]
+    _require(square, name, "be a square matrix", f"shape {J.shape}")
+    _require(J.dtype.kind in "biuf", name, "hold real numbers", str(J.dtype))
     J = J.astype(np.float64, copy=True)
     J.sum_duplicates()
-    if not np.isfinite(J.data).all():
-        raise ModelError(f"`{name}` must be finite, but some entries are NaN or infinite; drop those edges.")
+    _require(np.isfinite(J.data).all(), name, "be finite", "NaN or infinity", "drop those edges")
     loops = int(np.count_nonzero(J.diagonal()))
     if loops:
         _warn_of_loops(loops)
@@ -309,11 +259,9 @@ def _checked_coupling(matrix: Any, name: str) -> sparse.csr_array:
     largest = np.abs(J.data).max(initial=0.0)
     asymmetry = difference.data.max(initial=0.0)
     # rounding leaves an asymmetry of this size in a product such as D^-1/2 A D^-1/2
-    if not asymmetry <= 1e-12 * largest:
-        raise ModelError(
-            f"`{name}` must be symmetric, because influence runs both ways along an edge; for a directed graph pass "
-            "A + A.T, or the larger of both entries, if that is what you mean."
-        )
+    must = "be symmetric, because influence runs both ways along an edge"
+    remedy = "for a directed graph, A + A.T or the larger of both entries may be what you mean"
+    _require(asymmetry <= 1e-12 * largest, name, must, "another matrix", remedy)
     return _frozen(J if asymmetry == 0.0 else sparse.csr_array((J + J.T) * 0.5))
 
 
@@ -321,10 +269,8 @@ def _frozen(J: sparse.csr_array) -> sparse.csr_array:
     """Return a matrix without stored zeros and with sorted indices, made read-only in place."""
     J.eliminate_zeros()
     J.sort_indices()
-    if J.nnz == 0:
-        raise ModelError(
-            "the graph must have an edge between two nodes, got none; without one outcomes have no peer influence."
-        )
+    remedy = "without one outcomes have no peer influence"
+    _require(J.nnz > 0, "the graph", "have an edge between two nodes", "none", remedy)
     for array in (J.data, J.indices, J.indptr):
         array.flags.writeable = False
     return J
@@ -353,8 +299,8 @@ def scaled(adjacency: sparse.csr_array, coupling: str, mean_degree: float | None
         The coupling is not known, or `mean_degree` is given with a coupling other than ``"mean-degree"``.
     """
     one_of("coupling", coupling, get_args(Coupling.__value__))
-    if mean_degree is not None and coupling != "mean-degree":
-        raise ModelError(f'`mean_degree` must be left out unless `coupling="mean-degree"`, got {coupling!r}.')
+    is_used = mean_degree is None or coupling == "mean-degree"
+    _require(is_used, "mean_degree", 'be left out unless `coupling="mean-degree"`', coupling)
     if coupling == "raw":
         return adjacency
     degrees = np.asarray(abs(adjacency).sum(axis=1)).ravel()

@@ -6,15 +6,15 @@ import enum
 from dataclasses import dataclass
 from functools import cached_property
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import numpy as np
 from scipy import sparse
 
-from bayesprivmrf.checks import finite_pair, probability
+from bayesprivmrf.checks import finite_pair, probability, require
 from bayesprivmrf.errors import ArgumentError, PrivacyError
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, Status, interval_frame
-from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law
+from bayesprivmrf.network.estimate_law import EstimateLaw
 from bayesprivmrf.network.ising import ExternalField, IsingNetwork
 from bayesprivmrf.network.perturbed_score import PerturbedEstimator
 from bayesprivmrf.privacy import PrivacyGuarantee
@@ -25,7 +25,6 @@ from bayesprivmrf.release.file import FIELD_VERSION
 
 if TYPE_CHECKING:
     import pandas as pd
-    import xarray as xr
 
 
 class EstimateStatus(enum.StrEnum):
@@ -49,8 +48,8 @@ class NetworkEstimate(Released):
     .. math:: \sum_i m_i (s_i - \tanh(a m_i)) - \Delta a = N.
 
     `constants` has :math:`\Delta` and the distribution of the noise N, so the distribution of the estimate at any
-    beta can be simulated: see `law`. `interval` and `posterior` use this distribution. `ObjectivePerturbation`
-    describes how an external field changes the equation.
+    beta can be simulated: see `law`. `interval` uses this distribution. `ObjectivePerturbation` describes how an
+    external field changes the equation.
 
     Parameters
     ----------
@@ -96,11 +95,9 @@ class NetworkEstimate(Released):
         spent = self.constants.epsilon_noise + self.constants.epsilon_slope
         epsilon = self.guarantee.epsilon
         unbounded = self.constants.noise.kernel != "absolute" and not self.guarantee.delta > 0
-        if epsilon is None or not spent <= epsilon * (1 + 1e-12) or unbounded:
-            raise PrivacyError(
-                "`guarantee` must cover the budget of `constants`, but promises less; state the mechanism's "
-                "guarantee."
-            )
+        covered = epsilon is not None and spent <= epsilon * (1 + 1e-12) and not unbounded
+        must = "cover the budget of `constants`"
+        require(covered, "guarantee", must, "less", "state the mechanism's guarantee", error=PrivacyError)
 
     @property
     def estimate(self) -> float:
@@ -173,21 +170,23 @@ class NetworkEstimate(Released):
         settings
             Settings of `EstimateLaw.simulate`, such as ``span``, ``configurations`` or ``cache``.
         """
+        import joblib
+
         # these settings do not change the distribution
         passing = ("cache", "progress", "workers")
         deciding = {name: value for name, value in settings.items() if name not in passing}
         seed = int(rng) if isinstance(rng, Integral) else None
         for known_seed, known, kept in self._laws:
             has_seed = rng is None or (seed is not None and seed == known_seed)
-            if has_seed and (not deciding or _same(deciding, known)):
+            if has_seed and (not deciding or joblib.hash(deciding) == known):
                 return kept
         law = EstimateLaw.of(self, rng=rng, **settings)
-        self._laws[:] = [(seed, deciding, law)]
+        self._laws[:] = [(seed, joblib.hash(deciding), law)]
         return law
 
     @cached_property
-    def _laws(self) -> list[tuple[int | None, dict[str, Any], EstimateLaw]]:
-        """The kept distribution, if any, with its seed and its settings."""
+    def _laws(self) -> list[tuple[int | None, str | None, EstimateLaw]]:
+        """The kept distribution, if any, with its seed and a digest of its settings."""
         return []
 
     def interval(
@@ -261,66 +260,18 @@ class NetworkEstimate(Released):
             is_simulated=self.provenance.simulated,
         )
 
-    def posterior(
-        self,
-        prior: Any = None,
-        law: EstimateLaw | None = None,
-        rng: int | np.random.Generator | None = None,
-        *,
-        chains: int = 4,
-        draws: int = 1000,
-        **settings: Any,
-    ) -> xr.DataTree:
-        """Return the posterior of beta given the estimate, as an ArviZ tree.
-
-        It spends no budget. The first call without `law` simulates the distribution of the estimate; see the method
-        `law` for the time that this takes.
-
-        Parameters
-        ----------
-        prior
-            None for a uniform prior on the simulated span; a frozen continuous SciPy distribution; or a function from
-            an array of betas to their log density.
-        law
-            Simulated distribution of the estimate, from `EstimateLaw.of`. By default that of ``law(rng,
-            **settings)``.
-        rng
-            Generator of the draws, and of the simulation if `law` is None and no distribution is kept.
-        chains, draws
-            Shape of the independent draws.
-        settings
-            Settings of the simulation, used if `law` is None.
-
-        Returns
-        -------
-        xarray.DataTree
-            Groups `posterior` and `prior` with ``beta``, and `sample_stats`, `observed_data` and `constant_data`.
-
-        Raises
-        ------
-        ArgumentError
-            An argument is out of range; there are no bounds, and neither `law` nor ``span`` is given; or the prior is
-            not usable.
-        """
-        from bayesprivmrf.network.beta_posterior import posterior
-
-        law = self._own(law, None if self._laws and not settings else rng, settings)
-        tree = posterior(law, self.inverse_temperature, prior, chains=chains, draws=draws, rng=rng)
-        public = {"noise_deviation": self.constants.noise_deviation, "curvature": self.constants.curvature}
-        tree["constant_data"].dataset = tree["constant_data"].to_dataset().assign(public)
-        tree.attrs |= {"privacy": self.privacy_statement(), "simulated": int(self.provenance.simulated)}
-        return tree
+    @property
+    def posterior(self) -> NoReturn:
+        """Refuse: an estimate has an interval, and no posterior any more."""
+        raise AttributeError("NetworkEstimate.posterior was removed; use `interval(prob=...)`.")
 
     def _own(self, law: EstimateLaw | None, rng: Any, settings: dict[str, Any]) -> EstimateLaw:
         """Return the given distribution after a check that it is this estimate's, or else the simulated one."""
         if law is None:
             return self.law(rng, **settings)
-        if settings:
-            raise ArgumentError(
-                f"settings of a simulation ({', '.join(settings)}) must not be given together with `law`, which is "
-                "simulated already; leave out one of them."
-            )
-        checked_law(law).value_of(self)
+        both = "settings of a simulation must not be given together with `law`, which is simulated already"
+        require(not settings, "`law`", f"stand alone: {both}", ", ".join(settings), "leave out one of them")
+        EstimateLaw.checked(law).value_of(self)
         return law
 
     def _promise(self, guarantee: PrivacyGuarantee) -> str:
@@ -384,11 +335,3 @@ class NetworkEstimate(Released):
             ),
             **stamp,
         )
-
-
-def _same(settings: dict[str, Any], known: dict[str, Any]) -> bool:
-    """Return True if two simulations have the same settings; arrays are compared entry by entry."""
-    try:
-        return settings.keys() == known.keys() and all(np.array_equal(settings[k], known[k]) for k in known)
-    except (TypeError, ValueError):  # settings that cannot be compared differ
-        return False

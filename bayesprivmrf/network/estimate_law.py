@@ -7,31 +7,33 @@ spends no privacy budget. One table serves all estimates with the same network, 
 A configuration of outcomes takes longer to draw than noise, so several noises are drawn for each configuration.
 Estimates of one configuration are correlated. With C configurations, R noises for each, and an intraclass correlation
 :math:`\rho`, a mean over the C R estimates is as accurate as one over :math:`C R / (1 + (R - 1) \rho)` independent
-estimates. `EstimateLaw.effective_size` is that number, with the intraclass correlation of ranks for :math:`\rho`.
+estimates.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import os
 import warnings
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self, cast
+from typing import Any, Self, cast, get_args
 from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bayesprivmrf import checks
-from bayesprivmrf.chains.heat_bath import Moves
-from bayesprivmrf.chains.mixing import LARGEST_RHAT, remedy
+from bayesprivmrf.chains.heat_bath import LARGEST_RHAT, Moves, remedy
 from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.files import replaced_when_whole
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.network.ising import IsingNetwork
-from bayesprivmrf.network.simulation import EstimateSimulation, estimator_of, fingerprint_of, public_grid
+from bayesprivmrf.network.perturbed_score import PerturbedEstimator, public_grid
 from bayesprivmrf.privacy.score_lattice import PerturbationConstants
 
 
@@ -86,11 +88,17 @@ class EstimateLaw:
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", _checked_betas(self.betas))
         count = self.betas.size
-        if self.estimates.ndim != 3 or len(self.estimates) != count or self.rhat.shape != (count,):
-            raise ArgumentError(
-                f"`estimates` and `rhat` must have one row for each of {count} betas, got shapes "
-                f"{self.estimates.shape} and {self.rhat.shape}; simulate the distribution again."
-            )
+        rows = self.estimates.ndim == 3 and len(self.estimates) == count and self.rhat.shape == (count,)
+        shapes = f"shapes {self.estimates.shape} and {self.rhat.shape}"
+        must = f"have one row for each of {count} betas"
+        checks.require(rows, "`estimates` and `rhat`", must, shapes, "simulate the distribution again")
+
+    @staticmethod
+    def checked(law: Any) -> EstimateLaw:
+        """Return `law` if it is an `EstimateLaw`, and otherwise raise an error."""
+        return instance_of(
+            "law", law, EstimateLaw, "be an EstimateLaw", "make it with EstimateLaw.of(estimate)"
+        )
 
     @classmethod
     def of(cls, estimate: Any, **settings: Any) -> Self:
@@ -107,9 +115,15 @@ class EstimateLaw:
         betas: ArrayLike | None = None,
         span: tuple[float, float] | None = None,
         points: int = 80,
+        configurations: int = 1000,
+        noises: int = 4,
+        burn_in: int = 300,
+        sweeps: int = 30,
+        moves: Moves = "heat-bath",
         rng: int | np.random.Generator | None = None,
         cache: str | os.PathLike[str] | None = None,
-        **settings: Any,
+        workers: int = 1,
+        progress: bool = True,
     ) -> Self:
         """Simulate the sampling distribution of a released estimate.
 
@@ -124,18 +138,27 @@ class EstimateLaw:
             First and last beta; by default the bounds.
         points
             Number of betas, at least 4, if `betas` is not given.
+        configurations
+            Number C of configurations of outcomes at each beta, at least 1. Four of them come from each chain.
+        noises
+            Number R of noise draws for each configuration, at least 1.
+        burn_in
+            Number of sweeps before a chain's first configuration.
+        sweeps
+            Number of sweeps between a chain's configurations, at least 1.
+        moves
+            ``"heat-bath"`` or ``"swendsen-wang"``, as in `IsingNetwork.simulate`; the latter if the heat bath does
+            not mix.
         rng
-            A seed or a generator. One seed gives one table, whatever ``workers`` is.
+            A seed or a generator. One seed gives one table, whatever `workers` is.
         cache
             A file. It is read if it has this distribution with the same betas, numbers of draws and moves;
-            otherwise it is written. A distribution read from a cache may have another seed, ``burn_in`` and
-            ``sweeps``.
-        settings
-            Settings of the simulation. ``configurations`` (default 1000) outcomes are drawn at each beta, with
-            ``noises`` (4) noise draws for each. Four configurations come from one chain, ``sweeps`` (30) sweeps
-            apart, after ``burn_in`` (300) sweeps. ``moves`` is ``"heat-bath"`` (the default) or
-            ``"swendsen-wang"``, as in `IsingNetwork.simulate`. ``workers`` (1) is the number of threads, -1 for one
-            per core. ``progress`` (True) shows a progress bar on a terminal or in a notebook.
+            otherwise it is written. A distribution read from a cache may have another seed, `burn_in` and
+            `sweeps`.
+        workers
+            Number of threads, -1 for one per core.
+        progress
+            True to show a progress bar on a terminal or in a notebook.
 
         Warns
         -----
@@ -148,30 +171,56 @@ class EstimateLaw:
             `bounds` is None and neither `betas` nor `span` is given, a number is out of range, or `moves` is not
             known.
         """
-        simulation, generator = EstimateSimulation(**settings), checks.generator(rng)
-        estimator = estimator_of(network, constants, bounds)
+        configurations = checks.whole_number("configurations", configurations, least=1)
+        noises = checks.whole_number("noises", noises, least=1)
+        checks.one_of("moves", moves, get_args(Moves.__value__))
+        checks.truth("progress", progress)
+        workers = checks.whole_number("workers", workers, least=-1)
+        checks.require(workers != 0, "workers", "be at least 1, or -1 for one per core", workers)
+        # four configurations of each chain share its burn-in
+        run = {
+            "size": configurations, "chains": max(4, -(-configurations // 4)), "moves": moves,
+            "sweeps": checks.whole_number("sweeps", sweeps, least=1),
+            "burn_in": checks.whole_number("burn_in", burn_in),
+        }  # fmt: skip
+        generator = checks.generator(rng)
+        remedy = "`mechanism.law(network)` takes all three from a mechanism"
+        instance_of("network", network, IsingNetwork, "be an IsingNetwork", remedy)
+        instance_of("constants", constants, PerturbationConstants, "be PerturbationConstants", remedy)
+        bounds = None if bounds is None else checks.finite_pair("bounds", bounds)
+        estimator = PerturbedEstimator.of(network.coupling, constants, bounds, network.field)
         if betas is None:
             betas = public_grid(network.coupling, bounds if span is None else span, points)
         grid = _checked_betas(betas)
-        fingerprint = fingerprint_of(network, constants, bounds)
+        fingerprint = _fingerprint(network, constants, bounds)
         file = None if cache is None else checks.file_path("cache", cache)
         if file is not None and file.exists():
             known = cls.load(file)
-            shape = (grid.size, simulation.configurations, simulation.noises)
-            same = known.fingerprint == fingerprint and known.moves == simulation.moves
+            shape = (grid.size, configurations, noises)
+            same = known.fingerprint == fingerprint and known.moves == moves
             if same and known.estimates.shape == shape and np.array_equal(known.betas, grid):
                 known._warn()
                 return known
-        rows = list(simulation.rows(network, estimator, grid, generator))
+
+        def row(beta: float, stream: np.random.Generator) -> tuple[FloatArray, float]:
+            """Return the estimates at one beta, shape (C, R), and the larger of the two R-hats."""
+            drawn = network.run_chains(beta, rng=stream, **run)
+            noise = constants.noise.draw((configurations, noises), stream)
+            rhat = max(drawn.mixing.energy_rhat, drawn.mixing.order_rhat)
+            return estimator.estimates(drawn.spins, noise, beta), rhat
+
+        # each beta has its own random generator, so the table does not depend on the number of threads
+        jobs = zip(grid.tolist(), generator.spawn(grid.size), strict=True)
+        rows, rhats = zip(*_in_threads(row, jobs, grid.size, workers, progress), strict=True)
         last = math.inf if estimator.high is None else estimator.high * constants.grid
         law = cls(
             betas=grid,
-            estimates=np.array([row for row, _ in rows]),
-            rhat=np.array([rhat for _, rhat in rows]),
+            estimates=np.array(rows),
+            rhat=np.array(rhats),
             ends=(estimator.low * constants.grid, last),
             spacing=constants.grid,
             fingerprint=fingerprint,
-            moves=simulation.moves,
+            moves=moves,
         )
         law._warn()
         if file is not None:
@@ -183,28 +232,6 @@ class EstimateLaw:
         """Estimates of each beta in increasing order, shape (B, C R)."""
         return np.sort(self.estimates.reshape(self.betas.size, -1), axis=1)
 
-    @cached_property
-    def effective_size(self) -> FloatArray:
-        """Effective number of independent estimates at each beta, shape (B,)."""
-        from scipy.stats import rankdata
-
-        count, configurations, noises = self.estimates.shape
-        if noises == 1 or configurations == 1:
-            return np.full(count, float(configurations))
-        # correlation of ranks, because many estimates may be equal to an end of the range
-        ranks = rankdata(self.estimates.reshape(count, -1), axis=1).reshape(self.estimates.shape)
-        # intraclass correlation of estimates that share a configuration
-        within = ranks.var(axis=2, ddof=1).mean(axis=1)
-        between = noises * ranks.mean(axis=2).var(axis=1, ddof=1)
-        spread = between + (noises - 1) * within
-        correlation = np.divide(between - within, spread, out=np.ones(count), where=spread > 0)
-        return configurations * noises / (1 + (noises - 1) * np.clip(correlation, 0, 1))
-
-    def at_end(self, value: float) -> tuple[bool, bool]:
-        """Return two flags: a value is the smallest that can be released, and it is the largest."""
-        value, half = checks.finite("value", value), self.spacing / 2
-        return bool(value < self.ends[0] + half), bool(value > self.ends[1] - half)
-
     def value_of(self, estimate: Any) -> float:
         """Return the number that a `NetworkEstimate` released, after a check that this is its distribution.
 
@@ -213,11 +240,9 @@ class EstimateLaw:
         ArgumentError
             The estimate's network, constants or bounds differ from those that were simulated.
         """
-        if fingerprint_of(*_public_part(estimate)) != self.fingerprint:
-            raise ArgumentError(
-                "`law` must be simulated for the network, constants and bounds of the estimate, but is for others; "
-                "make it with EstimateLaw.of(estimate)."
-            )
+        same = _fingerprint(*_public_part(estimate)) == self.fingerprint
+        must = "be simulated for the network, constants and bounds of the estimate"
+        checks.require(same, "law", must, "one for others", "make it with EstimateLaw.of(estimate)")
         return estimate.inverse_temperature
 
     def estimates_at(self, beta: float) -> FloatArray:
@@ -228,11 +253,9 @@ class EstimateLaw:
         ArgumentError
             `beta` lies outside the span of the grid.
         """
-        if not self.betas[0] <= checks.finite("beta", beta) <= self.betas[-1]:
-            raise ArgumentError(
-                f"`beta` must lie within {self.betas[0]:g} to {self.betas[-1]:g}, the simulated span, got {beta!r}; "
-                "simulate a wider span."
-            )
+        inside = self.betas[0] <= checks.finite("beta", beta) <= self.betas[-1]
+        must = f"lie within {self.betas[0]:g} to {self.betas[-1]:g}, the simulated span"
+        checks.require(inside, "beta", must, beta, "simulate a wider span")
         after = int(np.clip(np.searchsorted(self.betas, beta), 1, self.betas.size - 1))
         share = (beta - self.betas[after - 1]) / (self.betas[after] - self.betas[after - 1])
         return (1 - share) * self.sorted_rows[after - 1] + share * self.sorted_rows[after]
@@ -304,6 +327,23 @@ class EstimateLaw:
         )
 
 
+def _in_threads(
+    function: Callable[..., Any], jobs: Iterable[tuple[Any, ...]], count: int, workers: int, progress: bool
+) -> list[Any]:
+    """Return the results of a function for each tuple of arguments, behind a progress bar if one can be seen."""
+    from joblib import Parallel, delayed
+    from rich.console import Console
+    from rich.progress import track
+
+    found: Any = Parallel(n_jobs=workers, return_as="generator", prefer="threads")(
+        delayed(function)(*job) for job in jobs
+    )
+    console = Console(stderr=True)
+    hidden = not (progress and (console.is_terminal or console.is_jupyter))
+    title = "Simulating estimates"
+    return list(track(found, title, total=count, console=console, transient=True, disable=hidden))
+
+
 def end_shares(law: EstimateLaw) -> tuple[FloatArray, FloatArray]:
     """Return the fractions of estimates at the first and at the last end of the range, shape (B,) each."""
     half = law.spacing / 2
@@ -312,29 +352,15 @@ def end_shares(law: EstimateLaw) -> tuple[FloatArray, FloatArray]:
     return first, last
 
 
-def checked_law(law: Any) -> EstimateLaw:
-    """Return `law` if it is an `EstimateLaw`.
-
-    Raises
-    ------
-    ArgumentError
-        It is something else.
-    """
-    instance_of("law", law, EstimateLaw, "be an EstimateLaw", "make it with EstimateLaw.of(estimate)")
-    return law
-
-
 def _checked_betas(betas: ArrayLike) -> FloatArray:
     """Return betas as an increasing array, after a check."""
     try:
         grid = np.asarray(betas, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         grid = np.empty(0)
-    if grid.ndim != 1 or grid.size < 2 or not (np.isfinite(grid).all() and (np.diff(grid) > 0).all()):
-        raise ArgumentError(
-            f"`betas` must be at least two finite numbers in increasing order, got shape {grid.shape}; "
-            "np.linspace makes such an array."
-        )
+    rising = grid.ndim == 1 and grid.size > 1 and np.isfinite(grid).all() and (np.diff(grid) > 0).all()
+    must = "be at least two finite numbers in increasing order"
+    checks.require(rising, "betas", must, f"shape {grid.shape}", "np.linspace makes such an array")
     return grid
 
 
@@ -346,3 +372,18 @@ def _public_part(
         return estimate.network, estimate.constants, estimate.bounds
     except AttributeError:
         raise ArgumentError(f"`estimate` must be a NetworkEstimate, got {type(estimate).__name__}.") from None
+
+
+def _fingerprint(
+    network: IsingNetwork, constants: PerturbationConstants, bounds: tuple[float, float] | None
+) -> str:
+    """Return a digest of the network, constants and bounds, which decide the distribution of an estimate."""
+    coupling = network.coupling
+    parts: list[Any] = [constants.as_dict(), None if bounds is None else [float(b) for b in bounds]]
+    if network.field is not None:
+        parts.append([network.field.strength, network.field.center])
+    settings = json.dumps(parts)
+    digest = hashlib.blake2b(settings.encode(), digest_size=16)
+    for part, kind in ((coupling.indptr, "<i8"), (coupling.indices, "<i8"), (coupling.data, "<f8")):
+        digest.update(np.ascontiguousarray(part, dtype=kind).tobytes())
+    return digest.hexdigest()

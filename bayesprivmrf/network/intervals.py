@@ -25,7 +25,7 @@ import numpy as np
 
 from bayesprivmrf.checks import probability
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.network.estimate_law import EstimateLaw, checked_law, end_shares
+from bayesprivmrf.network.estimate_law import EstimateLaw, end_shares
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,7 +90,7 @@ def accepted_values(law: EstimateLaw, prob: float) -> tuple[FloatArray, FloatArr
         `prob` is not in (0, 1).
     """
     tail = (1 - probability("prob", prob, zero=False, remedy="0.9 is for 90 %")) / 2
-    rows = checked_law(law).sorted_rows
+    rows = EstimateLaw.checked(law).sorted_rows
     first, last = (share > tail for share in end_shares(law))
     below, above = np.where(last & ~first, 2 * tail, tail), np.where(first & ~last, 2 * tail, tail)
     index, count = np.arange(len(rows)), rows.shape[1]

@@ -12,9 +12,9 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import csgraph
 
+from bayesprivmrf.chains.heat_bath import Mixing as Mixing
 from bayesprivmrf.chains.heat_bath import Moves, Simulation, simulate, unit_coupling
-from bayesprivmrf.chains.mixing import Mixing as Mixing
-from bayesprivmrf.checks import finite
+from bayesprivmrf.checks import finite, require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.network.couplings import Coupling, checked_nodes, read_adjacency, read_matrix, scaled
 from bayesprivmrf.network.outcomes import checked_spins, read_spins
@@ -177,10 +177,9 @@ class IsingNetwork:
         ('ann', 'bob')
         """
         chosen = set(checked_nodes(nodes, None))
-        if not chosen <= set(self.nodes):
-            raise ModelError(
-                "`nodes` must be nodes of the network, but some names are not; correct or drop them."
-            )
+        known = chosen <= set(self.nodes)
+        got = "some names that are not"
+        require(known, "nodes", "be nodes of the network", got, "correct or drop them", error=ModelError)
         kept = [place for place, node in enumerate(self.nodes) if node in chosen]
         return type(self)(
             nodes=tuple(self.nodes[place] for place in kept),

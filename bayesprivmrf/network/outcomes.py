@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ from bayesprivmrf.checks import require, sides_of
 from bayesprivmrf.errors import ArgumentError, DataError, UndeclaredStateError
 from bayesprivmrf.model.domain import label_key
 
+_require = partial(require, error=DataError)
+
 # remedy for nodes without an outcome, in two messages
 _WITHOUT_OUTCOME = (
     "the library never infers from the data which nodes lack an outcome. If that is public, pass the outcomes of "
     "`network.subnetwork(nodes)`, with the nodes that have one; if not, give the others one of the two states by "
-    "a rule that is fixed beforehand."
+    "a rule that is fixed beforehand"
 )
 
 
@@ -40,7 +43,7 @@ def read_spins(outcomes: Any, nodes: Sequence[Hashable], positive: Any, negative
         raise UndeclaredStateError(
             f"`outcomes` must be in the two declared states, {states} (of type {' and '.join(kinds)}), but some "
             "are missing or in neither; recode them, or declare the states by `positive` and `negative`. If some "
-            f"are missing, {_WITHOUT_OUTCOME}"
+            f"are missing, {_WITHOUT_OUTCOME}."
         )
     return spins
 
@@ -49,21 +52,19 @@ def _states(positive: Any, negative: Any) -> dict[tuple[bool, Any], int]:
     """Return the spin of each declared state."""
     if positive is None and negative is None:
         return {label_key(1): 1, label_key(-1): -1}
-    if positive is None or negative is None:
-        raise ArgumentError(
-            "`positive` and `negative` must be declared together, got only one; name both states, because the "
-            "other is never inferred from the data."
-        )
+    both, got = "`positive` and `negative`", "only one"
+    remedy = "name both states, because the other is never inferred from the data"
+    require(positive is not None and negative is not None, both, "be declared together", got, remedy)
     try:
         spin_of = {label_key(positive): 1, label_key(negative): -1}
         is_missing = bool(positive != positive or negative != negative)
     except (TypeError, ValueError):
+        kinds = f"{type(positive).__name__} and {type(negative).__name__}"
         raise ArgumentError(
-            f"`positive` and `negative` must be states, text or numbers, got {type(positive).__name__} and "
-            f"{type(negative).__name__}; declare the two values of an outcome."
+            f"{both} must be states, text or numbers, got {kinds}; declare two values."
         ) from None
-    require(not is_missing, "`positive` and `negative`", "be states", "a missing value", "name the state")
-    require(len(spin_of) >= 2, "`positive` and `negative`", "be two different states", "one state twice")
+    require(not is_missing, both, "be states", "a missing value", "name the state")
+    require(len(spin_of) >= 2, both, "be two different states", "one state twice")
     return spin_of
 
 
@@ -77,60 +78,41 @@ def _spin(spin_of: Mapping[tuple[bool, Any], int], value: Any) -> int:
 
 def _in_node_order(outcomes: Any, nodes: Sequence[Hashable]) -> list[Any]:
     """Return the outcomes in the order of the nodes."""
-    if isinstance(outcomes, str | bytes):
-        raise DataError(
-            "`outcomes` must be a mapping, a series or an array with one entry per node, got text."
-        )
+    form = "be a mapping, a series or an array with one entry per node"
+    _require(not isinstance(outcomes, str | bytes), "outcomes", form, "text")
     sides = sides_of(outcomes)
     if sides is not None:
-        if len(sides) != 1:
-            raise DataError("`outcomes` must be one column, got a whole table; select the outcome's column.")
+        _require(len(sides) == 1, "outcomes", "be one column", "a whole table", "select the outcome's column")
         levels = [labels for _, labels in sides[0]]
         values = outcomes.tolist() if hasattr(outcomes, "tolist") else outcomes.values.tolist()
-        if levels == [None]:  # a DataArray without coordinates
-            outcomes = values
-        else:
-            outcomes = dict(
-                zip(levels[0] if len(levels) == 1 else zip(*levels, strict=True), values, strict=True)
+        outcomes = values
+        if levels != [None]:  # all but a DataArray without coordinates
+            names = levels[0] if len(levels) == 1 else zip(*levels, strict=True)
+            outcomes = dict(zip(names, values, strict=True))
+            once = len(outcomes) == len(values)
+            _require(
+                once, "outcomes", "have one entry per node", "several where some nodes repeat", "keep one row"
             )
-            if len(outcomes) != len(values):
-                raise DataError(
-                    "`outcomes` must have one entry per node, but some nodes repeat; keep one row per node."
-                )
     if isinstance(outcomes, Mapping):
-        return _matched(outcomes, nodes)
-    if getattr(outcomes, "ndim", 1) != 1:
-        raise DataError(f"`outcomes` must be one-dimensional, got {outcomes.ndim} dimensions.")
+        keyed = {label_key(name): outcome for name, outcome in outcomes.items()}
+        wanted = [label_key(node) for node in nodes]
+        got = "entries of which some names are not nodes (text and numbers are different names)"
+        remedy = "drop them, or add them to the network by `nodes=`"
+        _require(keyed.keys() <= set(wanted), "outcomes", "be for nodes of the network", got, remedy)
+        complete = len(keyed) == len(nodes)
+        _require(complete, "outcomes", "have an entry for every node", "none for some", _WITHOUT_OUTCOME)
+        return [keyed[key] for key in wanted]
+    dimensions = getattr(outcomes, "ndim", 1)
+    _require(dimensions == 1, "outcomes", "be one-dimensional", f"{dimensions} dimensions")
     to_list = getattr(outcomes, "to_list", None) or getattr(outcomes, "tolist", None)
     try:
         values = to_list() if to_list else list(outcomes)
-    except TypeError as error:
-        raise DataError(
-            "`outcomes` must be a mapping, a series or an array with one entry per node, got "
-            f"{type(outcomes).__name__}."
-        ) from error
-    if len(values) != len(nodes):
-        raise DataError(
-            f"`outcomes` must have one entry for each of the {len(nodes)} nodes, in their order, got another number "
-            "of entries; pass a mapping from node to outcome if the order differs from the network's."
-        )
+    except TypeError:
+        raise DataError(f"`outcomes` must {form}, got {type(outcomes).__name__}.") from None
+    must = f"have one entry for each of the {len(nodes)} nodes, in their order"
+    remedy = "pass a mapping from node to outcome if the order differs from the network's"
+    _require(len(values) == len(nodes), "outcomes", must, "another number", remedy)
     return values
-
-
-def _matched(outcomes: Mapping[Any, Any], nodes: Sequence[Hashable]) -> list[Any]:
-    """Return the outcomes of a mapping in the order of the nodes."""
-    keyed = {label_key(name): outcome for name, outcome in outcomes.items()}
-    wanted = [label_key(node) for node in nodes]
-    if not keyed.keys() <= set(wanted):
-        raise DataError(
-            "`outcomes` must be for nodes of the network, but some names are not nodes (text and numbers are "
-            "different names); drop them, or add them to the network by `nodes=`."
-        )
-    if len(keyed) != len(nodes):
-        raise DataError(
-            f"`outcomes` must have an entry for every node, but some have none: {_WITHOUT_OUTCOME}"
-        )
-    return [keyed[key] for key in wanted]
 
 
 def checked_spins(spins: Any, size: int) -> np.ndarray:
@@ -145,11 +127,10 @@ def checked_spins(spins: Any, size: int) -> np.ndarray:
         array: Any = np.empty((), object) if sides_of(spins) is not None else np.asarray(spins)
     except ValueError:  # rows differ in length
         array = np.empty((), object)
-    if array.dtype.kind not in "iuf" or array.ndim not in (1, 2) or array.shape[-1] != size:
-        raise DataError(
-            f"`spins` must be -1 and +1 in a plain array of shape (n,) or (k, n), n = {size}, got a "
-            f"{type(spins).__name__}{f' of shape {array.shape}' * bool(array.shape)}; make it with `spins(outcomes)`."
-        )
-    if not ((array == 1) | (array == -1)).all():
-        raise DataError("`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`.")
+    plain = array.dtype.kind in "iuf" and array.ndim in (1, 2) and array.shape[-1] == size
+    must = f"be -1 and +1 in a plain array of shape (n,) or (k, n), n = {size}"
+    got = f"a {type(spins).__name__}{f' of shape {array.shape}' * bool(array.shape)}"
+    _require(plain, "spins", must, got, "make it with `spins(outcomes)`")
+    units = ((array == 1) | (array == -1)).all()
+    _require(units, "spins", "be -1 or +1 in every entry", "others", "use `spins(outcomes)`")
     return array.astype(np.int8, copy=False)

@@ -15,11 +15,12 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
-from bayesprivmrf.checks import require
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import finite_pair, require, whole_number
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy.external_field import ExternalField
+from bayesprivmrf.privacy.objective_perturbation import CouplingNorms
 from bayesprivmrf.privacy.score_lattice import (
     PerturbationConstants,
     lattice_coupling,
@@ -72,15 +73,12 @@ class PerturbedEstimator:
         low, high = 0, None
         if bounds is not None:
             low, high = math.ceil(bounds[0] / constants.grid), math.floor(bounds[1] / constants.grid)
-            require(
-                low < high, "bounds", f"be wider than the public grid, of spacing {constants.grid:g}", bounds
-            )
+            spacing = f"the public grid, of spacing {constants.grid:g}"
+            require(low < high, "bounds", f"be wider than {spacing}", bounds)
             farthest = 2**52  # up to here the midpoints of the grid are exact in double precision
-            if max(-low, high) > farthest:
-                raise ArgumentError(
-                    f"`bounds` must lie within {farthest * constants.grid:.3g} of 0, got {bounds!r}; the grid of "
-                    f"spacing {constants.grid:g} is not exact beyond. Choose a realistic range, or None for [0, inf)."
-                )
+            must = f"lie within {farthest * constants.grid:.3g} of 0: {spacing}, is not exact beyond"
+            remedy = "choose a realistic range, or None for [0, inf)"
+            require(max(-low, high) <= farthest, "bounds", must, bounds, remedy)
         lattice = lattice_coupling(coupling, constants.step)
         return cls(
             coupling=lattice,
@@ -255,8 +253,43 @@ def _grouped(fields: IntArray) -> tuple[IntArray, IntArray]:
 
 def _exact_sum(terms: IntArray) -> int:
     """Return the sum of whole numbers without overflow."""
-    # a term is below 2^48, so 2^12 terms have a sum below 2^60; more terms are summed by Python's integers
-    chunk = 2**12
-    if terms.size <= chunk:
-        return int(terms.sum())
-    return sum(np.add.reduceat(terms, np.arange(0, terms.size, chunk)).tolist())
+    # a term is below 2^48, so 2^12 terms have a sum below 2^60; Python's integers add these sums
+    return sum(np.add.reduceat(terms, np.arange(0, terms.size, 2**12)).tolist())
+
+
+def public_grid(coupling: sparse.csr_array, span: tuple[float, float] | None, points: int = 80) -> FloatArray:
+    r"""Return a grid of betas over a span, made from the public network alone.
+
+    Half of the betas are evenly spaced. The other half are near :math:`\pm 1/\lambda`, if these lie in the span,
+    where :math:`\lambda` is the spectral norm of :math:`|J|`. In mean-field theory outcomes become ordered at that
+    beta, and the distribution of an estimate changes fastest there.
+
+    Parameters
+    ----------
+    coupling
+        Coupling matrix J.
+    span
+        First and last beta.
+    points
+        Number of betas, at least 4.
+
+    Raises
+    ------
+    ArgumentError
+        The span is not two finite increasing numbers, or there are fewer than four points.
+    """
+    remedy = "pass `span=(0, 5)`, for instance"
+    require(span is not None, "span", "be given for an estimate without bounds", span, remedy)
+    low, high = finite_pair("span", span)
+    points = whole_number("points", points, least=4)
+    # half of the points between 0.6 and 1.6 times the critical beta, of either sign
+    critical = 1 / CouplingNorms.of(coupling).spectral
+    near = [(0.6 * critical, 1.6 * critical), (-1.6 * critical, -0.6 * critical)]
+    pieces = [(max(a, low), min(b, high)) for a, b in near]
+    pieces = [(a, b) for a, b in pieces if a < b]
+    if not pieces:
+        return np.linspace(low, high, points)
+    dense = points // 2 // len(pieces)
+    parts = [np.linspace(low, high, points - dense * len(pieces))]
+    parts += [np.linspace(a, b, dense + 2)[1:-1] for a, b in pieces]
+    return np.unique(np.concatenate(parts))

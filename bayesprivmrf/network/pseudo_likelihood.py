@@ -16,8 +16,8 @@ It decreases from 2A at -inf to -2B at +inf. There is a root if and only if A > 
 and only if, in addition, sum_i m_i s_i = A - B >= 0. If A = B = 0, every beta is a root.
 
 A node along its field and a node against it, both of size a, together contribute -2 a tanh(beta a). Such pairs are
-summed apart, so that nothing cancels within a sum for large beta. The root is then found from the logarithms of the
-positive and the negative part.
+summed apart, so that nothing cancels within a sum for large beta. The root is that of the difference between the
+logarithms of the positive and the negative part, which is close to a straight line for large beta.
 
 With an external field h, outcome i is s_i with probability expit(2 (beta m_i + h) s_i). Nodes are then counted by
 size and sign u of their local field, and beta a + h u replaces beta a. A root exists under the same condition, but
@@ -37,6 +37,8 @@ from bayesprivmrf.errors import ArgumentError, DataError
 
 # relative width of the bracket at which a root counts as found: four times the rounding error
 _CLOSE = 4 * float(np.finfo(float).eps)
+# smallest number whose logarithm is taken
+_TINY = float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -86,28 +88,20 @@ class PseudoLikelihood:
         DataError
             The shapes differ, a local field is not finite, or an outcome is neither -1 nor +1.
         """
-        if sides_of(fields) is not None or sides_of(spins) is not None:
-            raise DataError(
-                "`fields` and `spins` must be plain arrays in the order of the nodes, got labels; compute them with "
-                "`local_fields(spins)` and `spins(outcomes)`."
-            )
+        both, remedy = "`fields` and `spins`", "compute them with `local_fields(spins)` and `spins(outcomes)`"
+        labeled = sides_of(fields) is not None or sides_of(spins) is not None
+        must = "be plain arrays in the order of the nodes"
+        require(not labeled, both, must, "labels", remedy, error=DataError)
         try:
             m, s = np.asarray(fields, dtype=np.float64), np.asarray(spins, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise DataError(
-                "`fields` and `spins` must be arrays of numbers, got something else; compute them with "
-                "`local_fields(spins)` and `spins(outcomes)`."
-            ) from None
-        if m.ndim != 1 or m.shape != s.shape:
-            raise DataError(f"`fields` and `spins` must have one shape (n,), got {m.shape} and {s.shape}.")
-        if not np.isfinite(m).all():
-            raise DataError(
-                "`fields` must be finite, but some are not; compute them with `local_fields(spins)`."
-            )
-        if not (np.abs(s) == 1).all():
-            raise DataError(
-                "`spins` must be -1 or +1 in every entry, but some are not; use `spins(outcomes)`."
-            )
+            raise DataError(f"{both} must be arrays of numbers, got something else; {remedy}.") from None
+        is_pair = m.ndim == 1 and m.shape == s.shape
+        require(is_pair, both, "have one shape (n,)", f"{m.shape} and {s.shape}", error=DataError)
+        require(np.isfinite(m).all(), "fields", "be finite", "others", remedy, error=DataError)
+        require(
+            (np.abs(s) == 1).all(), "spins", "be -1 or +1 in every entry", "others", remedy, error=DataError
+        )
         # count the nodes by the size of their local field, and with an external field by its sign as well
         strength, heard = finite("strength", strength), m != 0
         kinds = np.abs(m[heard])
@@ -123,11 +117,6 @@ class PseudoLikelihood:
             shifts=strength * groups.imag,
             constant=-float(np.logaddexp(0.0, -2 * strength * s[~heard]).sum()),
         )
-
-    @property
-    def energy(self) -> float:
-        """Energy H(s) = sum_i m_i s_i, with a single rounding."""
-        return math.fsum(self.sizes * (self.along - self.against))
 
     def __call__(self, beta: float) -> float:
         """Return l(beta) = sum_i log expit(2 (beta m_i + h) s_i), in nats."""
@@ -171,98 +160,36 @@ class PseudoLikelihood:
         return float(np.clip(self._unconstrained(), low, high))
 
     def _unconstrained(self) -> float:
-        """Return the maximizer without bounds."""
-        if not self.sizes.size:
-            return math.nan
-        if self.shifts.any():
-            return self._shifted_root()
-        H = self.energy
-        if H == 0.0:  # the score is zero at beta = 0
-            return 0.0
-        if H > 0.0:
-            return _root(self.sizes, self.along, self.against)
-        return -_root(self.sizes, self.against, self.along)
-
-    def _shifted_root(self) -> float:
-        """Return the root with an external field, at which the logarithms of both parts of the score are equal."""
+        """Return the maximizer without bounds: the root at which the logarithms of both parts are equal."""
         from scipy.optimize import brentq
         from scipy.special import log_expit, logsumexp
 
+        if not self.sizes.size:
+            return math.nan
         if not (self.along.any() and self.against.any()):
             return math.inf if self.along.any() else -math.inf
+        pairs = np.minimum(self.along, self.against)
+        up, down = (self.sizes * (counts - pairs) for counts in (self.along, self.against))
 
         def excess(beta: float) -> float:
+            """Return log P - log Q, where half of the score is P - Q and no term of either sum is negative."""
             x = self._arguments(beta)
-            parts = (self.along, log_expit(-x)), (self.against, log_expit(x))
-            along, against = (logsumexp(logs, b=self.sizes * counts) for counts, logs in parts)
-            difference: Any = along - against
-            return float(difference)
+            # a node along its field and one against it contribute -a tanh(x / 2)
+            pull = self.sizes * pairs * np.tanh(x / 2)
+            rest = [math.log(max(part[part > 0].sum(), _TINY)) for part in (-pull, pull)]
+            along: Any = logsumexp(log_expit(-x), b=up)
+            against: Any = logsumexp(log_expit(x), b=down)
+            return float(np.logaddexp(along, rest[0]) - np.logaddexp(against, rest[1]))
 
-        low, high = -1 / self.sizes.max(), 1 / self.sizes.max()
-        while excess(high) > 0:
-            high *= 2
-        while excess(low) < 0:
-            low *= 2
-        root: Any = brentq(excess, low, high, xtol=1e-15 * (high - low), rtol=np.float64(_CLOSE))
+        start = excess(0.0)
+        if start == 0.0:
+            return 0.0
+        # double a bracket on the side of the root, whose end is as far from 0 as the largest field suggests
+        near, far = 0.0, math.copysign(1 / self.sizes.max(), start)
+        while excess(far) / start > 0:
+            near, far = far, 2 * far
+        root: Any = brentq(excess, near, far, xtol=abs(far) * 1e-16, rtol=np.float64(_CLOSE))
         return float(root)
-
-
-def _root(sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> float:
-    """Return the root x > 0 of the score if A > B, by Newton's method on log P - log Q within a bracket.
-
-    Half of the score is P - Q. P(x) = sum_k e_k a_k expit(-2 x a_k), over the excess e_k of nodes along their
-    field, decreases. Q(x) increases: it has the same sum, with expit(2 x a_k), over the excess of nodes against
-    their field, and a_k tanh(x a_k) for each pair. For large x, log P is close to a straight line, so that Newton's
-    method converges fast; on the score itself it would be slow. If B = 0, the root is infinite.
-    """
-    if not against.any():
-        return math.inf
-    parts = _Parts(sizes, along, against)
-    # the score is convex for x > 0, so Newton's first step from 0 ends below the root
-    newton = (parts.at_zero(along) - parts.at_zero(against)) / float((along + against) @ sizes**2)
-    low = max(newton, float(np.finfo(float).tiny))
-    high = 2 * low
-    while parts(high)[0] > 0:
-        low, high = high, 2 * high
-    x = low
-    for _ in range(100):  # bisection of such a bracket, a factor of two, would take 53 steps
-        f, slope = parts(x)
-        low, high = (x, high) if f > 0 else (low, x)
-        new = x - f / slope if slope < 0 else high
-        if not low < new < high:
-            new = low + (high - low) / 2
-        if f == 0.0 or abs(new - x) <= _CLOSE * x:
-            return x if f == 0.0 else new
-        x = new
-    return x
-
-
-class _Parts:
-    """Function log P - log Q of x, and its derivative; `_root` defines P and Q."""
-
-    def __init__(self, sizes: np.ndarray, along: np.ndarray, against: np.ndarray) -> None:
-        pairs, excess = np.minimum(along, against), along - against
-        self.sizes = sizes
-        self.a, self.up = sizes[excess > 0], (sizes * excess)[excess > 0]
-        self.b, self.down = sizes[excess < 0], (sizes * -excess)[excess < 0]
-        self.c, self.pair = sizes[pairs > 0], (sizes * pairs)[pairs > 0]
-
-    def at_zero(self, counts: np.ndarray) -> float:
-        """Return the sum of sizes over nodes with given counts, with a single rounding."""
-        return math.fsum(counts * self.sizes)
-
-    def __call__(self, x: float) -> tuple[float, float]:
-        y, z, t = 2.0 * x * self.a, 2.0 * x * self.b, np.tanh(x * self.c)
-        # terms are scaled by exp(y[0]), so that not all of them underflow
-        terms = self.up * np.exp(y[0] - np.logaddexp(0.0, y))
-        P = float(np.sum(terms))
-        against = self.down * _expit(z)
-        Q = float(np.sum(against) + self.pair @ t)
-        if Q == 0.0:  # Q underflows, so P is larger here
-            return math.inf, 0.0
-        falls = -2.0 * float(self.a @ (terms * _expit(y))) / P
-        rises = float(2.0 * self.b @ (against * _expit(-z)) + (self.c * self.pair) @ ((1 - t) * (1 + t))) / Q
-        return math.log(P) - y[0] - math.log(Q), falls - rises
 
 
 def _expit(x: Any) -> np.ndarray:
@@ -271,13 +198,7 @@ def _expit(x: Any) -> np.ndarray:
 
 
 def checked_bounds(bounds: Any) -> tuple[float, float]:
-    """Return bounds on beta as two floats, the first below the second.
-
-    Raises
-    ------
-    ArgumentError
-        They are not two numbers, one is NaN, or the first is not below the second.
-    """
+    """Return bounds on beta as two floats, after a check that the first is below the second."""
     try:
         low, high = (float(bound) for bound in bounds)
     except (TypeError, ValueError, OverflowError):

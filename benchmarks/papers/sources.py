@@ -13,12 +13,13 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
 
+from .network_data import NetworkData, icpsr_22140, political_blogs
 from .panels import PanelFile
 from .registry import DataName, NetworkName
 
 if TYPE_CHECKING:
     from bayesprivmrf.chains.heat_bath import Moves
-    from bayesprivmrf.network import IsingNetwork, NetworkData
+    from bayesprivmrf.network import IsingNetwork
 
 LABELS = {"erdos-renyi": "Erdős-Rényi", "hiv": "HIV network", "blogs": "political blogs"}
 FILES: dict[DataName, str] = {
@@ -113,8 +114,6 @@ class Published:
         DataError
             The file is not what it should be.
         """
-        from bayesprivmrf.network import icpsr_22140, political_blogs
-
         if self.name == "hiv":
             return icpsr_22140(self.path)
         return political_blogs(self.path, keep_isolated=keep_isolated)

@@ -394,9 +394,6 @@ def _networks() -> list[Target]:
     def interval(law: Any, **given: Any) -> Any:
         return estimate.interval(law=law, **given, **(small if law is None else {}))
 
-    def posterior(law: Any, **given: Any) -> Any:
-        return estimate.posterior(law=law, **given, **(small if law is None else {}))
-
     return [
         Target(name="IsingNetwork.from_graph", call=IsingNetwork.from_graph, arguments={
             "graph": pairs, "coupling": "raw", "nodes": [0, 1, 2, 3], "weight": "weight"}),
@@ -432,8 +429,6 @@ def _networks() -> list[Target]:
             "prob": 0.9, "law": law, "rng": None, "method": "inversion"}),
         Target(name="NetworkEstimate.interval", call=interval, arguments={
             "prob": 0.9, "law": law, "method": "inversion"}),
-        Target(name="NetworkEstimate.posterior", call=posterior, arguments={
-            "prior": None, "law": law, "rng": 1, "chains": 2, "draws": 5}),
     ]  # fmt: skip
 
 

@@ -12,7 +12,6 @@ from inference.posterior.drawn import drawn_posterior
 
 import bayesprivmrf as bpm
 from bayesprivmrf import audit, marginals, mechanisms, readers
-from bayesprivmrf import network as networks
 from bayesprivmrf.noise import DiscreteLaplace, noise_source
 
 from .calls import LEDGER, STATES, Target, frame
@@ -29,7 +28,6 @@ def reading_targets(network: Any, released: Any) -> list[Target]:
         *_learned(),
         *_audits(network),
         *_marginals(),
-        *_datasets(),
     ]
 
 
@@ -215,26 +213,9 @@ def _marginals() -> list[Target]:
         Target(name="marginals.marginal_engine", call=marginals.marginal_engine, arguments={
             **model, "kind": "loopy", **limit}),
         Target(name="marginals.marginal_of", call=marginals.marginal_of, arguments={
-            **model, "potentials": flat, "query": (0, 2), "given": {1: 0}, "kind": "brute-force", **limit}),
+            **model, "potentials": flat, "query": (0, 2), "given": {1: 0}, "kind": "loopy", **limit}),
         Target(name="marginals.clamped", call=marginals.clamped, arguments={
             **model, "potentials": flat, "states": {1: 2}}),
         Target(name="marginals.sample", call=marginals.sample, arguments={
             **model, "potentials": flat, "size": 5, "rng": np.random.default_rng(1), "is_balanced": False, **limit}),
-    ]  # fmt: skip
-
-
-def _datasets() -> list[Target]:
-    def blogs(**given: Any) -> Any:
-        file = Path("polblogs.gml")
-        if not file.is_file():
-            nodes = "".join(f'node [ id {k} label "n{k}" value {k % 2} ] ' for k in range(4))
-            arcs = "".join(f"edge [ source {k} target {k + 1} ] " for k in range(3))
-            file.write_text(f"graph [ directed 1 {nodes}{arcs}]")
-        return networks.political_blogs(**given)
-
-    return [
-        Target(name="simulated_blogs", call=networks.simulated_blogs, sure=("rng", "beta"), arguments={
-            "rng": 1, "beta": 1.5}),
-        Target(name="political_blogs", call=blogs, arguments={
-            "path": "polblogs.gml", "largest_degree": 50, "keep_isolated": False}),
     ]  # fmt: skip

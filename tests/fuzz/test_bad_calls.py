@@ -14,7 +14,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import audit, marginals, noise, plots, readers
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.mechanisms import base, record_codes
-from bayesprivmrf.network import EstimateLaw, IsingNetwork, political_blogs
+from bayesprivmrf.network import EstimateLaw, IsingNetwork
 from bayesprivmrf.noise import noise_source
 
 from .calls import bad_calls
@@ -109,8 +109,6 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
             ModelError, lambda: marginals.clamped([2], [(0,)], np.zeros(2), {0: 5})),
         "states must be for variables in some factor": (
             ModelError, lambda: marginals.clamped([2, 2], [(0,)], np.zeros(2), {1: 0})),
-        "`largest_degree` must be a whole number": (
-            ArgumentError, lambda: political_blogs("polblogs.gml", largest_degree="50")),
     }  # fmt: skip
     for message, (kind, call) in refused.items():
         with pytest.raises(kind, match=message):

@@ -20,7 +20,7 @@ MODELS = {
 
 def model(name: str):
     cards, scopes = MODELS[name]
-    engine = marginal_engine(cards, scopes, kind="brute-force")
+    engine = marginal_engine(cards, scopes, kind="exact")
     theta = np.random.default_rng(len(name)).normal(0, 0.7, engine.size)
     return cards, scopes, theta, engine.marginals(theta)[1]
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, exact, marginal_engine, planning
-from bayesprivmrf.marginals import ordering as buckets
+from bayesprivmrf.marginals import Layout, MarginalEngine, arrays, exact, planning
 
 AWKWARD = {
     "empty model": ((), ()),
@@ -31,8 +30,51 @@ AWKWARD = {
 Model = tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]
 
 
+class BruteForce(MarginalEngine):
+    """Inference by sums over the whole joint table, by the definition."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def _total(self, vector):
+        """The sum of all tables, an axis a variable."""
+        states, total = np.indices(self.cardinalities), np.zeros(self.cardinalities)
+        for scope, table in zip(self.scopes, self.layout.tables(vector), strict=True):
+            total += table[tuple(states[v] for v in scope)]
+        return total
+
+    def _project(self, joint):
+        """The sums of a joint table over the cells of every factor."""
+        parts = [np.zeros(0)]
+        for scope in self.scopes:
+            others, kept = tuple(v for v in range(joint.ndim) if v not in scope), sorted(scope)
+            parts.append(joint.sum(axis=others).transpose([kept.index(v) for v in scope]).ravel())
+        return np.concatenate(parts)
+
+    def log_partition(self, potentials):
+        return self.linearize(potentials)[0]
+
+    def marginals(self, potentials):
+        return self.linearize(potentials)[:2]
+
+    def linearize(self, potentials):
+        total = self._total(self.layout.flat(potentials))
+        top = total.max()
+        if top == -np.inf:
+            raise ModelError("Every configuration is impossible.")
+        joint = np.exp(total - top)
+        mass = joint.sum()
+        joint /= mass
+
+        def product(vector):
+            g = self._total(np.where(potentials > -np.inf, vector, 0.0))
+            return self._project(joint * (g - np.sum(joint * g)))
+
+        return float(top + np.log(mass)), self._project(joint), product
+
+
 def brute(model: Model) -> MarginalEngine:
-    return marginal_engine(*model, kind="brute-force")
+    return BruteForce(Layout.build(*model))
 
 
 def joint_of(model: Model, theta: np.ndarray) -> np.ndarray:
@@ -48,12 +90,11 @@ def joint_of(model: Model, theta: np.ndarray) -> np.ndarray:
 
 def exact_engines(model: Model) -> dict[str, arrays.ArrayEngine | exact.CompiledEngine]:
     """Every executor of the exact plan, each forced."""
-    tree = buckets.BucketTree.build(Layout.build(*model))
+    tree = planning.BucketTree.build(Layout.build(*model))
     engines: dict[str, arrays.ArrayEngine | exact.CompiledEngine] = {"numpy": arrays.ArrayEngine(tree)}
     for force in (None, "cells", "products"):
-        for domain in ("auto", "logarithmic"):
-            steps = planning.plan_steps(tree, force=force)
-            engines[f"{force or 'mixed'}, {domain}"] = exact.CompiledEngine(tree, steps, domain=domain)
+        steps = planning.plan_steps(tree, force=force)
+        engines[force or "mixed"] = exact.CompiledEngine(tree, steps)
     return engines
 
 

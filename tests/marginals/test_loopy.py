@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from marginals.models import AWKWARD, brute
 
-from bayesprivmrf.errors import ArgumentError, ModelError
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals import Layout, loopy, marginal_engine
 
 FORESTS = ("empty model", "no variables, an empty scope", "one variable", "one variable in no scope", "one state",
@@ -71,15 +71,9 @@ def test_beliefs_agree_on_the_variables_that_they_share():
 def test_an_unsettled_run_says_so():
     layout = Layout.build((2,) * 4, [(i, j) for i in range(4) for j in range(i)])
     theta = np.random.default_rng(1).normal(size=layout.size) * 8
-    _, mu, is_converged, iterations = loopy.LoopyEngine(layout, max_iterations=2).marginals_with_status(theta)
+    engine = loopy.LoopyEngine(layout)
+    engine.max_iterations = 2
+    _, mu, is_converged, iterations = engine.marginals_with_status(theta)
     assert not is_converged
     assert iterations == 2
     assert np.all(np.isfinite(mu))
-
-
-@pytest.mark.parametrize(
-    "setting", [{"damping": 1.0}, {"damping": np.nan}, {"tolerance": 0.0}, {"max_iterations": 0}]
-)
-def test_bad_settings_are_errors(setting):
-    with pytest.raises(ArgumentError, match=f"`{next(iter(setting))}` must be"):
-        loopy.LoopyEngine(Layout.build((2,), [(0,)]), **setting)

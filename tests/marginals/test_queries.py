@@ -66,8 +66,6 @@ def test_too_large_says_what_would_fit():
         marginal_engine([3] * 40, scopes)
     with pytest.raises(ModelTooLargeError, match="MiB"):
         marginal_engine([10] * 6, [(0, 1, 2, 3, 4, 5)], memory_limit=2**20)
-    with pytest.raises(ModelTooLargeError):
-        marginal_engine([3] * 40, scopes, kind="brute-force")
     assert marginal_engine([3] * 40, scopes, kind="loopy").size == 9 * len(scopes)
 
 
@@ -97,9 +95,8 @@ def test_the_forecast_bounds_what_an_engine_allocates():
         assert promised <= 4 * peak + 200_000
 
 
-@pytest.mark.parametrize("kind", ["exact", "brute-force"])
 @pytest.mark.parametrize("query", [(), (2,), (3, 0), (4, 1, 2), (0, 1, 2, 3, 4)])
-def test_marginals_of_any_set_agree_with_the_joint(kind, query):
+def test_marginals_of_any_set_agree_with_the_joint(query):
     cards, scopes = AWKWARD["three-way cliques"]
     reference = brute((cards, scopes))
     theta = np.random.default_rng(3).normal(size=reference.size)
@@ -107,7 +104,7 @@ def test_marginals_of_any_set_agree_with_the_joint(kind, query):
     expected = joint.sum(axis=tuple(v for v in range(5) if v not in query))
     kept = sorted(query)
     expected = expected.transpose([kept.index(v) for v in query])
-    found = marginal_of(cards, scopes, theta, query, kind=kind)
+    found = marginal_of(cards, scopes, theta, query)
     assert found.shape == tuple(cards[v] for v in query)
     np.testing.assert_allclose(found, expected, atol=1e-14)
 
@@ -129,12 +126,11 @@ def test_a_query_whose_clique_is_beyond_memory_is_answered_state_by_state(query)
         marginal_of(cards, scopes, theta, query, memory_limit=1_000)  # not even the ring
 
 
-@pytest.mark.parametrize("kind", ["exact", "brute-force"])
 @pytest.mark.parametrize("variables", [20, 24, 60])
-def test_a_joint_table_beyond_memory_is_refused_before_it_is_allocated(kind, variables):
+def test_a_joint_table_beyond_memory_is_refused_before_it_is_allocated(variables):
     chain = [(v, v + 1) for v in range(variables - 1)]
     with pytest.raises(ModelTooLargeError, match="memory_limit"):
-        marginal_of([3] * variables, chain, np.zeros(9 * len(chain)), range(variables), kind=kind)
+        marginal_of([3] * variables, chain, np.zeros(9 * len(chain)), range(variables))
 
 
 def test_a_query_that_would_take_inference_at_each_of_very_many_states_is_refused():

@@ -10,9 +10,11 @@ import pytest
 
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.mechanisms import ObjectivePerturbation
-from bayesprivmrf.network import EstimateLaw, ExternalField, IsingNetwork, PerturbedEstimator, simulation
+from bayesprivmrf.network import EstimateLaw, ExternalField, IsingNetwork, PerturbedEstimator
+from bayesprivmrf.network.perturbed_score import public_grid
 from bayesprivmrf.privacy import perturbation_constants
 
+from .estimate_laws import effective_size
 from .graphs import configurations, law, small_networks
 
 QUICK = {"configurations": 40, "noises": 3, "burn_in": 60, "progress": False}
@@ -37,7 +39,7 @@ def test_the_table_is_the_law_that_enumeration_gives(name, field):
     table = EstimateLaw.simulate(
         network, constants, bounds, betas=[-0.5, 0.6, 1.4], rng=3, configurations=600, noises=3, burn_in=60
     )
-    for beta, row, size in zip(table.betas, table.sorted_rows, table.effective_size, strict=True):
+    for beta, row, size in zip(table.betas, table.sorted_rows, effective_size(table), strict=True):
         for value in (-1.0, -0.5, 0.0, 0.5, 1.0, 1.5):
             value = np.ceil(value / constants.grid) * constants.grid
             p = exact_cumulative(network, constants, bounds, beta, value)
@@ -100,26 +102,13 @@ def test_a_cached_law_is_read_and_another_networks_is_not(tmp_path):
     assert make("cycle", 2).fingerprint != first.fingerprint
 
 
-def test_the_effective_size_counts_configurations_where_noise_does_nothing_and_all_where_it_is_everything():
-    rng = np.random.default_rng(0)
-    betas = np.array([0.0, 1.0])
-    base = {"betas": betas, "rhat": np.ones(2), "ends": (-9.0, 9.0), "spacing": 1e-6, "fingerprint": ""}
-    own = np.repeat(rng.normal(size=(2, 800, 1)), 4, axis=2)
-    assert EstimateLaw(estimates=own, **base).effective_size == pytest.approx(800)
-    free = EstimateLaw(estimates=rng.normal(size=(2, 800, 4)), **base).effective_size
-    assert (free > 2800).all()
-    assert (free <= 3200).all()
-    half = own + rng.normal(size=(2, 800, 4))  # a correlation of a half: 3200 / 2.5, ranks near it
-    assert EstimateLaw(estimates=half, **base).effective_size == pytest.approx(1280, rel=0.12)
-
-
 def test_the_grid_spans_what_was_asked_and_is_densest_where_order_sets_in():
     network = IsingNetwork.from_graph(nx.complete_graph(30), "mean-degree")  # norm 1
-    grid = simulation.public_grid(network.coupling, (0.0, 5.0), 40)
+    grid = public_grid(network.coupling, (0.0, 5.0), 40)
     assert (grid[0], grid[-1], grid.size) == (0.0, 5.0, 40)
     assert 0.6 < grid[np.diff(grid).argmin()] < 1.6
-    assert simulation.public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
-    both = simulation.public_grid(network.coupling, (-2.0, 2.0), 40)
+    assert public_grid(network.coupling, (2.0, 3.0), 5) == pytest.approx([2, 2.25, 2.5, 2.75, 3])
+    both = public_grid(network.coupling, (-2.0, 2.0), 40)
     assert both == pytest.approx(-both[::-1])
 
 
@@ -182,7 +171,7 @@ def test_a_release_keeps_its_law_and_refuses_another_releases():
     with pytest.raises(ArgumentError, match="`law` must be simulated for the network"):
         other.interval(law=kept)
     with pytest.raises(ArgumentError, match="`law` must be simulated"):
-        dataclasses.replace(estimate, bounds=(0.0, 4.0)).posterior(law=kept)
+        dataclasses.replace(estimate, bounds=(0.0, 4.0)).interval(law=kept)
     frame = estimate.interval(law=kept)
     assert -5 <= frame.loc["beta", "lower"] <= frame.loc["beta", "upper"] <= 5
 

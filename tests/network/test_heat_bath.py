@@ -9,7 +9,7 @@ from repeats import few
 from scipy.stats import chi2
 
 from bayesprivmrf.chains import heat_bath
-from bayesprivmrf.chains.mixing import split_rhat
+from bayesprivmrf.chains.heat_bath import split_rhat
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
 from bayesprivmrf.network import IsingNetwork, Mixing
 from network.graphs import chi_square, small_networks
@@ -54,7 +54,7 @@ def test_local_fields_are_kept_without_drift():
     rng = np.random.default_rng(0)
     spins = rng.choice(np.array([-1, 1], dtype=np.int8), (60, 3))
     trace = np.empty((1500, 2, 3))  # longer than the fields go without being computed anew
-    heat_bath.HeatBath.of(network.coupling, 0.7).run(
+    heat_bath.HeatBath(network.coupling, 0.7).run(
         spins, rng.integers(0, 2**64, (4, 3), dtype=np.uint64), trace
     )
     np.testing.assert_allclose(trace[-1, 0], network.energy(spins.T), rtol=1e-10)

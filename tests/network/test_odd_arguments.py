@@ -17,9 +17,7 @@ from bayesprivmrf.network import (
     EstimateLaw,
     IsingNetwork,
     PseudoLikelihood,
-    political_blogs,
     quantile_curves,
-    simulated_blogs,
 )
 
 NETWORK = IsingNetwork.from_graph([(0, 1), (1, 2), (2, 3)])
@@ -78,16 +76,12 @@ CALLS = {
     "a law's bounds": lambda odd: EstimateLaw.simulate(NETWORK, ESTIMATE.constants, odd),
     "a law's estimate": EstimateLaw.of,
     "a law's beta": LAW.estimates_at,
-    "a law's value": LAW.at_end,
     "law": lambda odd: ESTIMATE.interval(law=odd),
     "the law of curves": lambda odd: quantile_curves(odd, 0.9),
     "prob": ESTIMATE.interval,
     "prob and law": lambda odd: ESTIMATE.interval(odd, odd),
     "method": lambda odd: ESTIMATE.interval(method=odd),
     "rng of an interval": lambda odd: ESTIMATE.interval(rng=odd),
-    "draws": lambda odd: ESTIMATE.posterior(rng=1, draws=odd, **SMALL),
-    "rng of blogs": simulated_blogs,
-    "beta of blogs": lambda odd: simulated_blogs(1, beta=odd),
 } | {
     f"{name} of a simulation": lambda odd, name=name: NETWORK.simulate(**{"beta": 0.5} | {name: odd})
     for name in ("beta", "size", "rng", "chains", "sweeps", "burn_in", "moves")
@@ -116,13 +110,11 @@ def test_states_that_are_none_and_paths_that_are_none_are_refused(tmp_path):
             NETWORK.spins(SPINS, odd, 0)
     for odd in (None, 5, "", pd.NaT):
         with pytest.raises(ArgumentError, match="must be the path of a file"):
-            political_blogs(odd)  # type: ignore[arg-type]
-        with pytest.raises(ArgumentError, match="must be the path of a file"):
             LAW.save(odd)  # type: ignore[arg-type]
 
 
 def test_whole_numbers_that_no_double_holds_are_refused():
-    for call in ("beta of a simulation", "bounds", "prob", "a law's beta", "a law's value"):
+    for call in ("beta of a simulation", "bounds", "prob", "a law's beta"):
         with pytest.raises(ArgumentError):
             CALLS[call](10**400)
     with pytest.raises(ArgumentError, match="`betas` must be"):

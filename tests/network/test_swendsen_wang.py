@@ -7,15 +7,17 @@ import itertools
 import networkx as nx
 import numpy as np
 import pytest
+from papers.test_network_data import BLOGS, with_blogs
 from scipy import sparse
 from scipy.stats import chi2
 
-from bayesprivmrf.chains.heat_bath import ClusterMoves
+from bayesprivmrf.chains.heat_bath import bonds as bonds_of
+from bayesprivmrf.chains.kernels import flip_clusters
 from bayesprivmrf.errors import SamplingWarning
-from bayesprivmrf.network import IsingNetwork, political_blogs
+from bayesprivmrf.network import IsingNetwork
+from benchmarks.papers.network_data import political_blogs
 
 from .graphs import chi_square, configurations, law, small_networks
-from .test_datasets import BLOGS, with_blogs
 
 LEVEL = 1e-4  # of each chi-square test; with these seeds they pass or fail for good
 NETWORKS = small_networks() | {
@@ -51,7 +53,7 @@ def moved(network: IsingNetwork, beta: float, starts: np.ndarray, seed: int) -> 
     """One move from each start, shape (chains, n)."""
     spins = np.ascontiguousarray(starts.T)
     state = np.random.default_rng(seed).integers(0, 2**64, (4, len(starts)), dtype=np.uint64)
-    ClusterMoves.of(network.coupling, beta).move(spins, state)
+    flip_clusters(*bonds_of(network.coupling, beta), spins, state)
     return spins.T
 
 

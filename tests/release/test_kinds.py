@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 
 from bayesprivmrf import kinds, load_release
+from bayesprivmrf import mechanisms as registry
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ReleaseFileError
-from bayesprivmrf.mechanisms import Mechanism, registry
+from bayesprivmrf.mechanisms import Mechanism
 from bayesprivmrf.privacy import DiscreteLaplace, PrivacyGuarantee
 from bayesprivmrf.release import RELEASE_KINDS, Provenance, Released
 

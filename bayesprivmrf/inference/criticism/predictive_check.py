@@ -38,7 +38,7 @@ from bayesprivmrf.inference.posterior.measured import (
     whole_counts,
 )
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.marginals.sampling import draw_tables
+from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray, project
 
 if TYPE_CHECKING:

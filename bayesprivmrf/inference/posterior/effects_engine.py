@@ -15,6 +15,7 @@ between calls, so threads can share a `Plan`. Neither function holds Python's gl
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
@@ -25,9 +26,8 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals import kernels, marginal_engine
-from bayesprivmrf.marginals import sweeps as compiled
-from bayesprivmrf.marginals.exact import CompiledEngine
+from bayesprivmrf.marginals import exact as compiled
+from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects
@@ -38,8 +38,8 @@ _collect, _distribute, _prepare, _tangent = (
     compiled.prepare,
     compiled.tangent,
 )
-# positions in `PlanData.sizes`; the mode has two, for linear and for logarithmic sums
-_STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES, _, _SIZE = range(9)
+# positions in `PlanData.sizes`
+_STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _SIZE = range(7)
 
 
 class PlanData(NamedTuple):
@@ -96,36 +96,43 @@ class Plan:
         # the sweeps must be compiled before any function that calls them is loaded, and each of those reads this data
         compiled.build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
-        if not isinstance(engine, CompiledEngine):
+        if not isinstance(engine, compiled.CompiledEngine):
             raise ModelError(
                 "the log-linear posterior needs marginals that numba compiles; check the installation of `numba`."
             )
         base = np.zeros(self.effects.cells) if self.base is None else self.base
         support = np.zeros(0, dtype=np.uint8) if np.isfinite(base).all() else engine.support(base)
-        program, bounds, constants, scratch_sizes, free_log_count = engine.arrays
+        program = engine.program
         rows, columns, entries = _sparse(self.effects)
         sizes = (
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
-            kernels.LINEAR, kernels.LOGARITHMIC,  # passed as values: each literal would be compiled separately
             self.effects.size,
         )  # fmt: skip
         return PlanData(
             code=program.code,
             maps=program.maps,
-            bounds=bounds,
-            constants=constants,
+            bounds=engine.bounds,
+            constants=engine.constants,
             sizes=np.array(sizes, dtype=np.int64),
-            scratch_sizes=scratch_sizes,
+            scratch_sizes=engine.largest,
             support=support,
-            base=np.append(base, free_log_count),
+            base=np.append(base, engine.free_log_count),
             rows=rows,
             columns=columns,
             entries=entries,
         )
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
-        """Return A, μ, E t and E t² at one point β."""
-        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), *self.data)
+        """Return A, μ, E t and E t² at one point β; with sums of logarithms where those of numbers underflow."""
+        beta, data = np.ascontiguousarray(beta, dtype=float), self.data
+        mu, log_partition_, mean, square, _ = evaluate(beta, *data)
+        if math.isnan(log_partition_):
+            engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
+            log_partition_, mu = engine.marginals(data.base[:-1] + self.effects.potentials(beta[None])[0])
+            mean, square = (
+                _means.py_func(mu, data.rows, data.columns, entries, beta.size)
+                for entries in (data.entries, data.entries**2)
+            )
         return log_partition_, mu, mean, square
 
 
@@ -167,17 +174,12 @@ def _forward(beta, blocked, rows, columns, entries, cells):
 
 @njit(nogil=True, **INNER)
 def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales):
-    """Collect messages, and return A and the mode (linear or logarithmic) in which it was computed."""
+    """Collect messages, and return A; NaN where numbers underflow, so that a sampler rejects the point."""
     flat = _forward(beta, blocked, rows, columns, entries, sizes[_CELLS])
+    # flags are compared numbers: each literal would be compiled separately
     tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
-    mode = sizes[_MODES]
-    rest, is_trusted = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], mode)
-    if not is_trusted:  # linear sums overflowed or underflowed: repeat with logarithms
-        mode = sizes[_MODES + 1]
-        tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] < 0)
-        everything = np.zeros(0, dtype=np.uint8)
-        rest, _ = _collect(code, sizes[_STEPS], maps, work, scales, everything, sizes[_CELLS], mode)
-    return tops + rest + blocked[-1], mode
+    rest = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], sizes[_STEPS] < 0)
+    return tops + rest + blocked[-1]
 
 
 @njit(nogil=True, **INNER)
@@ -186,8 +188,7 @@ def _log_partition(
 ):
     """Return A(β), nats."""
     work, scales = np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS])
-    value, _ = _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
-    return value
+    return _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
 
 
 @njit(nogil=True, **INNER)
@@ -197,17 +198,17 @@ def _marginals(
     """Return μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
     cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
     both = cells + sizes[_MESSAGES]
-    state = np.empty(workspace + steps + both + 1)
+    state = np.empty(workspace + steps + both)
     work, scales = state[:workspace], state[workspace : workspace + steps]
     mu = state[workspace + steps : workspace + steps + both]
-    value, mode = _sweep(
-        beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales
-    )
-    state[-1] = mode
+    value = _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
+    if math.isnan(value):
+        mu[:] = np.nan
+        return mu[:cells].copy(), value, state
     # send messages back, and normalize the cells
     for c in constants:
         mu[c] = 1.0
-    _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mode, mu)
+    _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mu)
     return mu[:cells].copy(), value, state
 
 
@@ -245,21 +246,7 @@ def _covariance_product(state, vector, code, maps, bounds, constants, sizes, scr
     for c in constants:
         change[c] = 0.0
     scratch = np.empty(2 * scratch_sizes[0] + 3 * scratch_sizes[1])
-    _tangent(
-        code,
-        steps,
-        maps,
-        work,
-        scales,
-        scratch,
-        scratch_sizes,
-        int(state[-1]),
-        mu,
-        bounds,
-        vector,
-        gain,
-        change,
-    )
+    _tangent(code, steps, maps, work, scales, scratch, scratch_sizes, mu, bounds, vector, gain, change)
     return change
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Scope, margin
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import BucketTree
+from bayesprivmrf.marginals.planning import BucketTree
 from bayesprivmrf.model.cliques import split_tables
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray

@@ -19,7 +19,7 @@ from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
-from bayesprivmrf.marginals.sampling import draw_tables
+from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 

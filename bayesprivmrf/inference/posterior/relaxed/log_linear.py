@@ -34,7 +34,7 @@ from bayesprivmrf.inference.posterior.relaxed.effects_density import KINDS, visi
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals import forecast
-from bayesprivmrf.marginals.sampling import draw_tables
+from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
 
 

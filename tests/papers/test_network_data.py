@@ -7,8 +7,10 @@ import networkx as nx
 import pytest
 from repeats import few
 
+import bayesprivmrf as bpm
 from bayesprivmrf.errors import DataError
-from bayesprivmrf.network import IsingNetwork, icpsr_22140, political_blogs, simulated_blogs
+from bayesprivmrf.network import IsingNetwork
+from benchmarks.papers.network_data import icpsr_22140, political_blogs, simulated_blogs
 
 _PLACES = [folder / "shared/data/polblogs/polblogs.gml" for folder in Path(__file__).parents]
 BLOGS = next((path for path in [Path(os.environ.get("POLBLOGS_GML", "")), *_PLACES] if path.is_file()), None)
@@ -161,3 +163,8 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path):
     for path in (tmp_path, tmp_path / "none.gml"):
         with pytest.raises(DataError, match="cannot be read"):
             political_blogs(path)
+
+
+def test_the_package_says_where_the_readers_are_now():
+    with pytest.raises(ImportError, match=r"benchmarks/papers/network_data\.py"):
+        _ = bpm.network.political_blogs
