@@ -22,7 +22,7 @@ from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.naive_mle import match_marginals
+from bayesprivmrf.inference.optimize import match_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.tables import FloatArray

@@ -117,8 +117,6 @@ class Linearized:
 
     Parameters
     ----------
-    total
-        N at the point, records.
     mean
         N μ of the possible cells of the noisy tables, shape (cells,), records.
     along
@@ -130,7 +128,6 @@ class Linearized:
         None where these statistics tell the counts.
     """
 
-    total: float
     mean: FloatArray
     along: Callable[[FloatArray], FloatArray]
     forward: Callable[[FloatArray], FloatArray]
@@ -185,9 +182,7 @@ class MeanCounts:
             return np.append(total * change, cells @ mean)
 
         unexplained = None if self.tells_all else total * self._unexplained(product)
-        return Linearized(
-            total=total, mean=mean, along=along, forward=forward, backward=backward, unexplained=unexplained
-        )
+        return Linearized(mean=mean, along=along, forward=forward, backward=backward, unexplained=unexplained)
 
     @cached_property
     def tells_all(self) -> bool:

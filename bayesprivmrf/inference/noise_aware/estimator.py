@@ -16,13 +16,12 @@ from bayesprivmrf.inference.asked import Asked, asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
-from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
+    AnswersPerRecord,
     answers_of_cells,
     answers_of_query,
     coordinate_covariance,
-    errors_of_answers,
     limits_on_log_odds,
     standard_errors,
 )
@@ -115,19 +114,22 @@ class NoiseAwareSolution(Solution):
         asked = asked_of(self.mode.means.evidence, variables, prob, of, given)
         if of == "records":
             return self._interval_of_records(asked)
+        if asked.given and self.inference != "exact":
+            raise ModelError(
+                "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
+            )
+        try:
+            answers = self._answers(asked)
+        except ImpossibleError:
+            raise given_error(self.specification.domain, asked.given) from None
+        errors = standard_errors(self.mode, answers, asked.ends)
+        limits = limits_on_log_odds(answers.values, errors, asked.prob, asked.ends)
+        return self._framed(asked, answers.values, *limits, [_poor(errors)])
+
+    def _answers(self, asked: Asked) -> AnswersPerRecord:
         if asked.bound is not None:
-            estimates, errors, _ = errors_of_answers(self.mode, asked.bound)
-        else:
-            if asked.given and self.inference != "exact":
-                raise ModelError(
-                    "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
-                )
-            try:
-                estimates, errors = standard_errors(self.mode, asked.variables, asked.given)
-            except ImpossibleError:
-                raise given_error(self.specification.domain, asked.given) from None
-        limits = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
-        return self._framed(asked, estimates, *limits, [_poor(errors)])
+            return answers_of_query(self.mode, asked.bound)
+        return answers_of_cells(self.mode, asked.variables, asked.given)
 
     def _interval_of_records(self, asked: Asked) -> pd.DataFrame:
         mode, bound = self.mode, asked.bound
@@ -137,12 +139,9 @@ class NoiseAwareSolution(Solution):
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
-        answers = (
-            answers_of_cells(mode, asked.variables, {}) if bound is None else answers_of_query(mode, bound)
-        )
         is_told = bound is not None or parent(self.specification.scopes, asked.variables) is not None
         estimates, lower, upper, errors = interval_of_records(
-            mode, answers, asked.prob, is_told=is_told, ends=asked.ends
+            mode, self._answers(asked), asked.prob, is_told=is_told, ends=asked.ends
         )
         return self._framed(asked, estimates, lower, upper, [_poor(errors)])
 
@@ -300,7 +299,7 @@ class NoiseAwareMAP:
         rows = TransitionRows(model=model)
         pooled = pool(evidence)
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
-        ridge = float(default_ridge(evidence, pooled).mean())
+        ridge = float(pooled.ridges.mean())
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
         mode = transition_mode(evidence, start)
         potentials = rows.potentials(mode.coordinates)

@@ -33,11 +33,12 @@ from bayesprivmrf.inference.family import Linearized, with_total_held
 from bayesprivmrf.inference.limits import Ends, standard_limits
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
+    PATIENCE,
     DenseCurvature,
     SampledCurvature,
+    product_seconds,
     weighted_square,
 )
-from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_seconds
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
@@ -52,33 +53,6 @@ LARGEST_ERROR = 0.15
 _FORMED, _PRODUCTS = 4000, 50
 
 
-def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple[FloatArray, FloatArray]:
-    """Return probabilities of the joint states of some variables, and the standard errors of their log-odds.
-
-    Parameters
-    ----------
-    mode
-        Where `noise_aware_mode` ended.
-    query
-        Positions of the variables.
-    given
-        States of other variables, on which the probabilities are conditional.
-
-    Returns
-    -------
-    probabilities, errors
-        Shape (cells,), in C order; a probability of 0 or 1 has the error 0.
-    """
-    cells = answers_of_cells(mode, query, given)
-    means = mode.means
-    share = 1.0
-    if given:
-        whole = means.engine.log_partition(means.evidence.family.potentials(mode.coordinates))
-        share = float(np.exp(cells.log_partition - whole))
-    variances = noise_variances(mode, cells.rows) + sampling_variances(mode, cells.rows, cells.single / share)
-    return cells.values, on_log_odds(np.sqrt(variances), cells.single)
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AnswersPerRecord:
     """Answers per record at the estimate, with their derivatives.
@@ -91,14 +65,14 @@ class AnswersPerRecord:
         Their derivatives by the coordinates, shape (rows, d).
     single
         Variance of one record's, shape (rows,).
-    log_partition
-        Of the distribution that they are of, clamped to what is given.
+    share
+        Probability of what is given: sampling errors are of so many of the people.
     """
 
     values: FloatArray
     rows: FloatArray
     single: FloatArray
-    log_partition: float = 0.0
+    share: float = 1.0
 
 
 def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> AnswersPerRecord:
@@ -117,32 +91,20 @@ def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> Answ
         basis[start + position] = 1.0
         rows[position] = means.effects.pull_back(product(basis)[:start])
         basis[start + position] = 0.0
-    single = probabilities * (1 - probabilities)
-    return AnswersPerRecord(values=probabilities, rows=rows, single=single, log_partition=log_partition)
+    single, share = probabilities * (1 - probabilities), 1.0
+    if given:
+        whole = means.engine.log_partition(means.evidence.family.potentials(mode.coordinates))
+        share = float(np.exp(log_partition - whole))
+    return AnswersPerRecord(values=probabilities, rows=rows, single=single, share=share)
 
 
-def errors_of_answers(
-    mode: Mode, bound: BoundQuery
-) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
-    """Return the answers of a query per record, their standard errors on the scale of log-odds, and their range.
-
-    Parameters
-    ----------
-    mode
-        Where `noise_aware_mode` ended.
-    bound
-        The query on the model.
-
-    Returns
-    -------
-    answers, errors, ends
-        Shape (rows,), the last a pair of such: the least and the greatest answer that one record can give, scope by
-        scope. An answer at one of them has the error 0.
-    """
-    answers, (least, most) = answers_of_query(mode, bound), bound.ends
+def standard_errors(mode: Mode, answers: AnswersPerRecord, ends: Ends = (0.0, 1.0)) -> FloatArray:
+    """Return the standard errors of answers per record on the scale of log-odds, shape (rows,); 0 at the ends."""
+    least, most = ends
     spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
-    variances = noise_variances(mode, answers.rows) + sampling_variances(mode, answers.rows, answers.single)
-    return answers.values, on_log_odds(np.sqrt(variances) * (most - least), spread), (least, most)
+    variances = noise_variances(mode, answers.rows)
+    variances += sampling_variances(mode, answers.rows, answers.single / answers.share)
+    return on_log_odds(np.sqrt(variances) * np.subtract(most, least), spread)
 
 
 def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:

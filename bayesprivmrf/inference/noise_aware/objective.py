@@ -217,8 +217,6 @@ class Settings:
         τ of all effects; None learns one for each.
     inference
         ``"exact"`` or ``"loopy"``.
-    has_sampling_error
-        Whether to count each cell's sampling variance as noise. Without, β are the parameters of the N people.
     rounds
         The most renewals of variances and scales.
     tolerance
@@ -228,7 +226,6 @@ class Settings:
 
     scale: float | None = None
     inference: Inference = "exact"
-    has_sampling_error: bool = False
     rounds: int = 25
     tolerance: float = 0.05
 
@@ -241,7 +238,7 @@ class Objective:
     evidence
         The releases.
     settings
-        Which marginals, and whether counts vary around their means.
+        Which marginals, and the limits of the search.
     """
 
     def __init__(self, evidence: Evidence, settings: Settings) -> None:
@@ -273,8 +270,7 @@ class Objective:
 
     def variance(self, linearized: Linearized) -> FloatArray:
         """Return the variance of each count around its mean, noise left out, records squared."""
-        if self.settings.has_sampling_error:
-            return self.likelihood.sampling_variance(linearized.mean, linearized.total)
+        # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
         variance = np.full(len(linearized.mean), 1 / 12)
         if linearized.unexplained is None:
             return variance
