@@ -18,7 +18,6 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.inference.criticism.agreement import agreed_total
 from bayesprivmrf.inference.family import Inference, LogLinearFamily, family_of
 from bayesprivmrf.inference.given_releases import (
-    JointMeasurements,
     checked_releases,
     most_rows_of_one,
     of_one_population,
@@ -317,32 +316,33 @@ def gather(
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
     joint = of_waves(given) if is_waves else of_one_population(given)
-    model, queries, total, error = joint.specification, joint.queries, joint.total, joint.total_standard_error
+    model, total, error = joint["specification"], joint["estimated_total"], joint["total_standard_error"]
+    public = [float(one.total) for one in given if is_waves and one.total is not None]
     if total > LARGEST_TOTAL + CONTRADICTION * error:
         raise ModelError(
             f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
             "tables are counts of records, or fit parts of the population."
         )
     people = [release.person_rows for release in given if release.person_rows is not None]
+    cells = np.isfinite(family_of(model).base).astype(float)
+    if "queries" in joint:
+        possible = abs(stacked(joint["queries"], model.size)) @ cells > 0
+    else:
+        parts = [model.project(cells, scope).ravel() for scope in joint["scopes"]]
+        possible = np.concatenate([np.zeros(0), *parts]) > 0
     evidence = Evidence(
-        specification=model,
-        scopes=joint.scopes,
-        queries=queries,
-        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), joint.public]),
-        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if joint.public else [])),
-        possible=_possible(joint),
+        **joint,
+        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), public]),
+        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if public else [])),
+        possible=possible,
         total=max(total, 1.0) if total == total else 1.0,
-        estimated_total=total,
-        total_standard_error=error,
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=unlike_guarantees(given),
         rows_of_one=most_rows_of_one(people),
         is_weighed=any(rows.is_weighed for rows in people),
-        wave_totals=joint.wave_totals,
-        wave_tables=joint.wave_tables,
     )
     evidence = _agreeing(evidence)
-    needs_total = queries is not None or evidence.has_bounds
+    needs_total = evidence.queries is not None or evidence.has_bounds
     if needs_total and math.isinf(evidence.total_standard_error):
         raise ModelError(
             "the number of records must be told by a release of queries, but none of these tells it; measure a "
@@ -373,16 +373,3 @@ def _agreeing(evidence: Evidence) -> Evidence:
 def require_inference(inference: str) -> None:
     """Raise unless `inference` is one of the kinds of marginals."""
     one_of("inference", inference, ("exact", "loopy"))
-
-
-def _possible(joint: JointMeasurements) -> np.ndarray:
-    """Return a mask of the numbers that count some cell which a possible joint state reaches."""
-    model, supported = joint.specification, family_of(joint.specification).supported
-    if joint.queries is not None:
-        cells = np.ones(model.size) if supported is None else supported
-        return abs(stacked(joint.queries, model.size)) @ cells > 0
-    sizes = [math.prod(model.cardinalities[v] for v in scope) for scope in joint.scopes]
-    if supported is None:
-        return np.ones(sum(sizes), bool)
-    masks = [model.project(supported, scope).ravel() > 0 for scope in joint.scopes]
-    return np.concatenate([np.zeros(0, bool), *masks])

@@ -131,7 +131,9 @@ def _nearest(
         curvature = operator(
             (size, size), matvec=lambda g, product=product: rows @ product(transposed @ g), dtype=float
         )
-        with np.errstate(all="ignore"):  # of a gap of nothing but rounding errors in that space, which ends the loop
+        with np.errstate(
+            all="ignore"
+        ):  # of a gap of nothing but rounding errors in that space, which ends the loop
             tilt = tilt + cg(curvature, gap, rtol=1e-6, maxiter=_MOST_PRODUCTS)[0]
     return potentials + transposed @ best, least, stats
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,20 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
     first = models[0]
     if all(model == first for model in models):
         return first
-    domain = _joint_domain([model.domain for model in models])
+    # all variables in the order in which they come up; those of several releases agree on their states
+    domain = Domain.from_states({})
+    for other in (model.domain for model in models):
+        for variable in other.variables:
+            known, given = domain.states_of(variable) if variable in domain else (), other.states_of(variable)
+            if variable in domain and list(map(label_key, known)) != list(map(label_key, given)):
+                raise ModelError(
+                    f"releases that are fitted jointly must have the same states of {variable!r}, got "
+                    f"{list(known)!r} and {list(given)!r}; declare the same states, in the same order, for every "
+                    "release, or give variables that mean different things different names."
+                )
+        new = [variable for variable in other.variables if variable not in domain]
+        states = (*domain.states, *map(other.states_of, new))
+        domain = Domain(variables=(*domain.variables, *new), states=states)
     for model in models:
         is_larger = first.shares_transitions and len(model.domain.variables) < len(domain.variables)
         if model.sharing != first.sharing or is_larger:
@@ -63,32 +76,6 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
         ordinal=first.ordinal,
         levels=first.levels,
     )
-
-
-def _joint_domain(domains: Sequence[Domain]) -> Domain:
-    """Return all variables in the order in which they come up; those of several releases agree on their states."""
-    joint = Domain.from_states({})
-    for domain in domains:
-        for variable in domain.variables:
-            if variable in joint:
-                _refuse_other_states(variable, joint, domain)
-        new = [variable for variable in domain.variables if variable not in joint]
-        joint = Domain(
-            variables=(*joint.variables, *new),
-            states=(*joint.states, *(domain.states_of(variable) for variable in new)),
-        )
-    return joint
-
-
-def _refuse_other_states(variable: Variable, first: Domain, other: Domain) -> None:
-    """Raise unless two domains hold the same states of a variable, label by label."""
-    known, given = first.states_of(variable), other.states_of(variable)
-    if list(map(label_key, known)) != list(map(label_key, given)):
-        raise ModelError(
-            f"releases that are fitted jointly must have the same states of {variable!r}, got {list(known)!r} and "
-            f"{list(given)!r}; declare the same states, in the same order, for every release, or give variables "
-            "that mean different things different names."
-        )
 
 
 def _warn_of_unlinked(domains: Sequence[Domain]) -> None:
@@ -111,128 +98,71 @@ def _warn_of_unlinked(domains: Sequence[Domain]) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class JointMeasurements:
-    """The measurements of several releases on the one model that is fitted to them.
+def of_one_population(releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
+    """Return what `Evidence` holds of releases of the same people: the model, what was measured, and N.
 
-    Parameters
-    ----------
-    specification
-        The model of all releases.
-    scopes, queries
-        The measured tables as variable positions; or the queries, and then no scopes.
-    total, total_standard_error
-        The number of records of all releases, and its standard error.
-    public
-        Public numbers of records that the last query asks for: answers without noise.
-    wave_totals
-        Each wave's own estimate of its number of records; empty where the releases are of one population.
-    wave_tables
-        Of each query that is a whole table of one wave, the wave and the variable positions; otherwise None.
-    """
-
-    specification: ModelSpecification
-    scopes: tuple[tuple[int, ...], ...] = ()
-    queries: tuple[BoundQuery, ...] | None = None
-    total: float
-    total_standard_error: float
-    public: tuple[float, ...] = ()
-    wave_totals: tuple[float, ...] = ()
-    wave_tables: tuple[tuple[int, tuple[int, ...]] | None, ...] = ()
-
-
-def of_one_population(releases: Sequence[NoisyStatistics]) -> JointMeasurements:
-    """Return the measurements of releases of the same people.
-
-    They are tables where each of the model's cliques has one at least and nothing else was measured; otherwise they
-    are queries.
+    Measurements are tables where each of the model's cliques has one at least and nothing else was measured;
+    otherwise they are queries.
     """
     model = joint_specification(releases)
     total, error = pooled_total(releases)
-    queries = None
+    found = {"specification": model, "estimated_total": total, "total_standard_error": error, "scopes": ()}
     if all(release.has_tables for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
-        scopes = tuple(tuple(model.domain.index(v) for v in clique) for clique in cliques)
-    else:
-        queries = tuple(query for release in releases for query in _on(model, release))
-        scopes = tuple(query.positions[0] for query in queries if query.is_table)
-        is_covered = {frozenset(scope) for scope in scopes}.issuperset(map(frozenset, model.scopes))
-        if is_covered and len(scopes) == len(queries):
-            queries = None
-        else:
-            scopes = ()
-    return JointMeasurements(
-        specification=model, scopes=scopes, queries=queries, total=total, total_standard_error=error
-    )
-
-
-def _on(model: ModelSpecification, release: NoisyStatistics) -> Sequence[BoundQuery]:
-    """Return the queries of one release on the model of all."""
-    own, bound = release.specification, release.bound
-    return bound if model is own else [replace(query, model=model, asked_of=own) for query in bound]
+        return found | {"scopes": tuple(tuple(map(model.domain.index, clique)) for clique in cliques)}
+    queries: list[BoundQuery] = []
+    for release in releases:
+        own, bound = release.specification, release.bound
+        queries += bound if model is own else [replace(one, model=model, asked_of=own) for one in bound]
+    scopes = tuple(query.positions[0] for query in queries if query.is_table)
+    is_covered = set(map(frozenset, scopes)).issuperset(map(frozenset, model.scopes))
+    if is_covered and len(scopes) == len(queries):
+        return found | {"scopes": scopes}
+    return found | {"queries": tuple(queries)}
 
 
 def checked_releases(
     releases: NoisyStatistics | Sequence[NoisyStatistics], *, needs_kernel: bool, takes_bounds: bool
 ) -> list[NoisyStatistics]:
     """Return the releases as a list; the errors are those of `gather`."""
-    given: list[NoisyStatistics] = []
-    for release in releases if isinstance(releases, list | tuple) else (releases,):
-        if not isinstance(release, NoisyStatistics):
-            raise _no_tables(release)
-        given.append(release)
+    given: list[Any] = list(releases) if isinstance(releases, list | tuple) else [releases]
     if not given:
         raise ArgumentError("`fit` needs at least one release, got none.")
-    _refuse_repeats(given)
-    for law in {(law.name, getattr(law, "scale", None)): law for one in given for law in one.noise}.values():
+    for position, release in enumerate(given):
+        if not isinstance(release, NoisyStatistics):
+            remedy = "load_release(path) reads one from a file"
+            # other kinds may hold the numbers that they were made of
+            if (without := getattr(release, "_without_tables", None)) is not None:
+                empty = f"it holds no noisy tables (its `statistics` is None): {without}"
+                remedy = empty if release.statistics is None else "give it what was measured, `.statistics`"
+            raise ArgumentError(
+                f"`fit` takes a release of noisy tables or a list of them, got {type(release).__name__}; {remedy}."
+            )
+        has_noise = any(law.variance > 0 for law in release.noise)
+        # the noise of a repeated release would be counted as two independent draws
+        if any(release is other or (has_noise and release == other) for other in given[:position]):
+            raise ArgumentError(
+                "`fit` was given one release twice, which tells nothing more than once; pass each release once."
+            )
+    laws = {(law.name, getattr(law, "scale", None)): law for one in given for law in one.noise}.values()
+    for law in laws:
         check_kernel(law)
-    if not takes_bounds and any(law.kernel == "within" for release in given for law in release.noise):
+    if not takes_bounds and any(law.kernel == "within" for law in laws):
         raise ArgumentError(
             "this estimator does not accept counts within bounds, because their midpoint estimates nothing",
             remedy="use LatentCounts, beside a table that tells the number of records, or with a public `total`",
             option="use `--method posterior`",
         )
-    if needs_kernel:
-        _refuse_unknown_kernels(given)
-    return given
-
-
-def _no_tables(given: Any) -> ArgumentError:
-    """Return the error for an argument without noisy tables, with what to fit in its place."""
-    remedy = "load_release(path) reads one from a file"
-    # other kinds may hold the numbers that they were made of
-    if (without := getattr(given, "_without_tables", None)) is not None:
-        remedy = (
-            f"it holds no noisy tables (its `statistics` is None): {without}"
-            if given.statistics is None
-            else "give it what was measured, `.statistics`"
-        )
-    return ArgumentError(
-        f"`fit` takes a release of noisy tables or a list of them, got {type(given).__name__}; {remedy}."
-    )
-
-
-def _refuse_repeats(releases: Sequence[NoisyStatistics]) -> None:
-    """Raise if one release is given twice: its noise would be counted as two independent draws."""
-    for position, release in enumerate(releases):
-        for other in releases[:position]:
-            has_noise = any(law.variance > 0 for law in release.noise)
-            if release is other or (has_noise and release == other):
-                raise ArgumentError(
-                    "`fit` was given one release twice, which tells nothing more than once; pass each release once."
-                )
-
-
-def _refuse_unknown_kernels(releases: Sequence[NoisyStatistics]) -> None:
-    """Raise where nothing says how the density of the noise falls: it must not be taken for another's."""
-    for law in {law.name: law for release in releases for law in release.noise}.values():
-        if law.kernel is None:
+    for law in laws:
+        # a density that falls in an unknown way must not be taken for another's
+        if needs_kernel and law.kernel is None:
             raise ArgumentError(
                 "this estimator needs noise whose log density falls with the residual's absolute value or its "
                 f"square, got the law {law.name!r}, whose `kernel` says neither",
                 remedy="use NaiveMLE, which takes any added noise",
                 option="use `--method naive-mle`, which takes any added noise",
             )
+    return given
 
 
 def most_rows_of_one(people: Sequence[PersonRows]) -> int:

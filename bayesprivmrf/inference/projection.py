@@ -118,14 +118,15 @@ def pool(evidence: Evidence) -> Pooled:
     model, undetermined, unseen = evidence.specification, 0, None
     cliques = set(map(frozenset, model.scopes))
     if evidence.queries is None and cliques.issuperset(map(frozenset, evidence.scopes)):
-        noise = np.maximum(evidence.spread([law.variance for law in evidence.noise]), 1e-12)
-        variances = 1 / evidence.scattered(1 / noise)
-        counts = variances * evidence.scattered(evidence.noisy_counts / noise)
+        precisions = 1 / np.maximum(evidence.spread([law.variance for law in evidence.noise]), 1e-12)
+        pooled = evidence.scattered(precisions)
+        counts = evidence.scattered(precisions * evidence.noisy_counts) / pooled
+        # all cells of a clique have the same noise
+        sums = np.diff(model.offsets) / pooled[np.array(model.offsets[:-1], dtype=int)]
     else:
         found = least_squares(evidence)
-        counts, variances, unseen = found.counts, found.variances, found.unseen
-        undetermined = int(found.undetermined.sum())
-    sums = np.array([variances[a:b].sum() for a, b in pairwise(model.offsets)])
+        counts, unseen, undetermined = found.counts, found.unseen, int(found.undetermined.sum())
+        sums = np.array([found.variances[a:b].sum() for a, b in pairwise(model.offsets)])
     ridges = sums / evidence.total**2 + 1 / evidence.total
     return Pooled(flat=counts, ridges=ridges, undetermined=undetermined, unseen=unseen)
 

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference.given_releases import JointMeasurements, joint_specification
+from bayesprivmrf.inference.given_releases import joint_specification
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.queries import BoundQuery
@@ -63,8 +63,8 @@ class _OfWave(Query):
         return None
 
 
-def of_waves(releases: Sequence[NoisyStatistics]) -> JointMeasurements:
-    """Return what each release measured, as queries of its own wave's tables; then the public numbers of records.
+def of_waves(releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
+    """Return what `Evidence` holds of waves: queries of each wave's tables, and then the public numbers of records.
 
     Raises
     ------
@@ -81,22 +81,22 @@ def of_waves(releases: Sequence[NoisyStatistics]) -> JointMeasurements:
             queries.append(_of_wave(bound, model, position, len(releases)))
             scope = queries[-1].positions[0][1:] if bound.is_table else ()
             tables.append((position + 1, scope) if scope else None)
-    public = {place: float(one.total) for place, one in enumerate(releases) if one.total is not None}
+    public = [position for position, release in enumerate(releases) if release.total is not None]
     if public:
-        rows: Any = one_per_column(np.arange(len(releases)), len(releases))[list(public)]
+        rows: Any = one_per_column(np.arange(len(releases)), len(releases))[public]
         query = _OfWave(None, tuple(position + 1 for position in public))
         queries.append(BoundQuery(query=query, model=model, scopes=((WAVE,),), matrix=rows))
         tables.append(None)
     estimates = tuple(release.estimated_total for release in releases)
-    return JointMeasurements(
-        specification=model,
-        queries=tuple(queries),
-        total=sum(estimates),
-        total_standard_error=math.hypot(*(release.total_standard_error for release in releases)),
-        public=tuple(public.values()),
-        wave_totals=estimates,
-        wave_tables=tuple(tables),
-    )
+    return {
+        "specification": model,
+        "scopes": (),
+        "queries": tuple(queries),
+        "estimated_total": sum(estimates),
+        "total_standard_error": math.hypot(*(release.total_standard_error for release in releases)),
+        "wave_totals": estimates,
+        "wave_tables": tuple(tables),
+    }
 
 
 def _with_waves(model: ModelSpecification, count: int) -> ModelSpecification:
