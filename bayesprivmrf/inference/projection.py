@@ -122,7 +122,7 @@ def pool(evidence: Evidence) -> Pooled:
         pooled = evidence.scattered(precisions)
         counts = evidence.scattered(precisions * evidence.noisy_counts) / pooled
         # all cells of a clique have the same noise
-        sums = np.diff(model.offsets) / pooled[np.array(model.offsets[:-1], dtype=int)]
+        sums = np.diff(model.offsets) * (1 / pooled[np.array(model.offsets[:-1], dtype=int)])
     else:
         found = least_squares(evidence)
         counts, unseen, undetermined = found.counts, found.unseen, int(found.undetermined.sum())

@@ -365,7 +365,6 @@ def test_settings_outside_their_range_are_refused(settings, message):
         CGM(**settings)
 
 
-def test_the_rule_that_stopped_too_early_warns_for_one_version():
-    with pytest.warns(DeprecationWarning, match="use 'balance'") as caught:
+def test_the_rule_that_stopped_too_early_is_refused_with_the_one_in_its_place():
+    with pytest.raises(ArgumentError, match="use 'balance'"):
         CGM(stopping="discrepancy")
-    assert caught[0].filename == __file__
