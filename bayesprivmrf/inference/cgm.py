@@ -299,25 +299,13 @@ class CGM:
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)
         if self.inference == "exact":  # Bethe's marginals depend on the gauge where cliques share pairs
             potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
-        found = verdict(status, evidence, potentials, self.inference, stacklevel=3)
-        return Solution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=self.method,
-            references=("cgm",),
-            status=found.status,
-            problems=found.problems,
-            stats={
-                "em_steps": path.point.taken,
-                "blocks": path.blocks,
-                "evaluations": path.evaluations,
-                "unconverged_e_steps": path.unconverged,
-                "discrepancy": path.point.discrepancy,
-                "seconds": time.perf_counter() - begin,
-                **found.stats,
-            },
-            inference=self.inference,
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            _evidence=evidence,
-        )
+        stats = {
+            "em_steps": path.point.taken,
+            "blocks": path.blocks,
+            "evaluations": path.evaluations,
+            "unconverged_e_steps": path.unconverged,
+            "discrepancy": path.point.discrepancy,
+            "seconds": time.perf_counter() - begin,
+        }
+        fields = verdict(status, evidence, potentials, self.inference, stats, stacklevel=3)
+        return Solution(method=self.method, **fields)

@@ -12,7 +12,7 @@ import numpy as np
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
-from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
+from bayesprivmrf.inference.evidence import Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_shared, without_records
 from bayesprivmrf.inference.optimize import match_marginals
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
@@ -24,7 +24,6 @@ from bayesprivmrf.inference.transitions.mode import (
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -152,92 +151,67 @@ class NaiveMLE:
         ridges = np.full(len(model.cliques), self.ridge or 0.0)
         if is_default and not is_exact:
             ridges = pooled.ridges
-        basis = _basis(evidence, pooled)
+        basis = evidence.family.basis  # B of θ = Bβ: that of the ties, or A' if answers leave cells open
+        if not model.is_restricted and pooled.undetermined and evidence.matrix is not None:
+            basis = evidence.matrix[evidence.possible].T.tocsr().astype(float)
         _require_told_sums(model, pooled, basis)
-        target = self._target(evidence, pooled, is_default, basis)
+        projection = self.projection
+        if basis is not None and projection == "simplex":
+            # cells may be negative if only sums of them matter, which the projection would change
+            left = pseudo_marginals(evidence, "none", has_own_ridges=is_default, pooled=pooled)
+            if not model.is_restricted or (not model.ordinal and (basis.T @ left >= 0).all()):
+                projection = "none"
+        target = pseudo_marginals(evidence, projection, has_own_ridges=is_default, pooled=pooled)
         if is_exact:
             target = np.where(np.abs(target) * evidence.total < _NO_RECORD, 0.0, target)
         cells = np.repeat(ridges, np.diff(model.offsets))
         engine = evidence.engine(self.inference)
+        base, is_table = evidence.family.base, target.min(initial=0.0) >= 0
+        stats: dict[str, Any] = {}
         if model.shares_transitions:
-            rows = TransitionRows(model=model)
+            rows, status = TransitionRows(model=model), Status.CONVERGED
             refuse_loopy_transitions(self.inference)
             if is_exact:
-                given = exact_transitions(rows, target)
-                return self._solution(evidence, pooled, given, Status.CONVERGED, {}, ridges, begin)
-            phi, status, stats = naive_transitions(
-                rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
-            )
-            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
-        base, is_table = evidence.family.base, target.min(initial=0.0) >= 0
-        if is_exact and basis is None and is_table and self.inference == "exact":
-            given = given_back(model, engine, target)
-            return self._solution(evidence, pooled, *given, ridges, begin)
-        if is_exact and (is_table or not model.is_restricted):
-            sums = eye_array(model.size, format="csr") if basis is None else basis
-            base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
-        if is_exact and pooled.undetermined and not model.is_restricted:
-            # of largest entropy: the nearest to the even distribution
-            potentials, status, stats = base, Status.CONVERGED, {}
+                potentials = exact_transitions(rows, target)
+            else:
+                phi, status, stats = naive_transitions(
+                    rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
+                )
+                potentials = rows.potentials(phi)
+        elif is_exact and basis is None and is_table and self.inference == "exact":
+            potentials, status, stats = given_back(model, engine, target)
         else:
-            potentials, status, stats = match_marginals(
-                engine,
-                base,
-                target,
-                ridge=cells if basis is None else abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size)),
-                basis=basis,
-                iterations=self.iterations,
-                tolerance=self.tolerance,
-            )
-        if evidence.exact is not None and (is_noisy or (is_exact and not model.is_restricted)):
-            potentials, is_feasible = honoured(evidence, engine, potentials)
-            status = status if is_feasible else Status.DIVERGED
-        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
-
-    def _target(
-        self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, basis: Any | None
-    ) -> FloatArray:
-        """Return the tables to match; cells may be negative if only sums of them matter."""
-        if basis is not None and self.projection == "simplex":
-            left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
-            model = evidence.specification
-            if not model.is_restricted or (not model.ordinal and (basis.T @ left >= 0).all()):
-                return left
-        return pseudo_marginals(evidence, self.projection, has_own_ridges=has_own_ridges, pooled=pooled)
-
-    def _solution(
-        self,
-        evidence: Evidence,
-        pooled: Pooled,
-        potentials: FloatArray,
-        status: Status,
-        stats: dict[str, Any],
-        ridges: FloatArray,
-        begin: float,
-    ) -> Solution:
-        model = evidence.specification
-        found = verdict(status, evidence, potentials, self.inference, stacklevel=4)
-        stats = {
-            **stats,
-            "seconds": time.perf_counter() - begin,
-            **found.stats,
+            if is_exact and (is_table or not model.is_restricted):
+                sums = eye_array(model.size, format="csr") if basis is None else basis
+                base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
+            if is_exact and pooled.undetermined and not model.is_restricted:
+                # of largest entropy: the nearest to the even distribution
+                potentials, status = base, Status.CONVERGED
+            else:
+                ridge = cells
+                if basis is not None:
+                    ridge = abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size))
+                potentials, status, stats = match_marginals(
+                    engine,
+                    base,
+                    target,
+                    ridge=ridge,
+                    basis=basis,
+                    iterations=self.iterations,
+                    tolerance=self.tolerance,
+                )
+            if evidence.exact is not None and (is_noisy or (is_exact and not model.is_restricted)):
+                potentials, is_feasible = honoured(evidence, engine, potentials)
+                status = status if is_feasible else Status.DIVERGED
+        stats = {**stats, "seconds": time.perf_counter() - begin}
+        fields = verdict(status, evidence, potentials, self.inference, stats, stacklevel=3)
+        fields["stats"] |= {
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
             **({"undetermined_cells": pooled.undetermined} if pooled.undetermined else {}),
         }
-        return Solution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=f"{self.method}, shared transitions" if model.shares_transitions else self.method,
-            references=("cgm",),
-            status=found.status,
-            problems=found.problems,
-            stats=stats,
-            inference=self.inference,
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            _evidence=evidence,
-        )
+        method = f"{self.method}, shared transitions" if model.shares_transitions else self.method
+        return Solution(method=method, **fields)
 
 
 def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | None) -> None:
@@ -256,11 +230,3 @@ def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | N
             f"{pooled.undetermined} cells are not determined by the answers; use NoiseAwareMAP, which takes any, or "
             "measure the tables of all cliques, or their sums (queries.pooled)."
         )
-
-
-def _basis(evidence: Evidence, pooled: Pooled) -> Any | None:
-    """Return the sparse B of θ = Bβ: that of the ties, or A' if answers leave cells open."""
-    if evidence.specification.is_restricted:
-        return evidence.family.basis
-    rows = evidence.possible_rows() if pooled.undetermined else None
-    return None if rows is None else rows.T.tocsr().astype(float)

@@ -1,9 +1,8 @@
 from . import disagreement, discrepancy
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
-from .verdict import Verdict, contradictions, learned_contradictions, verdict
+from .verdict import contradictions, learned_contradictions, verdict
 
 __all__ = [
-    "Verdict",
     "contradictions",
     "disagreement",
     "discrepancy",

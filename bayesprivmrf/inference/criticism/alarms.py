@@ -72,7 +72,7 @@ class Alarms:
         For `Posterior.stats`: ``total_score``, ``pressed_score`` and ``prior_fit_score``, z of the module's formula,
         where they exist; ``prior_fit_open``, what var(T | y) of the last is; ``learned_score``, the learned number of
         the prior that is farthest out, in its prior standard deviations; ``prior_decides``, the share of the cliques'
-        cells whose probability the prior decides (`sensitivity`); and what `criticism.Verdict` has in `stats`.
+        cells whose probability the prior decides (`sensitivity`); and the results of `contradictions`.
     of_release
         Contradictions of the release with itself or with the model, with the remedy.
     contradictions

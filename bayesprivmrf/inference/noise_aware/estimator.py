@@ -264,29 +264,16 @@ class NoiseAwareMAP:
         potentials = minimum_norm_potentials(
             model.cardinalities, model.scopes, evidence.family.potentials(mode.coordinates)
         )
-        found = verdict(mode.status, evidence, potentials, self.inference, stacklevel=3)
-        return NoiseAwareSolution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=self.method,
-            references=("cgm", "evidence"),
-            status=found.status,
-            problems=found.problems,
-            stats={
-                "rounds": mode.rounds,
-                "evaluations": mode.evaluations,
-                "seconds": time.perf_counter() - begin,
-                **found.stats,
-                **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
-                "trust_in_evidence": mode.trust,
-                "log_evidence": mode.log_evidence,
-            },
-            inference=self.inference,
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            mode=mode,
-            _evidence=evidence,
-        )
+        stats = {
+            "rounds": mode.rounds,
+            "evaluations": mode.evaluations,
+            "seconds": time.perf_counter() - begin,
+        }
+        fields = verdict(mode.status, evidence, potentials, self.inference, stats, stacklevel=3)
+        fields["references"] = ("cgm", "evidence")
+        fields["stats"] |= {f"scale_of_order_{order}": scale for order, scale in mode.scales.items()}
+        fields["stats"] |= {"trust_in_evidence": mode.trust, "log_evidence": mode.log_evidence}
+        return NoiseAwareSolution(method=self.method, mode=mode, **fields)
 
     def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
         """Estimate a chain with one transition matrix, by the covariance of the measurements."""
@@ -303,8 +290,14 @@ class NoiseAwareMAP:
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
         mode = transition_mode(evidence, start)
         potentials = rows.potentials(mode.coordinates)
-        found = verdict(mode.status, evidence, potentials, "exact", stacklevel=4)
         hidden, is_free = mode.hidden_by_noise()
+        stats = {
+            "rounds": mode.renewals,
+            "hidden_transitions": int(hidden.sum()),
+            "seconds": time.perf_counter() - begin,
+        }
+        fields = verdict(mode.status, evidence, potentials, "exact", stats, stacklevel=4)
+        fields["stats"]["fitted_total"] = float(np.exp(mode.point[-1]))
         # if noise hides more than half, coverage of the others is 0.69 to 0.79 (hidden-transitions.csv)
         is_hidden = hidden.sum() > 0.5 * is_free.sum()
         noise = (
@@ -314,22 +307,5 @@ class NoiseAwareMAP:
         )
         if is_hidden:
             warnings.warn(f"{noise}. The fit is not trusted.", NoiseWarning, stacklevel=4)
-        return TransitionSolution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=f"{self.method}, shared transitions",
-            references=("cgm",),
-            status=Status.NOT_TRUSTED if is_hidden else found.status,
-            problems=(*found.problems, noise) if is_hidden else found.problems,
-            stats={
-                "rounds": mode.renewals,
-                "hidden_transitions": int(hidden.sum()),
-                "seconds": time.perf_counter() - begin,
-                **found.stats,
-                "fitted_total": float(np.exp(mode.point[-1])),
-            },
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            _evidence=evidence,
-            mode=mode,
-        )
+            fields |= {"status": Status.NOT_TRUSTED, "problems": (*fields["problems"], noise)}
+        return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)
