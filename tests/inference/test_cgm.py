@@ -13,7 +13,7 @@ from scipy.optimize import linprog, minimize
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, NaiveMLE, Status, e_step, gather
-from bayesprivmrf.inference.criticism import discrepancy
+from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 

@@ -1,11 +1,10 @@
-from . import disagreement, discrepancy
+from . import disagreement
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .verdict import contradictions, learned_contradictions, verdict
 
 __all__ = [
     "contradictions",
     "disagreement",
-    "discrepancy",
     "function_marks",
     "learned_contradictions",
     "model_assumptions",

@@ -38,7 +38,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.least_squares import noise_residuals
+from bayesprivmrf.inference.projection import noise_residuals
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise import NoiseDistribution
 

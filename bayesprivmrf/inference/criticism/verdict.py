@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
-from bayesprivmrf.inference.criticism.misfit import misfit_of
-from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_tables
+from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
+from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free, misfit_of_tables
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.model import ModelSpecification
@@ -107,14 +108,34 @@ def contradictions(
 ) -> tuple[tuple[str, ...], dict[str, float]]:
     """Describe how the release contradicts itself or the model, and return the test results.
 
-    The arguments are those of `misfit_of`.
+    Parameters
+    ----------
+    evidence
+        The releases.
+    potentials
+        The estimate's potentials, shape (model size,), nats; searches for the best fit of the model begin there.
+    inference
+        ``"exact"`` or ``"loopy"`` marginals.
+    marginals
+        The estimate's marginals, shape (model size,), if they are not those of the potentials.
     """
     stats: dict[str, float] = {}
     if (found := disagreement(evidence)) is not None:
         stats["margin_tail"] = found.tail
         if found.is_real:  # then no model fits
             return (str(found),), stats
-    if (misfit := misfit_of(evidence, potentials, inference, marginals)) is None:
+    if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
+        return (), stats
+    is_free = evidence.family.is_free and not evidence.specification.shares_transitions
+    try:
+        with np.errstate(all="ignore"):
+            if is_free:
+                misfit = misfit_of_free(evidence, potentials, inference, marginals)
+            else:
+                misfit = misfit_of_restricted(evidence, potentials, inference)
+    except (LinAlgError, ValueError):  # an estimate without finite moments
+        misfit = None
+    if misfit is None:
         return (), stats
     stats |= misfit.stats
     return ((_contradicted(evidence, misfit),) if misfit.is_real else ()), stats

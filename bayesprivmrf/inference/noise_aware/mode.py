@@ -154,6 +154,8 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     """
     search = Search(evidence, settings or Settings())
     mode = search.run()
+    if evidence.exact is None:
+        return mode
     tilt, is_feasible = search.honouring(mode.coordinates)
     point = np.append(mode.coordinates + tilt, mode.log_total)
     return replace(mode, point=point, status=mode.status if is_feasible else Status.DIVERGED)
