@@ -146,6 +146,13 @@ class Evidence:
         row, column = np.concatenate(rows), np.concatenate(columns)
         return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
 
+    @cached_property
+    def rows(self) -> Any:
+        """The matrix A, sparse, also where it is the identity."""
+        from scipy.sparse import eye_array
+
+        return eye_array(self.specification.size, format="csr") if self.matrix is None else self.matrix
+
     def name_of(self, position: int) -> str:
         """Name a measurement by its position among all given ones, and by its query."""
         scope = self.measured_scopes[position]
@@ -157,22 +164,13 @@ class Evidence:
 
     def possible_rows(self) -> Any | None:
         """Return the matrix of the possible numbers alone; None for the identity, all cells of which are possible."""
-        from scipy.sparse import eye_array
-
-        if self.matrix is not None:
-            return self.matrix[self.possible]
-        identity: Any = eye_array(self.possible.size, format="csr")
-        return None if self.possible.all() else identity[self.possible]
+        return None if self.matrix is None and self.possible.all() else self.rows[self.possible]
 
     @cached_property
     def possible_numbers(self) -> tuple[Any, FloatArray, FloatArray]:
         """Rows of A of the possible numbers, sparse; the numbers y; and the variances of their noise."""
-        from scipy.sparse import csr_array, eye_array
-
-        rows: Any = self.possible_rows()
-        rows = eye_array(self.specification.size) if rows is None else rows
         noise = self.spread([law.variance for law in self.noise])
-        return csr_array(rows, dtype=float), self.noisy_counts[self.possible], noise[self.possible]
+        return self.rows[self.possible].astype(float), self.noisy_counts[self.possible], noise[self.possible]
 
     @property
     def family(self) -> LogLinearFamily:
@@ -269,12 +267,7 @@ class Evidence:
     @cached_property
     def exact(self) -> tuple[Any, FloatArray] | None:
         """E and e: rows of A that have no noise, sparse, and their answers; None where all have some."""
-        from scipy.sparse import eye_array
-
-        if not self.is_exact.any():
-            return None
-        rows: Any = eye_array(self.possible.size, format="csr") if self.matrix is None else self.matrix
-        return rows[self.is_exact], self.noisy_counts[self.is_exact]
+        return (self.rows[self.is_exact], self.noisy_counts[self.is_exact]) if self.is_exact.any() else None
 
 
 def gather(

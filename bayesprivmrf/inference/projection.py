@@ -75,9 +75,8 @@ def noisy_rows(evidence: Evidence) -> tuple[Any, FloatArray, FloatArray]:
     from scipy.sparse import eye_array, vstack
 
     identity: Any = eye_array(evidence.specification.size, format="csr")
-    matrix = identity if evidence.matrix is None else evidence.matrix
     zeros = identity[[] if evidence.supported is None else np.flatnonzero(~evidence.supported)]
-    rows: Any = vstack([matrix[evidence.possible], zeros], format="csr")
+    rows: Any = vstack([evidence.rows[evidence.possible], zeros], format="csr")
     empty = np.zeros(zeros.shape[0])
     variances = np.append(evidence.spread([law.variance for law in evidence.noise])[evidence.possible], empty)
     answers = np.append(evidence.noisy_counts[evidence.possible], empty)

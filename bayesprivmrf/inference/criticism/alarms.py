@@ -30,15 +30,7 @@ discrepancy between parameters and their prior, which has mean 0 and variance 1 
   twenty cells, because one rare cell then gives T a long tail. None is raised where the strength was learned, which
   corrects what this check finds: sticky chains contradict the learned prior's shape, and their intervals still cover.
 
-References
-----------
-Hausman (1978). Specification tests in econometrics. Econometrica 46, 1251-1271.
-Yuan and Johnson (2012). Goodness-of-fit diagnostics for Bayesian hierarchical models. Biometrics 68, 156-164.
-Evans and Moshonov (2006). Checking for prior-data conflict. Bayesian Analysis 1, 893-914.
-
-Posterior predictive check of released tables, which allows for their noise.
-
-The check answers two questions about each table.
+**The posterior predictive check** of released tables, which allows for their noise, answers two questions about each.
 
 *Is the table as far from its latent counts as its noise explains?* The discrepancy is
 :math:`\sum_i |y_i - n_i| / b` for Laplace noise and :math:`\sum_i (y_i - n_i)^2 / s^2` for normal noise, of
@@ -54,6 +46,11 @@ restricted model.
 
 References
 ----------
+Hausman (1978). Specification tests in econometrics. Econometrica 46, 1251-1271.
+Yuan and Johnson (2012). Goodness-of-fit diagnostics for Bayesian hierarchical models. Biometrics 68, 156-164.
+Evans and Moshonov (2006). Checking for prior-data conflict. Bayesian Analysis 1, 893-914.
+
+Posterior predictive check of released tables, which allows for their noise.
 Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
 Statistica Sinica 6, 733-807.
 """

@@ -1,4 +1,4 @@
-r"""Goodness of fit of models with free potentials, by the noise alone, and of learned models.
+r"""Residuals beside noise and sampling: tests of models with free potentials and of learned ones, and CGM's stop.
 
 **Free potentials.** A model with free potentials has a parameter for each measured cell, so that it can have the
 records' own tables. The noise alone must then explain what is left, :math:`r = y - N A μ`. The statistic is minus
@@ -23,9 +23,7 @@ together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` bec
 before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals covered at their
 level (`tests/learning/test_merged_states.py`).
 
-Residuals of a fitted model, relative to the size that noise and sampling explain.
-
-If the model is right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of
+**The path of CGM** stops by its residuals, relative to the size that noise and sampling explain. If the model is right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of
 variance :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. (The answer to a query adds up
 cells with weights a, so that :math:`N a'μ` is its mean and :math:`N a'Σa` its variance, Σ being the covariance of one
 record's cells: :math:`N (\sum_i a_i^2 μ_i - (a'μ)^2)` where a record is in one of them at most. An answer without
@@ -124,12 +122,8 @@ class Discrepancy:
     @classmethod
     def of(cls, evidence: Evidence, engine: MarginalEngine) -> Discrepancy:
         """Return the measure for every possible number of the evidence that has noise."""
-        from scipy.sparse import eye_array
-
-        inside, rows = evidence.possible & ~evidence.is_exact, evidence.matrix
-        if rows is not None or not inside.all():
-            identity: Any = eye_array(inside.size, format="csr")
-            rows = (identity if rows is None else rows)[inside]
+        inside = evidence.possible & ~evidence.is_exact
+        rows = None if evidence.matrix is None and inside.all() else evidence.rows[inside]
         return cls(
             noisy_counts=evidence.noisy_counts[inside],
             scale=evidence.noise_width[inside],

@@ -29,7 +29,7 @@ import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
-from bayesprivmrf.inference.family import Linearized, with_total_held
+from bayesprivmrf.inference.family import Linearized
 from bayesprivmrf.inference.limits import Ends, standard_limits
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
@@ -168,7 +168,7 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
         Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
     """
     is_free, prior = mode.means.evidence.total_standard_error > 0, _precision(mode)
-    linearized = mode.means.at(mode.point)
+    linearized = _linearized(mode)
     if linearized.unexplained is not None:
         covariance = _with_correlated_counts(mode, linearized)
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
@@ -176,15 +176,15 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
     is_small, size = mode.curvature.formed is not None, mode.means.effects.size
     if not is_small and (size > _FORMED or size >= _PRODUCTS * len(rows)):
-        linearized = linearized if is_free else with_total_held(linearized)
         sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
         return np.maximum(_by_solving(mode, sampled, padded), 0.0)
-    information = weighted_square(_free_jacobian(mode, linearized), weights)
+    jacobian = mode.means.jacobian(linearized)
+    information = weighted_square(jacobian, weights)
     curvature = DenseCurvature(information=information, prior=prior)
     variances = curvature.mean_variances(padded.T)
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
     if is_small and is_exact.any():
-        variances -= _explained(curvature, mode.means.jacobian(linearized)[:, is_exact], padded)
+        variances -= _explained(curvature, jacobian[:, is_exact], padded)
     return np.maximum(variances, 0.0)
 
 
@@ -214,7 +214,7 @@ def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) ->
 
 def coordinate_covariance(mode: Mode) -> FloatArray:
     """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
-    linearized, size = mode.means.at(mode.point), mode.means.effects.size
+    linearized, size = _linearized(mode), mode.means.effects.size
     if size > DENSE_LIMIT:
         raise ModelTooLargeError(
             f"intervals of a transition matrix take up to {DENSE_LIMIT:,} parameters, got {size:,}; ask `interval` "
@@ -223,7 +223,7 @@ def coordinate_covariance(mode: Mode) -> FloatArray:
     if linearized.unexplained is not None:
         noise = _with_correlated_counts(mode, linearized)
     else:
-        weighted = _free_jacobian(mode, linearized) * np.sqrt(noise_weights(mode))
+        weighted = mode.means.jacobian(linearized) * np.sqrt(noise_weights(mode))
         noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
     return noise + _sampling_curvature(mode).covariance
 
@@ -240,11 +240,8 @@ def _precision(mode: Mode) -> FloatArray:
     return np.append(mode.prior.precision(mode.log_scales), 1e-6 if is_free else 1.0)
 
 
-def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
-    jacobian = mode.means.jacobian(linearized)
-    if not mode.means.evidence.total_standard_error > 0:
-        jacobian[-1] = 0.0
-    return jacobian
+def _linearized(mode: Mode) -> Linearized:
+    return mode.means.at(mode.point, holds_total=mode.means.evidence.total_standard_error == 0)
 
 
 def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
@@ -261,7 +258,7 @@ def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
     deviations = np.sqrt(own + noise)
     correlations = unexplained / np.outer(deviations, deviations)
     np.fill_diagonal(correlations, 1.0)
-    weighted = _free_jacobian(mode, linearized) / deviations
+    weighted = mode.means.jacobian(linearized) / deviations
     inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
     middle = weighted @ correlations @ weighted.T + np.diag(prior)
     return (inverse @ middle @ inverse)[:-1, :-1]
