@@ -21,9 +21,9 @@ from bayesprivmrf.inference.given_releases import (
     checked_releases,
     most_rows_of_one,
     of_one_population,
+    of_waves,
     unlike_guarantees,
 )
-from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
@@ -289,7 +289,7 @@ def gather(
     takes_bounds
         Whether it takes counts that are known only within bounds.
     population
-        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own (`inference.waves`).
+        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own (`inference.given_releases`).
 
     Raises
     ------

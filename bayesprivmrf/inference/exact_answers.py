@@ -40,7 +40,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import TiedEffects, coordinates_of
+from bayesprivmrf.model.ties import TiedEffects
 
 # Probability by which a constraint may be missed
 _TOLERANCE = 1e-9
@@ -59,22 +59,18 @@ def refuse_shared(evidence: Evidence) -> None:
     model = evidence.specification
     if evidence.exact is None or not (model.is_restricted or model.shares_transitions):
         return
-    if model.shares_transitions or not _lies_in_model(evidence):
+    lies_in_model = False
+    if (
+        not model.shares_transitions
+    ):  # E'g are potentials of the model for every g, as with the public sizes of waves
+        coordinates, rows = cast(TiedEffects, evidence.family.effects), evidence.exact[0].toarray()
+        lies_in_model = max(coordinates.missed(row.astype(float)) for row in rows) < _TOLERANCE
+    if not lies_in_model:
         raise ModelError(
             "answers without noise are given back exactly by potentials of their own, and this model shares its "
             "parameters between cliques; leave those answers out (a public number of records is `total=`), or "
             "declare the network without `tied` and `ordinal`."
         )
-
-
-def _lies_in_model(evidence: Evidence) -> bool:
-    """Return True if E'g are potentials of the model for every g, as with the public sizes of waves."""
-    assert evidence.exact is not None
-    model = evidence.specification
-    if not model.is_restricted:
-        return True
-    coordinates, rows = cast(TiedEffects, coordinates_of(model)), evidence.exact[0].toarray().astype(float)
-    return max(map(coordinates.missed, rows)) < _TOLERANCE
 
 
 def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray) -> tuple[FloatArray, bool]:

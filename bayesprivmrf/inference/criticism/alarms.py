@@ -49,8 +49,6 @@ References
 Hausman (1978). Specification tests in econometrics. Econometrica 46, 1251-1271.
 Yuan and Johnson (2012). Goodness-of-fit diagnostics for Bayesian hierarchical models. Biometrics 68, 156-164.
 Evans and Moshonov (2006). Checking for prior-data conflict. Bayesian Analysis 1, 893-914.
-
-Posterior predictive check of released tables, which allows for their noise.
 Gelman, Meng, Stern (1996). Posterior predictive assessment of model fitness via realized discrepancies.
 Statistica Sinica 6, 733-807.
 """

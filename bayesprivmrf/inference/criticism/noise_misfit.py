@@ -23,11 +23,12 @@ together: with :math:`S_i` the variance of a number by sampling, :math:`D_i` bec
 before and no larger variance. With noise alone, fits at large budgets were rejected whose intervals covered at their
 level (`tests/learning/test_merged_states.py`).
 
-**The path of CGM** stops by its residuals, relative to the size that noise and sampling explain. If the model is right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of
-variance :math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. (The answer to a query adds up
-cells with weights a, so that :math:`N a'μ` is its mean and :math:`N a'Σa` its variance, Σ being the covariance of one
-record's cells: :math:`N (\sum_i a_i^2 μ_i - (a'μ)^2)` where a record is in one of them at most. An answer without
-noise, which every point of the path gives, is left out.) The discrepancy of a model is
+**The path of CGM** stops by its residuals, relative to the size that noise and sampling explain. If the model is
+right, a noisy count is :math:`y_i = N μ_i + s_i Z_i + η_i`: the sampling of N records, of variance
+:math:`s_i^2 = N μ_i (1 - μ_i)` and nearly normal, plus the privacy noise η. (The answer to a query adds up cells with
+weights a, so that :math:`N a'μ` is its mean and :math:`N a'Σa` its variance, Σ being the covariance of one record's
+cells: :math:`N (\sum_i a_i^2 μ_i - (a'μ)^2)` where a record is in one of them at most. An answer without noise, which
+every point of the path gives, is left out.) The discrepancy of a model is
 
 .. math:: D = \sum_i |y_i - N μ_i| \Big/ \sum_i E|s_i Z_i + η_i|,
 
