@@ -289,7 +289,8 @@ def gather(
     takes_bounds
         Whether it takes counts that are known only within bounds.
     population
-        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own (`inference.given_releases`).
+        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
+        (`bayesprivmrf.inference.given_releases`).
 
     Raises
     ------

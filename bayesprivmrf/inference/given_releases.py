@@ -2,7 +2,8 @@ r"""Checks of releases before they are fitted together, and the model that they 
 
 The model of releases of the same people is the union of their variables, cliques and zeros.
 
-**Waves of a survey** are releases of different people that share one model. Wave w holds :math:`N_w` people, drawn from :math:`p_θ`, and says :math:`y_w = A_w n_w + η_w` of their tables alone.
+**Waves of a survey** are releases of different people that share one model. Wave w holds :math:`N_w` people, drawn
+from :math:`p_θ`, and says :math:`y_w = A_w n_w + η_w` of their tables alone.
 The likelihood is the product over waves,
 
 .. math:: \prod_w \sum_{n_w} p(n_w \mid θ, N_w)\, p(y_w \mid n_w).
