@@ -225,12 +225,14 @@ class MeanCounts:
         spread = np.array([product(self._spread(row)) for row in np.eye(size)]).reshape(size, -1)
         own = np.array([self._gathered(column) for column in spread])
         cross = self.effects.pull_back(spread)
-        statistics = np.array([self.effects.pull_back(product(row)) for row in self._columns])
-        return own - cross @ np.linalg.pinv(0.5 * (statistics + statistics.T), hermitian=True) @ cross.T
+        return own - cross @ np.linalg.pinv(self.statistics_covariance(product), hermitian=True) @ cross.T
 
-    @cached_property
-    def _columns(self) -> FloatArray:
-        return self.effects.potentials(np.eye(self.effects.size))
+    def statistics_covariance(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return Σ, the covariance of one record's statistics, shape (d, d), by products with that of its cells."""
+        size = self.effects.size
+        columns = self.effects.potentials(np.eye(size))
+        found = np.array([self.effects.pull_back(product(column)) for column in columns]).reshape(size, size)
+        return 0.5 * (found + found.T)
 
     def jacobian(self, linearized: Linearized) -> FloatArray:
         """Return J', shape (d + 1, cells); the cost is one product with J for each coordinate."""

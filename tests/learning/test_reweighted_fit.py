@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 import bayesprivmrf as bpm
-from bayesprivmrf.inference.effects_fit import moments_of, reweighted_fit
-from bayesprivmrf.inference.effects_fit.moments import Eliminated
+from bayesprivmrf.inference.effects_fit import Eliminated, moments_of, reweighted_fit
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects

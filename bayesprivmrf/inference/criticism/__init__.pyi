@@ -1,4 +1,4 @@
-from . import disagreement
+from . import disagreement, noise_misfit
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .verdict import contradictions, learned_contradictions, verdict
 
@@ -8,6 +8,7 @@ __all__ = [
     "function_marks",
     "learned_contradictions",
     "model_assumptions",
+    "noise_misfit",
     "query_marks",
     "variable_marks",
     "verdict",

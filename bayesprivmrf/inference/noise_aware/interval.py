@@ -184,7 +184,11 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     variances = curvature.mean_variances(padded.T)
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
     if is_small and is_exact.any():
-        variances -= _explained(curvature, jacobian[:, is_exact], padded)
+        # answers without noise, B'x = 0, take C B (B'C B)⁺ B'C off the covariance C, the limit of ever less noise
+        held = jacobian[:, is_exact]
+        solved = curvature.solve(held)
+        cross, inverse = padded @ solved, np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True)
+        variances -= np.einsum("ij,ij->i", cross, cross @ inverse)
     return np.maximum(variances, 0.0)
 
 
@@ -200,16 +204,6 @@ def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> Fl
             stacklevel=5,
         )
     return np.array([row @ curvature.solve(row) for row in rows])
-
-
-def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:
-    """Return the variance of each combination of coordinates that answers without noise, B'x = 0, remove.
-
-    C B (B'C B)⁺ B'C is taken off the covariance C, which it leaves as the limit of ever less noise.
-    """
-    solved = curvature.solve(held)
-    cross = rows @ solved
-    return np.einsum("ij,ij->i", cross, cross @ np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True))
 
 
 def coordinate_covariance(mode: Mode) -> FloatArray:
@@ -283,10 +277,5 @@ def _sampling_curvature(mode: Mode) -> DenseCurvature:
 
 def statistics_covariance(mode: Mode) -> FloatArray:
     """Return Σ, the covariance of one record's statistics, shape (d, d)."""
-    means = mode.means
-    effects = means.effects
-    _, _, product = means.engine.linearize(means.evidence.family.potentials(mode.coordinates))
-    columns = effects.potentials(np.eye(effects.size))
-    covariance = np.array([effects.pull_back(product(column)) for column in columns])
-    covariance = covariance.reshape(effects.size, effects.size)
-    return 0.5 * (covariance + covariance.T)
+    potentials = mode.means.evidence.family.potentials(mode.coordinates)
+    return mode.means.statistics_covariance(mode.means.engine.linearize(potentials)[2])
