@@ -7,59 +7,24 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from bayesprivmrf.checks import at_least, one_of, positive_finite, truth, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.inference.criticism.discrepancy import EXPONENT, Discrepancy, balance, slope
+from bayesprivmrf.inference.criticism.noise_misfit import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.naive_mle import match_marginals
-from bayesprivmrf.inference.optimize import one_blas_thread
+from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EMSettings:
-    """Settings of the EM steps and of the rule that stops them; `bayesprivmrf.inference.CGM` explains each."""
-
-    steps: float = 100_000
-    stopping: str = "balance"
-    acceleration: float = 1.5
-    e_step: str = "dual"
-    damping: float | None = None
-    nlbp_iterations: int = 100
-    is_smoothed: bool = True
-    inference: Inference = "exact"
-
-    def __post_init__(self) -> None:
-        at_least("steps", self.steps, 1, finite=False)
-        one_of("stopping", self.stopping, ("balance", "discrepancy", "none"))
-        if self.stopping == "discrepancy":
-            warnings.warn(
-                "`stopping='discrepancy'` stops too early where there is much signal and goes with the next "
-                "version; use 'balance', the default.",
-                DeprecationWarning,
-                stacklevel=3,
-            )
-        at_least("acceleration", self.acceleration, 1)
-        one_of("e_step", self.e_step, ("dual", "nlbp"))
-        if self.damping is not None and not positive_finite("damping", self.damping) <= 1:
-            raise ArgumentError(f"`damping` must be above 0 and at most 1, or None, got {self.damping}.")
-        whole_number("nlbp_iterations", self.nlbp_iterations, 1)
-        truth("is_smoothed", self.is_smoothed)
-        require_inference(self.inference)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +48,12 @@ class EMPath:
         Blocks of EM steps taken, marginal inferences used, E-steps that hit their iteration limit.
     """
 
-    def __init__(self, settings: EMSettings, evidence: Evidence) -> None:
+    def __init__(self, settings: CGM, evidence: Evidence) -> None:
         self.settings = settings
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
         self.basis = evidence.family.basis
+        self.left_inverse = None if self.basis is None else np.linalg.pinv(self.basis.toarray())
         # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
         self.acceleration = settings.acceleration if self.basis is None else 1.0
         # an E-step in blocks may miss a count by a tenth of the noise or of the mean residual, whichever is
@@ -124,9 +90,10 @@ class EMPath:
                 return Status.STOPPED_EARLY
             self.blocks += 1
             before, self.point = self.point, following
-            if settings.stopping == "discrepancy" and self.point.discrepancy <= 1:
-                return Status.STOPPED_EARLY
-            if step.converged and self._has_settled(before, ahead):
+            # the path has ended when as many steps again would move no count by a thousandth of its way so far
+            moved = np.abs(self.point.marginals - before.marginals).max(initial=0.0)
+            way = np.abs(self.point.marginals - self.start.marginals).max(initial=0.0)
+            if step.converged and moved * self.point.taken / ahead <= 1e-3 * way:
                 if self.slack == 0:
                     return Status.CONVERGED
                 self.slack = 0.0  # no count moved, but perhaps only within the slack: ask again without
@@ -146,12 +113,6 @@ class EMPath:
             self.point = self.steepest
             return True
         return False
-
-    def _has_settled(self, before: Point, ahead: float) -> bool:
-        moved = np.abs(self.point.marginals - before.marginals).max(initial=0.0)
-        way = np.abs(self.point.marginals - self.start.marginals).max(initial=0.0)
-        # the path has ended when as many steps again would move no count by a thousandth of its way so far
-        return bool(moved * self.point.taken / ahead <= 1e-3 * way)
 
     def _advance(self, ahead: float) -> EStep:
         """Take one E-step that is worth `ahead` EM steps."""
@@ -183,27 +144,19 @@ class EMPath:
         self.unconverged += not step.converged
         return step
 
-    def _shared_potentials(self) -> FloatArray:
-        """Return β for which θ_0 + B β is near the potentials, and equal to them if all cells are possible."""
-        inside, base = self.evidence.supported_cells, self.evidence.family.base
-        return self._left_inverse @ np.where(inside, self.point.potentials - np.where(inside, base, 0.0), 0.0)
-
-    @cached_property
-    def _left_inverse(self) -> FloatArray:
-        assert self.basis is not None
-        return np.linalg.pinv(self.basis.toarray())
-
     def _follow(self, step: EStep, ahead: float) -> Point:
         """Take the M-step: θ + A'g in closed form, maximum likelihood as published, or B'n = N B'μ(Bβ) with ties."""
         if self.settings.e_step == "dual" and self.basis is None:
             potentials, marginals = step.potentials, step.marginals
         else:
+            family, start = self.evidence.family, self.point.potentials
+            if (
+                self.left_inverse is not None
+            ):  # β whose potentials are near, and equal if all cells are possible
+                inside = np.isfinite(family.base)
+                start = self.left_inverse @ np.where(inside, start - np.where(inside, family.base, 0.0), 0.0)
             potentials, _, stats = match_marginals(
-                self.engine,
-                self.evidence.family.base,
-                step.marginals,
-                start=self.point.potentials if self.basis is None else self._shared_potentials(),
-                basis=self.basis,
+                self.engine, family.base, step.marginals, start=start, basis=self.basis
             )
             marginals = self.engine.marginals(potentials)[1]
             self.evaluations += int(stats["evaluations"]) + 1
@@ -219,7 +172,7 @@ class EMPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CGM(EMSettings):
+class CGM:
     r"""Expectation-maximization with latent true counts, Algorithm 2 of Bernstein et al. (2017).
 
     The E-step finds the approximate mode of the true counts n given the noisy counts y, equation (6). The M-step
@@ -234,7 +187,7 @@ class CGM(EMSettings):
         Largest number of EM steps, at least 1.
     stopping
         ``"balance"``: continue while the gain in fit exceeds its price
-        (`bayesprivmrf.inference.criticism.discrepancy`). ``"none"``: run until `steps`, or until nothing moves. Both
+        (`bayesprivmrf.inference.criticism.noise_misfit`). ``"none"``: run until `steps`, or until nothing moves. Both
         rules use the release alone.
     acceleration
         Largest factor by which one block of EM steps may multiply the number of steps so far, at least 1. A block is
@@ -260,8 +213,29 @@ class CGM(EMSettings):
     CGM(steps=50, stopping='none', acceleration=1.0, e_step='dual', ...)
     """
 
+    steps: float = 100_000
+    stopping: str = "balance"
+    acceleration: float = 1.5
+    e_step: str = "dual"
+    damping: float | None = None
+    nlbp_iterations: int = 100
+    is_smoothed: bool = True
+    inference: Inference = "exact"
+
     method: ClassVar[str] = "CGM"
     offers_loopy: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.steps, 1, finite=False)
+        remedy = "use 'balance', the default" if self.stopping == "discrepancy" else ""
+        one_of("stopping", self.stopping, ("balance", "none"), remedy=remedy)
+        at_least("acceleration", self.acceleration, 1)
+        one_of("e_step", self.e_step, ("dual", "nlbp"))
+        if self.damping is not None and not positive_finite("damping", self.damping) <= 1:
+            raise ArgumentError(f"`damping` must be above 0 and at most 1, or None, got {self.damping}.")
+        whole_number("nlbp_iterations", self.nlbp_iterations, 1)
+        truth("is_smoothed", self.is_smoothed)
+        require_inference(self.inference)
 
     def _refuse_what_it_cannot(self, evidence: Evidence) -> None:
         model = evidence.specification
@@ -324,25 +298,13 @@ class CGM(EMSettings):
         potentials, _ = honoured(evidence, path.engine, path.point.potentials)
         if self.inference == "exact":  # Bethe's marginals depend on the gauge where cliques share pairs
             potentials = minimum_norm_potentials(model.cardinalities, model.scopes, potentials)
-        found = verdict(status, evidence, potentials, self.inference, stacklevel=3)
-        return Solution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=self.method,
-            references=("cgm",),
-            status=found.status,
-            problems=found.problems,
-            stats={
-                "em_steps": path.point.taken,
-                "blocks": path.blocks,
-                "evaluations": path.evaluations,
-                "unconverged_e_steps": path.unconverged,
-                "discrepancy": path.point.discrepancy,
-                "seconds": time.perf_counter() - begin,
-                **found.stats,
-            },
-            inference=self.inference,
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            _evidence=evidence,
-        )
+        stats = {
+            "em_steps": path.point.taken,
+            "blocks": path.blocks,
+            "evaluations": path.evaluations,
+            "unconverged_e_steps": path.unconverged,
+            "discrepancy": path.point.discrepancy,
+            "seconds": time.perf_counter() - begin,
+        }
+        fields = verdict(status, evidence, potentials, self.inference, stats, stacklevel=3)
+        return Solution(method=self.method, **fields)

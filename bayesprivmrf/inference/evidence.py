@@ -18,13 +18,12 @@ from bayesprivmrf.errors import (
 from bayesprivmrf.inference.criticism.agreement import agreed_total
 from bayesprivmrf.inference.family import Inference, LogLinearFamily, family_of
 from bayesprivmrf.inference.given_releases import (
-    JointMeasurements,
     checked_releases,
     most_rows_of_one,
     of_one_population,
+    of_waves,
     unlike_guarantees,
 )
-from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
@@ -147,6 +146,13 @@ class Evidence:
         row, column = np.concatenate(rows), np.concatenate(columns)
         return csr_array((np.ones(len(row)), (row, column)), shape=(self.offsets[-1], model.size))
 
+    @cached_property
+    def rows(self) -> Any:
+        """The matrix A, sparse, also where it is the identity."""
+        from scipy.sparse import eye_array
+
+        return eye_array(self.specification.size, format="csr") if self.matrix is None else self.matrix
+
     def name_of(self, position: int) -> str:
         """Name a measurement by its position among all given ones, and by its query."""
         scope = self.measured_scopes[position]
@@ -158,22 +164,13 @@ class Evidence:
 
     def possible_rows(self) -> Any | None:
         """Return the matrix of the possible numbers alone; None for the identity, all cells of which are possible."""
-        from scipy.sparse import eye_array
-
-        if self.matrix is not None:
-            return self.matrix[self.possible]
-        identity: Any = eye_array(self.possible.size, format="csr")
-        return None if self.possible.all() else identity[self.possible]
+        return None if self.matrix is None and self.possible.all() else self.rows[self.possible]
 
     @cached_property
     def possible_numbers(self) -> tuple[Any, FloatArray, FloatArray]:
         """Rows of A of the possible numbers, sparse; the numbers y; and the variances of their noise."""
-        from scipy.sparse import csr_array, eye_array
-
-        rows: Any = self.possible_rows()
-        rows = eye_array(self.specification.size) if rows is None else rows
         noise = self.spread([law.variance for law in self.noise])
-        return csr_array(rows, dtype=float), self.noisy_counts[self.possible], noise[self.possible]
+        return self.rows[self.possible].astype(float), self.noisy_counts[self.possible], noise[self.possible]
 
     @property
     def family(self) -> LogLinearFamily:
@@ -270,12 +267,7 @@ class Evidence:
     @cached_property
     def exact(self) -> tuple[Any, FloatArray] | None:
         """E and e: rows of A that have no noise, sparse, and their answers; None where all have some."""
-        from scipy.sparse import eye_array
-
-        if not self.is_exact.any():
-            return None
-        rows: Any = eye_array(self.possible.size, format="csr") if self.matrix is None else self.matrix
-        return rows[self.is_exact], self.noisy_counts[self.is_exact]
+        return (self.rows[self.is_exact], self.noisy_counts[self.is_exact]) if self.is_exact.any() else None
 
 
 def gather(
@@ -297,7 +289,8 @@ def gather(
     takes_bounds
         Whether it takes counts that are known only within bounds.
     population
-        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own (`inference.waves`).
+        ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
+        (`bayesprivmrf.inference.given_releases`).
 
     Raises
     ------
@@ -317,32 +310,33 @@ def gather(
     given = checked_releases(releases, needs_kernel=needs_kernel, takes_bounds=takes_bounds)
     is_waves = one_of("population", population, ("one", "waves")) == "waves"
     joint = of_waves(given) if is_waves else of_one_population(given)
-    model, queries, total, error = joint.specification, joint.queries, joint.total, joint.total_standard_error
+    model, total, error = joint["specification"], joint["estimated_total"], joint["total_standard_error"]
+    public = [float(one.total) for one in given if is_waves and one.total is not None]
     if total > LARGEST_TOTAL + CONTRADICTION * error:
         raise ModelError(
             f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
             "tables are counts of records, or fit parts of the population."
         )
     people = [release.person_rows for release in given if release.person_rows is not None]
+    cells = np.isfinite(family_of(model).base).astype(float)
+    if "queries" in joint:
+        possible = abs(stacked(joint["queries"], model.size)) @ cells > 0
+    else:
+        parts = [model.project(cells, scope).ravel() for scope in joint["scopes"]]
+        possible = np.concatenate([np.zeros(0), *parts]) > 0
     evidence = Evidence(
-        specification=model,
-        scopes=joint.scopes,
-        queries=queries,
-        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), joint.public]),
-        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if joint.public else [])),
-        possible=_possible(joint),
+        **joint,
+        noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), public]),
+        noise=(*(law for release in given for law in release.noise), *([NoNoise()] if public else [])),
+        possible=possible,
         total=max(total, 1.0) if total == total else 1.0,
-        estimated_total=total,
-        total_standard_error=error,
         is_simulated=any(release.provenance.simulated for release in given),
         guarantees=unlike_guarantees(given),
         rows_of_one=most_rows_of_one(people),
         is_weighed=any(rows.is_weighed for rows in people),
-        wave_totals=joint.wave_totals,
-        wave_tables=joint.wave_tables,
     )
     evidence = _agreeing(evidence)
-    needs_total = queries is not None or evidence.has_bounds
+    needs_total = evidence.queries is not None or evidence.has_bounds
     if needs_total and math.isinf(evidence.total_standard_error):
         raise ModelError(
             "the number of records must be told by a release of queries, but none of these tells it; measure a "
@@ -373,16 +367,3 @@ def _agreeing(evidence: Evidence) -> Evidence:
 def require_inference(inference: str) -> None:
     """Raise unless `inference` is one of the kinds of marginals."""
     one_of("inference", inference, ("exact", "loopy"))
-
-
-def _possible(joint: JointMeasurements) -> np.ndarray:
-    """Return a mask of the numbers that count some cell which a possible joint state reaches."""
-    model, supported = joint.specification, family_of(joint.specification).supported
-    if joint.queries is not None:
-        cells = np.ones(model.size) if supported is None else supported
-        return abs(stacked(joint.queries, model.size)) @ cells > 0
-    sizes = [math.prod(model.cardinalities[v] for v in scope) for scope in joint.scopes]
-    if supported is None:
-        return np.ones(sum(sizes), bool)
-    masks = [model.project(supported, scope).ravel() > 0 for scope in joint.scopes]
-    return np.concatenate([np.zeros(0, bool), *masks])

@@ -40,7 +40,7 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import TiedEffects, coordinates_of
+from bayesprivmrf.model.ties import TiedEffects
 
 # Probability by which a constraint may be missed
 _TOLERANCE = 1e-9
@@ -50,8 +50,8 @@ _ITERATIONS = 2000
 # Largest error of a probability in tables without noise: some rounding errors of a sum over the cells
 _GIVEN_BACK = 1e-13
 
-# Constraints up to which the last digits are found by Newton's method
-_NEWTON_ROWS = 400
+# Most products with the covariance in a Newton step; steps near an optimum take far fewer
+_MOST_PRODUCTS = 400
 
 
 def refuse_shared(evidence: Evidence) -> None:
@@ -59,22 +59,18 @@ def refuse_shared(evidence: Evidence) -> None:
     model = evidence.specification
     if evidence.exact is None or not (model.is_restricted or model.shares_transitions):
         return
-    if model.shares_transitions or not _lies_in_model(evidence):
+    lies_in_model = False
+    if (
+        not model.shares_transitions
+    ):  # E'g are potentials of the model for every g, as with the public sizes of waves
+        coordinates, rows = cast(TiedEffects, evidence.family.effects), evidence.exact[0].toarray()
+        lies_in_model = max(coordinates.missed(row.astype(float)) for row in rows) < _TOLERANCE
+    if not lies_in_model:
         raise ModelError(
             "answers without noise are given back exactly by potentials of their own, and this model shares its "
             "parameters between cliques; leave those answers out (a public number of records is `total=`), or "
             "declare the network without `tied` and `ordinal`."
         )
-
-
-def _lies_in_model(evidence: Evidence) -> bool:
-    """Return True if E'g are potentials of the model for every g, as with the public sizes of waves."""
-    assert evidence.exact is not None
-    model = evidence.specification
-    if not model.is_restricted:
-        return True
-    coordinates, rows = cast(TiedEffects, coordinates_of(model)), evidence.exact[0].toarray().astype(float)
-    return max(map(coordinates.missed, rows)) < _TOLERANCE
 
 
 def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray) -> tuple[FloatArray, bool]:
@@ -93,45 +89,49 @@ def honoured(evidence: Evidence, engine: MarginalEngine, potentials: FloatArray)
     rows, answers = evidence.exact
     norms = np.sqrt(rows.power(2) @ evidence.supported_cells.astype(float))
     rows = rows.multiply(1 / norms[:, np.newaxis]).tocsr()
-    wanted, transposed = answers / norms / evidence.total, rows.T.tocsr()
+    nearest, missed, _ = _nearest(engine, potentials, rows, answers / norms / evidence.total)
+    return nearest, missed <= 1e3 * _TOLERANCE
+
+
+def _nearest(
+    engine: MarginalEngine, potentials: FloatArray, rows: Any, wanted: FloatArray
+) -> tuple[FloatArray, float, dict[str, float]]:
+    """Return θ + E'g with E μ as wanted, by how much it misses that, and numbers of the search for g."""
+    from scipy.sparse.linalg import LinearOperator, cg
+
+    transposed, size = rows.T.tocsr(), len(wanted)
+    operator: Any = LinearOperator
 
     def objective(tilt: FloatArray) -> tuple[float, FloatArray]:
         log_partition, marginals = engine.marginals(potentials + transposed @ tilt)
         return float(log_partition - wanted @ tilt), rows @ marginals - wanted
 
-    start = np.zeros(len(wanted))
-    found = minimize(objective, start, gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
-    tilt = found.point
+    found = minimize(objective, np.zeros(size), gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
+    stats: dict[str, float] = {"iterations": found.iterations, "evaluations": found.evaluations + 1}
     if found.status is Status.DIVERGED:
-        return potentials, False
-    if len(wanted) <= _NEWTON_ROWS:
-        tilt = _refined(rows, transposed, wanted, engine, potentials, tilt)
-    missed = np.abs(objective(tilt)[1]).max(initial=0.0)
-    return potentials + transposed @ tilt, bool(missed <= 1e3 * _TOLERANCE)
-
-
-def _refined(
-    rows: Any,
-    transposed: Any,
-    wanted: FloatArray,
-    engine: MarginalEngine,
-    potentials: FloatArray,
-    tilt: FloatArray,
-) -> FloatArray:
-    """Return the tilt after Newton steps, as long as each comes nearer."""
-    least, best = np.inf, tilt
+        return potentials, np.inf, stats
+    tilt, best, least = found.point, found.point, np.inf
+    # Newton steps for the last digits, as long as each halves the error; two or three suffice after L-BFGS
     for _ in range(8):
+        if not np.isfinite(tilt).all():
+            break
         _, marginals, product = engine.linearize(potentials + transposed @ tilt)
         gap = wanted - rows @ marginals
-        if not np.abs(gap).max(initial=0.0) < 0.5 * least:
+        missed = float(np.abs(gap).max(initial=0.0))
+        if not missed < 0.5 * least:
             break
-        least, best = np.abs(gap).max(initial=0.0), tilt
-        if least < 1e-14:
+        least, best = missed, tilt
+        if least <= 1e-1 * _GIVEN_BACK:
             break
-        columns = [rows @ product(column) for column in transposed.T.toarray()]
-        curvature = np.array(columns).reshape(len(wanted), len(wanted))
-        tilt = tilt + np.linalg.lstsq(curvature, gap, rcond=1e-12)[0]
-    return best
+        # tilts that cancel are a null space, which conjugate gradients never enter
+        curvature = operator(
+            (size, size), matvec=lambda g, product=product: rows @ product(transposed @ g), dtype=float
+        )
+        with np.errstate(
+            all="ignore"
+        ):  # of a gap of nothing but rounding errors in that space, which ends the loop
+            tilt = tilt + cg(curvature, gap, rtol=1e-6, maxiter=_MOST_PRODUCTS)[0]
+    return potentials + transposed @ best, least, stats
 
 
 def given_back(
@@ -146,46 +146,16 @@ def given_back(
     target
         Tables of the cliques, shape (model size,), probabilities.
     """
-    potentials, held = _of_forest(model, target), target > 0
-    iterations = evaluations = 0
+    from scipy.sparse import eye_array
 
-    def missed() -> float:
-        return float(np.abs(engine.marginals(potentials)[1] - target).max(initial=0.0))
-
-    def objective(theta: FloatArray) -> tuple[float, FloatArray]:
-        potentials[held] = theta
-        log_partition, marginals = engine.marginals(potentials)
-        return float(log_partition - target[held] @ theta), (marginals - target)[held]
-
-    if missed() > _GIVEN_BACK:
-        found = minimize(objective, potentials[held], gradient_tolerance=_TOLERANCE, iterations=_ITERATIONS)
-        potentials[held] = found.point
-        iterations, evaluations = found.iterations, found.evaluations
-        _newton(engine, potentials, target, held)
-    status = Status.CONVERGED if missed() <= 1e3 * _GIVEN_BACK else Status.ITERATION_LIMIT
-    return potentials, status, {"iterations": iterations, "evaluations": evaluations + 1}
-
-
-def _newton(engine: MarginalEngine, potentials: FloatArray, target: FloatArray, held: np.ndarray) -> None:
-    """Move potentials in place by Newton steps, as long as each step halves the error of the marginals."""
-    from scipy.sparse.linalg import LinearOperator, cg
-
-    least = np.inf
-    # Newton steps for the last digits; two or three suffice after L-BFGS
-    for _ in range(8):
-        _, marginals, product = engine.linearize(potentials)
-        gap = np.where(held, target - marginals, 0.0)
-        missed = float(np.abs(gap).max(initial=0.0))
-        if missed <= _GIVEN_BACK or not missed < 0.5 * least:
-            break
-        least, before = missed, potentials[held].copy()
-        # potentials that cancel are a null space, which conjugate gradients never enter
-        curvature = LinearOperator((gap.size, gap.size), matvec=product, dtype=float)  # type: ignore[call-arg]
-        step, _ = cg(curvature, gap, rtol=1e-6, maxiter=_NEWTON_ROWS)
-        potentials[held] = before + step[held]
-        if not np.abs(engine.marginals(potentials)[1] - target).max() < missed:
-            potentials[held] = before
-            break
+    potentials = _of_forest(model, target)
+    missed, stats = float(np.abs(engine.marginals(potentials)[1] - target).max(initial=0.0)), {}
+    if missed > _GIVEN_BACK:
+        cells: Any = eye_array(model.size, format="csr")
+        held = target > 0
+        potentials, missed, stats = _nearest(engine, potentials, cells[held], target[held])
+    status = Status.CONVERGED if missed <= 1e3 * _GIVEN_BACK else Status.ITERATION_LIMIT
+    return potentials, status, {"iterations": 0, "evaluations": 1} | stats
 
 
 def _of_forest(model: ModelSpecification, target: FloatArray) -> FloatArray:

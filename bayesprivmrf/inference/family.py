@@ -13,7 +13,7 @@ reaches all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -117,10 +117,10 @@ class Linearized:
 
     Parameters
     ----------
-    total
-        N at the point, records.
     mean
         N μ of the possible cells of the noisy tables, shape (cells,), records.
+    by_total
+        Change of the mean with log N, shape (cells,): the mean itself, or zero where N is held.
     along
         Change of the mean with the potentials of all cliques, shape (size,), N held.
     forward, backward
@@ -130,8 +130,8 @@ class Linearized:
         None where these statistics tell the counts.
     """
 
-    total: float
     mean: FloatArray
+    by_total: FloatArray
     along: Callable[[FloatArray], FloatArray]
     forward: Callable[[FloatArray], FloatArray]
     backward: Callable[[FloatArray], FloatArray]
@@ -168,25 +168,31 @@ class MeanCounts:
         """Number of coordinates, d + 1."""
         return self.effects.size + 1
 
-    def at(self, point: FloatArray) -> Linearized:
-        """Mean counts and their derivative at (β, log N)."""
+    def at(self, point: FloatArray, *, holds_total: bool = False) -> Linearized:
+        """Return mean counts and their derivative at (β, log N); for a known N its part of J is zero."""
         total = float(np.exp(point[-1]))
         _, marginals, product = self.engine.linearize(self.evidence.family.potentials(point[:-1]))
         mean = total * self._gathered(marginals)
+        by_total = np.zeros(len(mean)) if holds_total else mean
 
         def along(change: FloatArray) -> FloatArray:
             return total * self._gathered(product(change))
 
         def forward(direction: FloatArray) -> FloatArray:
-            return along(self.effects.potentials(direction[:-1])) + direction[-1] * mean
+            return along(self.effects.potentials(direction[:-1])) + direction[-1] * by_total
 
         def backward(cells: FloatArray) -> FloatArray:
             change = self.effects.pull_back(product(self._spread(cells)))
-            return np.append(total * change, cells @ mean)
+            return np.append(total * change, cells @ by_total)
 
         unexplained = None if self.tells_all else total * self._unexplained(product)
         return Linearized(
-            total=total, mean=mean, along=along, forward=forward, backward=backward, unexplained=unexplained
+            mean=mean,
+            by_total=by_total,
+            along=along,
+            forward=forward,
+            backward=backward,
+            unexplained=unexplained,
         )
 
     @cached_property
@@ -219,43 +225,31 @@ class MeanCounts:
         spread = np.array([product(self._spread(row)) for row in np.eye(size)]).reshape(size, -1)
         own = np.array([self._gathered(column) for column in spread])
         cross = self.effects.pull_back(spread)
-        statistics = np.array([self.effects.pull_back(product(row)) for row in self._columns])
-        return own - cross @ np.linalg.pinv(0.5 * (statistics + statistics.T), hermitian=True) @ cross.T
+        return own - cross @ np.linalg.pinv(self.statistics_covariance(product), hermitian=True) @ cross.T
 
-    @cached_property
-    def _columns(self) -> FloatArray:
-        return self.effects.potentials(np.eye(self.effects.size))
+    def statistics_covariance(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
+        """Return Σ, the covariance of one record's statistics, shape (d, d), by products with that of its cells."""
+        size = self.effects.size
+        columns = self.effects.potentials(np.eye(size))
+        found = np.array([self.effects.pull_back(product(column)) for column in columns]).reshape(size, size)
+        return 0.5 * (found + found.T)
 
     def jacobian(self, linearized: Linearized) -> FloatArray:
-        """Return J', shape (d + 1, cells), with N free; the cost is one product with J for each coordinate."""
+        """Return J', shape (d + 1, cells); the cost is one product with J for each coordinate."""
         rows = np.empty((self.size, len(linearized.mean)))
         for first in range(0, self.effects.size, _TOGETHER):
             some = np.eye(min(_TOGETHER, self.effects.size - first), self.effects.size, first)
             for position, change in enumerate(self.effects.potentials(some), first):
                 rows[position] = linearized.along(change)
-        rows[-1] = linearized.mean
+        rows[-1] = linearized.by_total
         return rows
 
-    @cached_property
-    def _fold(self) -> tuple[Any, Any] | None:
-        """Sums of the cliques' cells that make up each possible cell of the tables, and the transpose."""
-        rows = self.evidence.possible_rows()
-        return None if rows is None else (rows, rows.T.tocsr())
-
     def _gathered(self, cells: FloatArray) -> FloatArray:
-        return cells if self._fold is None else self._fold[0] @ cells
+        """Return the possible cells of the tables, of which each is a sum of the cliques' cells."""
+        return self.evidence.gathered(cells)[self.evidence.possible]
 
-    def _spread(self, cells: FloatArray) -> FloatArray:
-        return cells if self._fold is None else self._fold[1] @ cells
-
-
-def with_total_held(linearized: Linearized) -> Linearized:
-    """Return the products with J for a known N: its last column is zero."""
-
-    def forward(direction: FloatArray) -> FloatArray:
-        return linearized.forward(np.append(direction[:-1], 0.0))
-
-    def backward(cells: FloatArray) -> FloatArray:
-        return np.append(linearized.backward(cells)[:-1], 0.0)
-
-    return replace(linearized, forward=forward, backward=backward)
+    def _spread(self, numbers: FloatArray) -> FloatArray:
+        """Apply the transpose of `_gathered`."""
+        full = np.zeros(len(self.evidence.possible))
+        full[self.evidence.possible] = numbers
+        return self.evidence.scattered(full)

@@ -73,24 +73,16 @@ def limits_of_draws(
     least, most = (np.broadcast_to(end, shape).ravel() for end in ends)
     # at most four million draws are sorted at once
     found, step = np.empty((2, flat.shape[1])), max((1 << 22) // len(flat), 1)
+    tail, half = 1 - prob, 0.5 if is_whole else 0.0
     for start in range(0, flat.shape[1], step):
         part = slice(start, start + step)
-        found[:, part] = _limits(np.sort(flat[:, part], axis=0), 1 - prob, least[part], most[part], is_whole)
+        ordered, low, high = np.sort(flat[:, part], axis=0), least[part], most[part]
+        spread = _spread(ordered) if is_whole else ordered
+        below = tail / 2 * (1 - _weights(spread - low + half, tail))
+        above = tail / 2 * (1 - _weights((high - spread + half)[::-1], tail))
+        found[0, part] = np.where(below > 0, _quantile(ordered, below, is_whole), low)
+        found[1, part] = np.where(above > 0, _quantile(ordered, 1 - above, is_whole), high)
     return found[0].reshape(shape), found[1].reshape(shape)
-
-
-def _limits(
-    flat: FloatArray, tail: float, least: FloatArray, most: FloatArray, is_whole: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Return the limits of the columns of sorted draws."""
-    spread = _spread(flat) if is_whole else flat
-    half = 0.5 if is_whole else 0.0
-    below = _weights(spread - least + half, tail)
-    above = _weights((most - spread + half)[::-1], tail)
-    lower_tail, upper_tail = tail / 2 * (1 - below), tail / 2 * (1 - above)
-    lower = np.where(lower_tail > 0, _quantile(flat, lower_tail, is_whole), least)
-    upper = np.where(upper_tail > 0, _quantile(flat, 1 - upper_tail, is_whole), most)
-    return lower, upper
 
 
 def standard_limits(below: FloatArray, above: FloatArray, prob: float) -> tuple[FloatArray, FloatArray]:

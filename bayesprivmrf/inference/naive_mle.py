@@ -12,9 +12,9 @@ import numpy as np
 from bayesprivmrf.checks import at_least, one_of, positive_finite, whole_number
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.criticism.verdict import verdict
-from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
+from bayesprivmrf.inference.evidence import Inference, Population, gather, require_inference
 from bayesprivmrf.inference.exact_answers import given_back, honoured, refuse_shared, without_records
-from bayesprivmrf.inference.optimize import minimize, one_blas_thread
+from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.projection import PROJECTIONS, Pooled, pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.mode import (
@@ -23,13 +23,8 @@ from bayesprivmrf.inference.transitions.mode import (
     refuse_loopy_transitions,
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
-
-# A potential beyond this says that the likelihood has no finite maximum
-LARGEST_POTENTIAL = 1e4
 
 # Records below which a count without noise, as found by least squares, is zero up to rounding
 _NO_RECORD = 1e-6
@@ -52,8 +47,8 @@ class NaiveMLE:
     ----------
     ridge
         λ, nats per record, at least 0. With 0 the estimate often does not exist: projected tables have zeros, and the
-        likelihood grows as the potentials of these cells fall without end. ``None`` takes `default_ridge`, which uses
-        the release alone, or 0 if no answer has noise.
+        likelihood grows as the potentials of these cells fall without end. ``None`` takes the error of each
+        noisy table (`Pooled.ridges`), which uses the release alone, or 0 if no answer has noise.
     projection
         Projection of the tables: ``"simplex"`` as in the paper, ``"none"``, or ``"consistent"``.
     inference
@@ -154,93 +149,68 @@ class NaiveMLE:
         is_default = self.ridge is None
         ridges = np.full(len(model.cliques), self.ridge or 0.0)
         if is_default and not is_exact:
-            ridges = default_ridge(evidence, pooled)
-        basis = _basis(evidence, pooled)
+            ridges = pooled.ridges
+        basis = evidence.family.basis  # B of θ = Bβ: that of the ties, or A' if answers leave cells open
+        if not model.is_restricted and pooled.undetermined and evidence.matrix is not None:
+            basis = evidence.matrix[evidence.possible].T.tocsr().astype(float)
         _require_told_sums(model, pooled, basis)
-        target = self._target(evidence, pooled, is_default, basis)
+        projection = self.projection
+        if basis is not None and projection == "simplex":
+            # cells may be negative if only sums of them matter, which the projection would change
+            left = pseudo_marginals(evidence, "none", has_own_ridges=is_default, pooled=pooled)
+            if not model.is_restricted or (not model.ordinal and (basis.T @ left >= 0).all()):
+                projection = "none"
+        target = pseudo_marginals(evidence, projection, has_own_ridges=is_default, pooled=pooled)
         if is_exact:
             target = np.where(np.abs(target) * evidence.total < _NO_RECORD, 0.0, target)
         cells = np.repeat(ridges, np.diff(model.offsets))
         engine = evidence.engine(self.inference)
+        base, is_table = evidence.family.base, target.min(initial=0.0) >= 0
+        stats: dict[str, Any] = {}
         if model.shares_transitions:
-            rows = TransitionRows(model=model)
+            rows, status = TransitionRows(model=model), Status.CONVERGED
             refuse_loopy_transitions(self.inference)
             if is_exact:
-                given = exact_transitions(rows, target)
-                return self._solution(evidence, pooled, given, Status.CONVERGED, {}, ridges, begin)
-            phi, status, stats = naive_transitions(
-                rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
-            )
-            return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
-        base, is_table = evidence.family.base, target.min(initial=0.0) >= 0
-        if is_exact and basis is None and is_table and self.inference == "exact":
-            given = given_back(model, engine, target)
-            return self._solution(evidence, pooled, *given, ridges, begin)
-        if is_exact and (is_table or not model.is_restricted):
-            sums = eye_array(model.size, format="csr") if basis is None else basis
-            base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
-        if is_exact and pooled.undetermined and not model.is_restricted:
-            # of largest entropy: the nearest to the even distribution
-            potentials, status, stats = base, Status.CONVERGED, {}
+                potentials = exact_transitions(rows, target)
+            else:
+                phi, status, stats = naive_transitions(
+                    rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
+                )
+                potentials = rows.potentials(phi)
+        elif is_exact and basis is None and is_table and self.inference == "exact":
+            potentials, status, stats = given_back(model, engine, target)
         else:
-            potentials, status, stats = match_marginals(
-                engine,
-                base,
-                target,
-                ridge=cells if basis is None else abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size)),
-                basis=basis,
-                iterations=self.iterations,
-                tolerance=self.tolerance,
-            )
-        if evidence.exact is not None and (is_noisy or (is_exact and not model.is_restricted)):
-            potentials, is_feasible = honoured(evidence, engine, potentials)
-            status = status if is_feasible else Status.DIVERGED
-        return self._solution(evidence, pooled, potentials, status, stats, ridges, begin)
-
-    def _target(
-        self, evidence: Evidence, pooled: Pooled, has_own_ridges: bool, basis: Any | None
-    ) -> FloatArray:
-        """Return the tables to match; cells may be negative if only sums of them matter."""
-        if basis is not None and self.projection == "simplex":
-            left = pseudo_marginals(evidence, "none", has_own_ridges=has_own_ridges, pooled=pooled)
-            model = evidence.specification
-            if not model.is_restricted or (not model.ordinal and (basis.T @ left >= 0).all()):
-                return left
-        return pseudo_marginals(evidence, self.projection, has_own_ridges=has_own_ridges, pooled=pooled)
-
-    def _solution(
-        self,
-        evidence: Evidence,
-        pooled: Pooled,
-        potentials: FloatArray,
-        status: Status,
-        stats: dict[str, Any],
-        ridges: FloatArray,
-        begin: float,
-    ) -> Solution:
-        model = evidence.specification
-        found = verdict(status, evidence, potentials, self.inference, stacklevel=4)
-        stats = {
-            **stats,
-            "seconds": time.perf_counter() - begin,
-            **found.stats,
+            if is_exact and (is_table or not model.is_restricted):
+                sums = eye_array(model.size, format="csr") if basis is None else basis
+                base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
+            if is_exact and pooled.undetermined and not model.is_restricted:
+                # of largest entropy: the nearest to the even distribution
+                potentials, status = base, Status.CONVERGED
+            else:
+                ridge = cells
+                if basis is not None:
+                    ridge = abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size))
+                potentials, status, stats = match_marginals(
+                    engine,
+                    base,
+                    target,
+                    ridge=ridge,
+                    basis=basis,
+                    iterations=self.iterations,
+                    tolerance=self.tolerance,
+                )
+            if evidence.exact is not None and (is_noisy or (is_exact and not model.is_restricted)):
+                potentials, is_feasible = honoured(evidence, engine, potentials)
+                status = status if is_feasible else Status.DIVERGED
+        stats = {**stats, "seconds": time.perf_counter() - begin}
+        fields = verdict(status, evidence, potentials, self.inference, stats, stacklevel=3)
+        fields["stats"] |= {
             "ridge": float(ridges.mean()) if len(ridges) else 0.0,
             "projection": self.projection,
             **({"undetermined_cells": pooled.undetermined} if pooled.undetermined else {}),
         }
-        return Solution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=f"{self.method}, shared transitions" if model.shares_transitions else self.method,
-            references=("cgm",),
-            status=found.status,
-            problems=found.problems,
-            stats=stats,
-            inference=self.inference,
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            _evidence=evidence,
-        )
+        method = f"{self.method}, shared transitions" if model.shares_transitions else self.method
+        return Solution(method=method, **fields)
 
 
 def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | None) -> None:
@@ -259,88 +229,3 @@ def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | N
             f"{pooled.undetermined} cells are not determined by the answers; use NoiseAwareMAP, which takes any, or "
             "measure the tables of all cliques, or their sums (queries.pooled)."
         )
-
-
-def _basis(evidence: Evidence, pooled: Pooled) -> Any | None:
-    """Return the sparse B of θ = Bβ: that of the ties, or A' if answers leave cells open."""
-    if evidence.specification.is_restricted:
-        return evidence.family.basis
-    rows = evidence.possible_rows() if pooled.undetermined else None
-    return None if rows is None else rows.T.tocsr().astype(float)
-
-
-def default_ridge(evidence: Evidence, pooled: Pooled | None = None) -> FloatArray:
-    r"""Return the ridge of each clique, by the error of its noisy marginals: :math:`λ_C = K_C σ_C^2/N^2 + 1/N`.
-
-    Near a maximum the naive likelihood is :math:`-\tfrac12 \sum_i (\barμ_i - μ_i)^2 / F_i`, F being the
-    marginals' own variance :math:`μ_i(1-μ_i) ≈ 1/K_C` for a table of :math:`K_C` cells. The error of a noisy
-    marginal really has variance :math:`v = σ_C^2/N^2 + F/N` (:math:`σ_C^2` of the noise, pooled over the releases
-    that measured the table), so the honest log-likelihood is F/v times the naive one, and a normal prior of
-    variance τ² on each potential, :math:`-θ^2/(2τ^2)`, weighs as a ridge of :math:`\frac{v}{2 τ^2 F}` on the naive
-    scale. With τ² = 1/2 that is the formula above. τ was chosen on 32 simulated releases, where the estimate came
-    within 15 % of the best λ in hindsight (docs/explanation/estimators.md).
-
-    Returns
-    -------
-    ndarray
-        Shape (cliques of the model,).
-    """
-    pooled = pool(evidence) if pooled is None else pooled
-    found = {frozenset(scope): ridge for scope, ridge in zip(pooled.scopes, pooled.ridges, strict=True)}
-    return np.array([found[frozenset(scope)] for scope in evidence.specification.scopes])
-
-
-def match_marginals(
-    engine: MarginalEngine,
-    base: FloatArray,
-    target: FloatArray,
-    *,
-    ridge: float | FloatArray = 0.0,
-    iterations: int = 2000,
-    tolerance: float = 1e-7,
-    start: FloatArray | None = None,
-    basis: Any = None,
-) -> tuple[FloatArray, Status, dict[str, float]]:
-    """Return the potentials θ_0 + β that minimize A - target'β + Σ ridge_i β_i²: maximum likelihood from marginals.
-
-    θ_0 is the base, minus infinity at impossible cells, and the start is one of θ. With a basis B, sparse, θ is
-    θ_0 + B β, and the start one of β: the solution of B'μ(θ_0 + Bβ) + 2 ridge β = B'target.
-
-    Returns
-    -------
-    potentials, status, stats
-        Shape (size,), minus infinity where the base is; how it ended; iterations and evaluations. Without
-        a ridge, a target of zero or less at a possible cell has no finite maximum: the status is DIVERGED.
-    """
-    free, full = np.isfinite(base), base.copy()
-    origin = base[free]
-    rows = None if basis is None else basis[free]
-    columns = None if rows is None else rows.T.tocsr()
-
-    def summed(cells: FloatArray) -> FloatArray:
-        return cells[free] if columns is None else columns @ cells[free]
-
-    wanted = summed(target)
-    weight = np.asarray(ridge, dtype=float)
-    weight = (
-        np.broadcast_to(weight, engine.size)[free] if basis is None else np.broadcast_to(weight, wanted.size)
-    )
-
-    def objective(beta: FloatArray) -> tuple[float, FloatArray]:
-        full[free] = origin + (beta if rows is None else rows @ beta)
-        log_partition, marginals = engine.marginals(full)
-        value = float(log_partition - wanted @ beta + beta @ (weight * beta))
-        return value, summed(marginals) - wanted + 2 * weight * beta
-
-    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free] - origin
-    optimum = minimize(objective, begin, gradient_tolerance=tolerance, iterations=iterations)
-    potentials = base.copy()
-    potentials[free] = origin + (optimum.point if rows is None else rows @ optimum.point)
-    status = optimum.status
-    counted = np.ones(len(wanted), bool)
-    if columns is not None:  # sums of cells alone: of signed ones zero is no edge
-        counted = (columns @ np.ones(int(free.sum())) > 0) & (columns.min(axis=1).toarray().ravel() >= 0)
-    has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
-    if has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL:
-        status = Status.DIVERGED
-    return potentials, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}

@@ -1,4 +1,4 @@
-"""Minimization by L-BFGS on free potentials, and by damped Gauss-Newton steps, with a `Status`.
+"""Minimization by L-BFGS and by damped Gauss-Newton steps with a `Status`; maximum likelihood from marginals.
 
 `one_blas_thread` limits BLAS while a fit runs, or while the library's own threads share the work. A fit computes
 many small matrix products, and BLAS threads spin while they wait for each other in each of them. On busy cores this
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bayesprivmrf.inference.solution import Status
+from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 type Expanded = tuple[float, FloatArray, FloatArray]
 """Value, gradient and positive semidefinite curvature at a point."""
+
+# A potential beyond this says that the likelihood has no finite maximum
+LARGEST_POTENTIAL = 1e4
 
 # Steps, and gradients, that are kept outside a box
 MEMORY = 40
@@ -129,6 +133,62 @@ def _status(
     if np.abs(projected).max(initial=0.0) <= 10 * gradient_tolerance:
         return Status.CONVERGED
     return Status.ITERATION_LIMIT
+
+
+def match_marginals(
+    engine: MarginalEngine,
+    base: FloatArray,
+    target: FloatArray,
+    *,
+    ridge: float | FloatArray = 0.0,
+    iterations: int = 2000,
+    tolerance: float = 1e-7,
+    start: FloatArray | None = None,
+    basis: Any = None,
+) -> tuple[FloatArray, Status, dict[str, float]]:
+    """Return the potentials θ_0 + β that minimize A - target'β + Σ ridge_i β_i²: maximum likelihood from marginals.
+
+    θ_0 is the base, minus infinity at impossible cells, and the start is one of θ. With a basis B, sparse, θ is
+    θ_0 + B β, and the start one of β: the solution of B'μ(θ_0 + Bβ) + 2 ridge β = B'target.
+
+    Returns
+    -------
+    potentials, status, stats
+        Shape (size,), minus infinity where the base is; how it ended; iterations and evaluations. Without
+        a ridge, a target of zero or less at a possible cell has no finite maximum: the status is DIVERGED.
+    """
+    free, full = np.isfinite(base), base.copy()
+    origin = base[free]
+    rows = None if basis is None else basis[free]
+    columns = None if rows is None else rows.T.tocsr()
+
+    def summed(cells: FloatArray) -> FloatArray:
+        return cells[free] if columns is None else columns @ cells[free]
+
+    wanted = summed(target)
+    weight = np.asarray(ridge, dtype=float)
+    weight = (
+        np.broadcast_to(weight, engine.size)[free] if basis is None else np.broadcast_to(weight, wanted.size)
+    )
+
+    def objective(beta: FloatArray) -> tuple[float, FloatArray]:
+        full[free] = origin + (beta if rows is None else rows @ beta)
+        log_partition, marginals = engine.marginals(full)
+        value = float(log_partition - wanted @ beta + beta @ (weight * beta))
+        return value, summed(marginals) - wanted + 2 * weight * beta
+
+    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free] - origin
+    optimum = minimize(objective, begin, gradient_tolerance=tolerance, iterations=iterations)
+    potentials = base.copy()
+    potentials[free] = origin + (optimum.point if rows is None else rows @ optimum.point)
+    status = optimum.status
+    counted = np.ones(len(wanted), bool)
+    if columns is not None:  # sums of cells alone: of signed ones zero is no edge
+        counted = (columns @ np.ones(int(free.sum())) > 0) & (columns.min(axis=1).toarray().ravel() >= 0)
+    has_no_maximum = bool(((wanted <= 0) & (weight == 0) & counted).any())
+    if has_no_maximum or np.abs(optimum.point).max(initial=0.0) > LARGEST_POTENTIAL:
+        status = Status.DIVERGED
+    return potentials, status, {"iterations": optimum.iterations, "evaluations": optimum.evaluations}
 
 
 def damped_steps(

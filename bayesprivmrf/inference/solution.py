@@ -147,20 +147,19 @@ class Solution(Card):
         network = self.specification.to_pgmpy(self.potentials, log_partition=self.log_partition)
         written = network_potentials(self.specification, network).flat
         vanished = np.isneginf(written) & np.isfinite(self.potentials.flat)
+        missed = 0.0
+        if vanished.any():
+            try:
+                missed = float(np.abs(self._engine().marginals(written)[1] - self.marginals.flat).max())
+            except ModelError:
+                missed = np.inf
         # the factors may miss a marginal by a probability of at most 1e-9
-        if vanished.any() and not self._distance_from(written) <= 1e-9:
+        if not missed <= 1e-9:
             raise ModelError(
                 "the potentials must be small enough for a network of factors, but their exponentials vanish; use "
                 "`marginal` and `sample`, or fit with a larger ridge."
             )
         return marked(network, self.is_simulated)
-
-    def _distance_from(self, potentials: np.ndarray) -> float:
-        """Return the largest difference between clique marginals and those of other potentials."""
-        try:
-            return float(np.abs(self._engine().marginals(potentials)[1] - self.marginals.flat).max())
-        except ModelError:
-            return np.inf
 
     def marginal(
         self, variables: Variable | Sequence[Variable], *, given: Given | None = None

@@ -13,7 +13,7 @@ from scipy.optimize import linprog, minimize
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, NaiveMLE, Status, e_step, gather
-from bayesprivmrf.inference.criticism import discrepancy
+from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import NoisyStatistics
 
@@ -365,7 +365,6 @@ def test_settings_outside_their_range_are_refused(settings, message):
         CGM(**settings)
 
 
-def test_the_rule_that_stopped_too_early_warns_for_one_version():
-    with pytest.warns(DeprecationWarning, match="use 'balance'") as caught:
+def test_the_rule_that_stopped_too_early_is_refused_with_the_one_in_its_place():
+    with pytest.raises(ArgumentError, match="use 'balance'"):
         CGM(stopping="discrepancy")
-    assert caught[0].filename == __file__

@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import CGM, Status, e_step, gather
-from bayesprivmrf.inference.criticism import discrepancy
+from bayesprivmrf.inference.criticism import noise_misfit as discrepancy
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

@@ -53,7 +53,9 @@ def test_an_answer_moves_as_its_numerical_derivative_says(fitted, query):
     mode, bound, step = fitted.mode, query.bind(CYCLE), 1e-5
 
     def answers(coordinates):
-        return bound.answers(mode.means.engine.linearize(mode.means.potentials(coordinates))[1])
+        return bound.answers(
+            mode.means.engine.linearize(mode.means.evidence.family.potentials(coordinates))[1]
+        )
 
     moves = step * np.eye(mode.coordinates.size)
     slopes = np.array([answers(mode.coordinates + m) - answers(mode.coordinates - m) for m in moves]) / (

@@ -20,7 +20,7 @@ from scipy.stats import norm
 
 from bayesprivmrf.errors import ArgumentError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference import NoiseAwareMAP, Status, limits_of_draws
-from bayesprivmrf.inference.noise_aware import standard_errors
+from bayesprivmrf.inference.noise_aware import answers_of_cells, standard_errors
 from bayesprivmrf.learning.models.solution import LearnedSolution
 from bayesprivmrf.marginals import Layout, array_engine, clamped, marginal_of, sample
 from bayesprivmrf.model import Domain, ModelSpecification
@@ -224,10 +224,11 @@ def test_noise_aware_conditionals_have_the_derivative_of_the_conditional(given):
     beta = mode.coordinates
 
     def conditional(at):
-        potentials = mode.means.potentials(at)
+        potentials = mode.means.evidence.family.potentials(at)
         return marginal_of(model.cardinalities, model.scopes, potentials, (3,), given=given)
 
-    found, errors = standard_errors(mode, (3,), given)
+    answers = answers_of_cells(mode, (3,), given)
+    found, errors = answers.values, standard_errors(mode, answers)
     np.testing.assert_allclose(found, conditional(beta), atol=1e-10)
     steps = 1e-5 * np.eye(len(beta))
     rows = np.array([(conditional(beta + s) - conditional(beta - s)) / 2e-5 for s in steps]).T

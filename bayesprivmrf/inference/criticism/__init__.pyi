@@ -1,15 +1,14 @@
-from . import disagreement, discrepancy
+from . import disagreement, noise_misfit
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
-from .verdict import Verdict, contradictions, learned_contradictions, verdict
+from .verdict import contradictions, learned_contradictions, verdict
 
 __all__ = [
-    "Verdict",
     "contradictions",
     "disagreement",
-    "discrepancy",
     "function_marks",
     "learned_contradictions",
     "model_assumptions",
+    "noise_misfit",
     "query_marks",
     "variable_marks",
     "verdict",

@@ -86,19 +86,31 @@ def _design(effects: Effects, rows: Any, share: FloatArray, *, is_free: bool) ->
     if max(effects.size, rows.shape[0]) <= 1500:
         design = clean(rows @ effects.margins(np.eye(effects.size)).T)
         return np.column_stack([design, share]) if is_free else design
-    transposed, operator = rows.T.tocsr(), LinearOperator
+    design = effects_operator(effects, rows)
+    if not is_free:
+        return design
+    shape = (rows.shape[0], effects.size + 1)
+    operator: Any = LinearOperator
+    return operator(
+        shape,
+        matvec=lambda x: design.matvec(np.ravel(x)[:-1]) + np.ravel(x)[-1] * share,
+        rmatvec=lambda y: np.append(design.rmatvec(np.ravel(y)), share @ np.ravel(y)),
+        dtype=float,
+    )
 
-    def forward(x: FloatArray) -> FloatArray:
-        x = np.ravel(x)
-        own = rows @ effects.margins(x[: effects.size])
-        return own + x[-1] * share if is_free else own
 
-    def backward(y: FloatArray) -> FloatArray:
-        own = clean(effects.coordinates(transposed @ np.ravel(y)))
-        return np.append(own, share @ np.ravel(y)) if is_free else own
+def effects_operator(effects: Effects, rows: Any) -> Any:
+    """Return the operator from zero-sum effects to what they add to the answers of sparse rows."""
+    from scipy.sparse.linalg import LinearOperator
 
-    shape = (rows.shape[0], effects.size + is_free)
-    return operator(shape, matvec=forward, rmatvec=backward, dtype=float)  # pyright: ignore[reportCallIssue]
+    transposed = rows.T.tocsr()
+    operator: Any = LinearOperator
+    return operator(
+        (rows.shape[0], effects.size),
+        matvec=lambda beta: rows @ effects.margins(np.ravel(beta)),
+        rmatvec=lambda answers: clean(effects.coordinates(transposed @ np.ravel(answers))),
+        dtype=float,
+    )
 
 
 def clean(values: FloatArray) -> FloatArray:

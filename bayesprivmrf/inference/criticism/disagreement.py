@@ -29,7 +29,7 @@ residual is a contrast of noise like the others; the p-value is the smallest one
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -38,7 +38,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.least_squares import noise_residuals
+from bayesprivmrf.inference.projection import noise_residuals
 from bayesprivmrf.model.tables import FloatArray, project
 from bayesprivmrf.noise import NoiseDistribution
 
@@ -197,7 +197,7 @@ class Disagreement:
 def disagreement(evidence: Evidence) -> Disagreement | None:
     """Return the worst disagreement of all released numbers; None where no number was measured twice."""
     margins = shared_margins(evidence)
-    found = [*zip((margin.label for margin in margins), _tails(margins), strict=True), *_residual(evidence)]
+    found = [*((margin.label, float(margin.tail())) for margin in margins), *_residual(evidence)]
     if not found:
         return None
     worst = min(range(len(found)), key=lambda place: found[place][1])
@@ -205,23 +205,8 @@ def disagreement(evidence: Evidence) -> Disagreement | None:
     least = Disagreement(label=label, tail=tail, tests=len(found))
     if worst >= len(margins) or not least.is_real:
         return least
-    return replace(least, between=_between(evidence, margins[worst]))
-
-
-def _tails(margins: Sequence[SharedMargin]) -> FloatArray:
-    """Return the p-values of margins; margins of the same shape and noise are computed together."""
-    alike: dict[tuple[tuple[int, ...], bytes, tuple[NoiseDistribution, ...]], list[int]] = defaultdict(list)
-    for place, margin in enumerate(margins):
-        alike[margin.cells.shape, margin.cells.tobytes(), margin.laws].append(place)
-    result = np.empty(len(margins))
-    for places in alike.values():
-        result[places] = margins[places[0]].tail(np.stack([margins[place].noisy for place in places], axis=1))
-    return result
-
-
-def _between(evidence: Evidence, margin: SharedMargin) -> str:
-    """Name the two tables of a margin that are farthest apart, by their position among all given measurements."""
-    return " and ".join(evidence.name_of(margin.positions[place]) for place in margin.farthest())
+    places = margins[worst].farthest()
+    return replace(least, between=" and ".join(evidence.name_of(margins[worst].positions[k]) for k in places))
 
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:

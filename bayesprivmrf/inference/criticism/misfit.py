@@ -46,10 +46,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgError, cholesky, solve_triangular
+from scipy.linalg import cholesky, solve_triangular
 from scipy.special import chdtrc
 
-from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free
+from bayesprivmrf.inference.criticism.noise_misfit import Misfit
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.optimize import Expanded, damped_steps
@@ -76,41 +76,19 @@ class _Restricted:
     """Derivative of the mean by (β, log N), shape (numbers, d + 1), and the mean."""
 
 
-def misfit_of(
-    evidence: Evidence,
-    potentials: FloatArray,
-    inference: Inference = "exact",
-    marginals: FloatArray | None = None,
-) -> Misfit | None:
-    """Return the misfit of the model of an estimate; None where the release cannot contradict it.
+def misfit_of_restricted(evidence: Evidence, potentials: FloatArray, inference: Inference) -> Misfit | None:
+    """Return the misfit of a model that restricts its tables; None where none can be tested.
 
-    Parameters
-    ----------
-    evidence
-        The releases.
-    potentials
-        The estimate's potentials, shape (model size,), nats; the search for the smallest Q or T begins there.
-    inference
-        ``"exact"`` or ``"loopy"`` marginals.
-    marginals
-        The estimate's marginals, shape (model size,), if they are not those of the potentials.
+    Arguments are those of `bayesprivmrf.inference.criticism.verdict.contradictions`.
     """
-    if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
+    family = _restricted(evidence, potentials, inference)
+    moments = _Moments(evidence, family, inference)
+    if len(moments.answers) > _MOST_GROUPS:
         return None
-    try:
-        with np.errstate(all="ignore"):
-            family = _restricted(evidence, potentials, inference)
-            if family is None:
-                return misfit_of_free(evidence, potentials, inference, marginals)
-            moments = _Moments(evidence, family, inference)
-            if len(moments.answers) > _MOST_GROUPS:
-                return None
-            return _judged(moments, np.append(family.start, np.log(evidence.total)))
-    except (LinAlgError, ValueError):  # an estimate without finite moments
-        return None
+    return _judged(moments, np.append(family.start, np.log(evidence.total)))
 
 
-def _restricted(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted | None:
+def _restricted(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted:
     if evidence.specification.shares_transitions:
         sums = NoisySums.of(evidence)
         rows = sums.rows
@@ -120,8 +98,6 @@ def _restricted(evidence: Evidence, potentials: FloatArray, inference: Inference
         start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
         return _Restricted(start=start, potentials=rows.potentials, jacobian=sums.jacobian)
     means = MeanCounts(evidence=evidence, inference=inference)
-    if evidence.family.is_free:
-        return None
 
     def jacobian(point: FloatArray) -> tuple[FloatArray, FloatArray]:
         linearized = means.at(point)

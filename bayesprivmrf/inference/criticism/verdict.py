@@ -1,56 +1,54 @@
-"""Status of an estimate after tests against its release, and their findings in sentences."""
+"""Status and other fields of an estimate after tests against its release, with their findings in sentences."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.linalg import LinAlgError
 
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference.criticism.disagreement import disagreement
-from bayesprivmrf.inference.criticism.misfit import misfit_of
-from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_tables
+from bayesprivmrf.inference.criticism.misfit import misfit_of_restricted
+from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free, misfit_of_tables
 from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.interval_frame import Status
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """Result of the checks of an estimate.
-
-    Parameters
-    ----------
-    status
-        Status of the fit after all checks.
-    problems
-        One sentence for each problem, with its remedy.
-    stats
-        Entries of `Solution.stats`: those of `totals`, and test results. ``margin_tail`` is the p-value of the worst
-        disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
-        above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
-        potentials. Each is present where a contradiction is possible.
-    """
-
-    status: Status
-    problems: tuple[str, ...]
-    stats: Mapping[str, Any]
-
-
 def verdict(
-    status: Status, evidence: Evidence, potentials: FloatArray, inference: Inference, *, stacklevel: int
-) -> Verdict:
-    """Judge an estimate by its release, and warn of contradictions.
+    status: Status,
+    evidence: Evidence,
+    potentials: FloatArray,
+    inference: Inference,
+    stats: Mapping[str, Any],
+    *,
+    stacklevel: int,
+) -> dict[str, Any]:
+    """Judge an estimate by its release, warn of contradictions, and return the fields of its `Solution`.
 
     The estimate is not trusted where the number of records is not larger than its own standard error, where released
     numbers contradict each other or the model, or where loopy belief propagation does not converge at the estimate.
     With loopy marginals it is approximate at best.
+
+    Parameters
+    ----------
+    status, potentials, inference
+        How the search ended, and where; the marginals that it used.
+    evidence
+        The measurements.
+    stats
+        Numbers of the search. Those of `totals` and of the tests follow. ``margin_tail`` is the p-value of the worst
+        disagreement among numbers that were measured more than once. ``misfit`` is the distance of the model's misfit
+        above its mean, in standard deviations, and ``misfit_tail`` its p-value, which is an upper bound for free
+        potentials. Each is present where a contradiction is possible.
+    stacklevel
+        Level of the caller of the estimator, for warnings.
     """
-    problems, stats = contradictions(evidence, potentials, inference)
+    problems, found = contradictions(evidence, potentials, inference)
     for problem in problems:
         warnings.warn(f"{problem}. The fit is not trusted.", ConsistencyWarning, stacklevel=stacklevel + 1)
     if not evidence.has_total:
@@ -67,11 +65,19 @@ def verdict(
                 *problems,
                 "loopy belief propagation does not converge here; fit with inference='exact'",
             )
-    return Verdict(
-        status=Status.NOT_TRUSTED if problems else status,
-        problems=problems,
-        stats=totals(evidence) | stats,
-    )
+    model = evidence.specification
+    return {
+        "specification": model,
+        "potentials": model.tables(potentials),
+        "references": ("cgm",),
+        "status": Status.NOT_TRUSTED if problems else status,
+        "problems": problems,
+        "stats": {**stats, **totals(evidence), **found},
+        "inference": inference,
+        "is_simulated": evidence.is_simulated,
+        "of_records": evidence.of_records,
+        "_evidence": evidence,
+    }
 
 
 def totals(evidence: Evidence) -> dict[str, Any]:
@@ -102,14 +108,34 @@ def contradictions(
 ) -> tuple[tuple[str, ...], dict[str, float]]:
     """Describe how the release contradicts itself or the model, and return the test results.
 
-    The arguments are those of `misfit_of`.
+    Parameters
+    ----------
+    evidence
+        The releases.
+    potentials
+        The estimate's potentials, shape (model size,), nats; searches for the best fit of the model begin there.
+    inference
+        ``"exact"`` or ``"loopy"`` marginals.
+    marginals
+        The estimate's marginals, shape (model size,), if they are not those of the potentials.
     """
     stats: dict[str, float] = {}
     if (found := disagreement(evidence)) is not None:
         stats["margin_tail"] = found.tail
         if found.is_real:  # then no model fits
             return (str(found),), stats
-    if (misfit := misfit_of(evidence, potentials, inference, marginals)) is None:
+    if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
+        return (), stats
+    is_free = evidence.family.is_free and not evidence.specification.shares_transitions
+    try:
+        with np.errstate(all="ignore"):
+            if is_free:
+                misfit = misfit_of_free(evidence, potentials, inference, marginals)
+            else:
+                misfit = misfit_of_restricted(evidence, potentials, inference)
+    except (LinAlgError, ValueError):  # an estimate without finite moments
+        misfit = None
+    if misfit is None:
         return (), stats
     stats |= misfit.stats
     return ((_contradicted(evidence, misfit),) if misfit.is_real else ()), stats

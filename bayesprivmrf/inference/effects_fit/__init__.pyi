@@ -1,14 +1,16 @@
 from .fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow, ridge_mode
-from .moments import ExactMoments, Inference, Moments, Product, margin, moments_of
+from .moments import Eliminated, ExactMoments, Inference, Listed, Moments, Product, margin, moments_of
 from .reweighted import Weighed, needs_reweighting, reweighted_fit
 from .sampled import NOTHING_FIXED, Fixed, Sampled, Scope, features_of
 
 __all__ = [
     "NOTHING_FIXED",
     "PRIOR_DEVIATION",
+    "Eliminated",
     "ExactMoments",
     "Fixed",
     "Inference",
+    "Listed",
     "Moments",
     "PairFit",
     "Product",

@@ -177,7 +177,25 @@ def fit_means(
         inference = "exact" if is_narrow(effects.cardinalities, scopes) else "gibbs"
     begin = np.zeros(effects.size) if start is None else start
     if inference == "exact":
-        return _exactly(effects, means, ridges, begin, fixed, iterations)
+        with one_blas_thread():
+            found = ridge_mode(
+                Eliminated(effects, fixed=fixed).means,
+                means,
+                ridges,
+                begin,
+                gradient_tolerance=_TOLERANCE,
+                iterations=iterations,
+                memory=30,  # number of gradients that an exact search keeps
+            )
+        point = np.nan_to_num(found.point)
+        return PairFit(
+            effects=effects,
+            coordinates=point,
+            inference="exact",
+            status="converged" if found.status is Status.CONVERGED else "not trusted",
+            means=np.nan_to_num(found.gradient) + means - ridges * point,
+            details={"iterations": found.iterations},
+        )
     return _by_sampling(effects, means, ridges, begin, worth, np.random.default_rng(generator), fixed)
 
 
@@ -201,36 +219,6 @@ def closed_form(effects: Effects, tables: Sequence[FloatArray], singles: Sequenc
     ]
     flat = np.concatenate([part.ravel() for part in parts] + [np.log(b) for b in singles] + [np.zeros(0)])
     return effects.coordinates(flat)
-
-
-@one_blas_thread()
-def _exactly(
-    effects: Effects,
-    means: FloatArray,
-    ridges: FloatArray,
-    start: FloatArray,
-    fixed: Fixed,
-    iterations: int,
-) -> PairFit:
-    # number of gradients that an exact search keeps
-    found = ridge_mode(
-        Eliminated(effects, fixed=fixed).means,
-        means,
-        ridges,
-        start,
-        gradient_tolerance=_TOLERANCE,
-        iterations=iterations,
-        memory=30,
-    )
-    point = np.nan_to_num(found.point)
-    return PairFit(
-        effects=effects,
-        coordinates=point,
-        inference="exact",
-        status="converged" if found.status is Status.CONVERGED else "not trusted",
-        means=np.nan_to_num(found.gradient) + means - ridges * point,
-        details={"iterations": found.iterations},
-    )
 
 
 def _by_sampling(
@@ -290,37 +278,30 @@ def _newton(sample: np.ndarray, ridges: FloatArray) -> Callable[[FloatArray], Fl
     The sample covariance is drawn to its diagonal by the share d / (d + rows), for with fewer rows than coordinates
     it is singular. It is factorised, or where that is too much, conjugate gradients multiply by the sample.
     """
+    from scipy.linalg import cho_factor, cho_solve
+    from scipy.sparse.linalg import LinearOperator, cg
+
     rows, size = sample.shape
     centred = sample - sample.mean(axis=0)
     share = size / (size + rows)
     diagonal = share * centred.var(axis=0) + ridges + 1e-9
+    weight = (1 - share) / rows
+
+    def product(vector: np.ndarray) -> np.ndarray:
+        return weight * (centred.T @ (centred @ vector.astype(np.float32))) + diagonal * vector
+
     # for more coordinates conjugate gradients are faster than a factorization
-    solve = _factorised if size <= 1500 else _iterated
-    solved = solve(centred, (1 - share) / rows, diagonal)
+    if size <= 1500:
+        factor = cho_factor(weight * (centred.T @ centred).astype(np.float64) + np.diag(diagonal))
+    else:
+        operator: Any = LinearOperator
+        factor = operator((size, size), matvec=product, dtype=np.float64)
 
     def step(gradient: FloatArray) -> FloatArray:
-        found = solved(gradient)
+        found = (
+            cho_solve(factor, gradient) if size <= 1500 else cg(factor, gradient, rtol=0.01, maxiter=50)[0]
+        )
         # a Newton step from draws is at most 0.5 nats long, because draws err far from the optimum
         return found * min(1.0, 0.5 / max(float(np.abs(found).max(initial=0.0)), 1e-12))
 
     return step
-
-
-def _factorised(
-    sample: np.ndarray, weight: float, diagonal: FloatArray
-) -> Callable[[FloatArray], FloatArray]:
-    from scipy.linalg import cho_factor, cho_solve
-
-    factor = cho_factor(weight * (sample.T @ sample).astype(np.float64) + np.diag(diagonal))
-    return lambda gradient: cho_solve(factor, gradient)
-
-
-def _iterated(sample: np.ndarray, weight: float, diagonal: FloatArray) -> Callable[[FloatArray], FloatArray]:
-    from scipy.sparse.linalg import LinearOperator, cg
-
-    def product(vector: np.ndarray) -> np.ndarray:
-        return weight * (sample.T @ (sample @ vector.astype(np.float32))) + diagonal * vector
-
-    size = diagonal.size
-    operator: Any = LinearOperator((size, size), matvec=product, dtype=np.float64)  # type: ignore[call-arg]
-    return lambda gradient: cg(operator, gradient, rtol=1e-2, maxiter=50)[0]

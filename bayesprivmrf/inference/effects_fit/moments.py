@@ -1,4 +1,4 @@
-r"""Means, covariances and tables of a log-linear model, by one of three methods behind one protocol.
+r"""Means, covariances and tables of a log-linear model, by one of three methods with the same methods.
 
 In the orthonormal zero-sum coordinates of `bayesprivmrf.model.effects` a model is
 :math:`\log p(x) = \beta^\top \phi(x) - A(\beta)`. Each fit of such a model asks for its log partition :math:`A`, the
@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -25,11 +25,12 @@ from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.effects_fit.sampled import (
     NOTHING_FIXED,
     Fixed,
+    Sampled,
     Scope,
     drawn_covariance,
     features_of,
 )
-from bayesprivmrf.marginals import forecast, marginal_engine, marginal_of, sample
+from bayesprivmrf.marginals import clamped, forecast, marginal_engine, marginal_of, sample
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -55,35 +56,6 @@ _FEWEST_DRAWS, _MOST_DRAWS, _DRAWS_EACH = 5_000, 20_000, 20
 
 # Configurations of the variables that are transformed by one matrix: a BLAS product of that size is efficient
 _BLOCK = 32
-
-
-class Moments(Protocol):
-    """Means and covariances of a model's effects, as a fit needs them."""
-
-    @property
-    def has_covariance(self) -> bool:
-        """True if covariances are exact, and not estimated from draws."""
-        ...
-
-    def means(self, beta: FloatArray) -> tuple[float, FloatArray]:
-        """Return the log partition (NaN of a sampled model), and the means of all effects, shape (d,)."""
-        ...
-
-    def expanded(self, beta: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the means, and the covariance of one record's effects, shape (d, d), positive definite."""
-        ...
-
-
-class ExactMoments(Moments, Protocol):
-    """Exact means, with products and tables."""
-
-    def linearized(self, beta: FloatArray) -> tuple[FloatArray, Product]:
-        """Return the means of all effects, and the product with their covariance in one record."""
-        ...
-
-    def tables(self, beta: FloatArray, scopes: Sequence[Scope]) -> list[FloatArray]:
-        """Return probabilities of any scopes."""
-        ...
 
 
 def moments_of(effects: Effects, generator: np.random.Generator | None = None) -> ExactMoments:
@@ -151,15 +123,11 @@ class Eliminated:
         self._scopes = (*fixed.scopes, *effects.scopes)
         self._engine = marginal_engine(effects.cardinalities, self._scopes)
 
-    @property
-    def has_covariance(self) -> bool:
-        """True if one product for each coordinate is little work."""
-        return self._work <= LARGEST_WORK
-
     @cached_property
-    def _work(self) -> int:
-        """Multiplications for a covariance."""
-        return forecast(self._effects.cardinalities, self._scopes).multiplications * self._effects.size
+    def has_covariance(self) -> bool:
+        """True if covariances are exact, and not estimated from draws: one product a coordinate is little work."""
+        multiplications = forecast(self._effects.cardinalities, self._scopes).multiplications
+        return multiplications * self._effects.size <= LARGEST_WORK
 
     def _potentials(self, beta: FloatArray) -> FloatArray:
         return np.concatenate([self._fixed.potentials, self._effects.potentials(beta)])
@@ -223,7 +191,7 @@ class Eliminated:
             return None
         clique = self._scopes[home]
         shape = [self._effects.cardinalities[v] for v in clique]
-        return margin(flat[self._offsets[home] : self._offsets[home + 1]].reshape(shape), clique, scope)
+        return margin(flat[slice(*self._engine.offsets[home : home + 2])].reshape(shape), clique, scope)
 
     def _home(self, scope: Scope) -> int | None:
         """Return the first clique that contains a scope."""
@@ -237,12 +205,6 @@ class Eliminated:
             for v in clique:
                 found[v].add(position)
         return found
-
-    @cached_property
-    def _offsets(self) -> IntArray:
-        cards = self._effects.cardinalities
-        sizes = [math.prod(cards[v] for v in clique) for clique in self._scopes]
-        return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
     def _opening(self, scope: Scope) -> Scope:
         """Return the fewest variables, with fewest states, whose removal puts a scope in a clique; () if over two."""
@@ -263,9 +225,7 @@ class Eliminated:
         cards = self._effects.cardinalities
         found = {scope: np.zeros([cards[v] for v in scope]) for scope in group}
         for states in np.ndindex(*(cards[v] for v in fixed)):
-            at = potentials.copy()
-            for v, state in zip(fixed, states, strict=True):
-                self._hold(at, v, state)
+            at = clamped(cards, self._scopes, potentials, dict(zip(fixed, states, strict=True)))
             log_partition, flat = self._engine.marginals(at)
             share = math.exp(log_partition - whole)
             for scope, table in found.items():
@@ -275,15 +235,6 @@ class Eliminated:
                     share * rest
                 )
         return found
-
-    def _hold(self, potentials: FloatArray, variable: int, state: int) -> None:
-        """Fix a variable to one state, in place; one clique that has the variable is enough."""
-        home = min(self._cliques[variable])
-        clique = self._scopes[home]
-        shape = [self._effects.cardinalities[v] for v in clique]
-        table = potentials[self._offsets[home] : self._offsets[home + 1]].reshape(shape)
-        others = np.arange(shape[clique.index(variable)]) != state
-        table[(slice(None),) * clique.index(variable) + (others,)] = -np.inf
 
 
 class Listed:
@@ -364,6 +315,13 @@ class Listed:
         joint = self._probabilities(beta)[1].reshape(cards)
         everything = tuple(range(len(cards)))
         return [margin(joint, everything, scope) for scope in scopes]
+
+
+type ExactMoments = Listed | Eliminated
+"""Exact means, with products and tables."""
+
+type Moments = ExactMoments | Sampled
+"""Means and covariances of a model's effects, as a fit needs them."""
 
 
 def _blocks(cardinalities: Sequence[int]) -> tuple[tuple[int, ...], Sequence[FloatArray]]:

@@ -32,7 +32,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from bayesprivmrf.inference.effects_fit.fit import PairFit
-from bayesprivmrf.inference.effects_fit.moments import Inference, Moments, moments_of
+from bayesprivmrf.inference.effects_fit.moments import Inference, moments_of
 from bayesprivmrf.inference.effects_fit.sampled import Sampled
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature
 from bayesprivmrf.model.effects import Effects
@@ -123,13 +123,10 @@ def needs_reweighting(
     if size == 0 or size > _LARGEST or beyond or fit.inference != "exact" or size > _LARGEST_EXACT:
         return beyond and size <= _LARGEST
     covariance = moments_of(fit.effects, generator).expanded(fit.coordinates)[1]
-    pull = _pull(covariance, noises, total, prior) @ fit.coordinates - ridges * fit.coordinates
+    penalty = (np.eye(size) / total + noises[:, None] * np.linalg.inv(covariance)) / prior**2
+    pull = penalty @ fit.coordinates - ridges * fit.coordinates
     # the penalty of the first fit may be wrong by half a standard deviation of a mean
     return bool((np.abs(pull) > 0.5 * np.sqrt(noises + covariance.diagonal() / total)).any())
-
-
-def _pull(covariance: FloatArray, noises: FloatArray, total: float, prior: float) -> FloatArray:
-    return (np.eye(len(noises)) / total + noises[:, None] * np.linalg.inv(covariance)) / prior**2
 
 
 def reweighted_fit(
@@ -208,7 +205,13 @@ def reweighted_fit(
     else:
         well, ended = "approximate", moved < _LARGEST_STEP and sampled.is_mixed(found)
     # later rounds kept an older W: a mode is one where the estimate's own W leaves no step either
-    off = _strain(moments, found, means, noises, total, prior) if is_exact and moments.has_covariance else 0.0
+    off = 0.0
+    if is_exact and moments.has_covariance:  # the largest step that remains, in posterior standard deviations
+        mu, covariance = moments.expanded(found)
+        weighed = Weighed.by(covariance, np.diag(noises), total)
+        curvature = DenseCurvature(information=weighed.information, prior=precision)
+        step = curvature.solve(weighed.score(means - mu) - precision * found)
+        off = float((np.abs(step) / np.sqrt(curvature.variances)).max(initial=0.0))
     if off > _NEAR:
         well = "approximate"
     return PairFit(
@@ -218,19 +221,3 @@ def reweighted_fit(
         status=well if ended and off < _FAR and np.isfinite(beta).all() else "not trusted",
         details={"iterations": rounds, "penalty": "curvature at the estimate"},
     )
-
-
-def _strain(
-    moments: Moments,
-    beta: FloatArray,
-    means: FloatArray,
-    noises: FloatArray,
-    total: float,
-    prior: float,
-) -> float:
-    """Return the largest step that remains with W taken at the estimate, in posterior standard deviations."""
-    mu, covariance = moments.expanded(beta)
-    weighed = Weighed.by(covariance, np.diag(noises), total)
-    curvature = DenseCurvature(information=weighed.information, prior=np.full(beta.size, 1 / prior**2))
-    step = curvature.solve(weighed.score(means - mu) - beta / prior**2)
-    return float((np.abs(step) / np.sqrt(curvature.variances)).max(initial=0.0))

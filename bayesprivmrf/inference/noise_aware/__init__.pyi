@@ -1,6 +1,6 @@
 from .curvature import DenseCurvature, SampledCurvature
 from .estimator import NoiseAwareMAP
-from .interval import standard_errors
+from .interval import answers_of_cells, standard_errors
 from .likelihood import NoiseLikelihood, normal_laplace, normal_laplace_curvature
 from .mode import Settings, noise_aware_mode
 from .objective import (
@@ -26,6 +26,7 @@ __all__ = [
     "Objective",
     "SampledCurvature",
     "Settings",
+    "answers_of_cells",
     "noise_aware_mode",
     "normal_laplace",
     "normal_laplace_curvature",

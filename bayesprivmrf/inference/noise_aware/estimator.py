@@ -16,13 +16,12 @@ from bayesprivmrf.inference.asked import Asked, asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
-from bayesprivmrf.inference.naive_mle import default_ridge
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
+    AnswersPerRecord,
     answers_of_cells,
     answers_of_query,
     coordinate_covariance,
-    errors_of_answers,
     limits_on_log_odds,
     standard_errors,
 )
@@ -114,19 +113,22 @@ class NoiseAwareSolution(Solution):
         asked = asked_of(self.mode.means.evidence, variables, prob, of, given)
         if of == "records":
             return self._interval_of_records(asked)
+        if asked.given and self.inference != "exact":
+            raise ModelError(
+                "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
+            )
+        try:
+            answers = self._answers(asked)
+        except ImpossibleError:
+            raise given_error(self.specification.domain, asked.given) from None
+        errors = standard_errors(self.mode, answers, asked.ends)
+        limits = limits_on_log_odds(answers.values, errors, asked.prob, asked.ends)
+        return self._framed(asked, answers.values, *limits, [_poor(errors)])
+
+    def _answers(self, asked: Asked) -> AnswersPerRecord:
         if asked.bound is not None:
-            estimates, errors, _ = errors_of_answers(self.mode, asked.bound)
-        else:
-            if asked.given and self.inference != "exact":
-                raise ModelError(
-                    "an interval has no `given` under loopy inference; fit with inference='exact', or leave it out."
-                )
-            try:
-                estimates, errors = standard_errors(self.mode, asked.variables, asked.given)
-            except ImpossibleError:
-                raise given_error(self.specification.domain, asked.given) from None
-        limits = limits_on_log_odds(estimates, errors, asked.prob, asked.ends)
-        return self._framed(asked, estimates, *limits, [_poor(errors)])
+            return answers_of_query(self.mode, asked.bound)
+        return answers_of_cells(self.mode, asked.variables, asked.given)
 
     def _interval_of_records(self, asked: Asked) -> pd.DataFrame:
         mode, bound = self.mode, asked.bound
@@ -136,12 +138,9 @@ class NoiseAwareSolution(Solution):
                 "`given` must be left out with of='records', because these intervals are of joint numbers; "
                 "LatentCounts().fit(release) has shares among the records with some states."
             )
-        answers = (
-            answers_of_cells(mode, asked.variables, {}) if bound is None else answers_of_query(mode, bound)
-        )
         is_told = bound is not None or parent(self.specification.scopes, asked.variables) is not None
         estimates, lower, upper, errors = interval_of_records(
-            mode, answers, asked.prob, is_told=is_told, ends=asked.ends
+            mode, self._answers(asked), asked.prob, is_told=is_told, ends=asked.ends
         )
         return self._framed(asked, estimates, lower, upper, [_poor(errors)])
 
@@ -264,29 +263,16 @@ class NoiseAwareMAP:
         potentials = minimum_norm_potentials(
             model.cardinalities, model.scopes, evidence.family.potentials(mode.coordinates)
         )
-        found = verdict(mode.status, evidence, potentials, self.inference, stacklevel=3)
-        return NoiseAwareSolution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=self.method,
-            references=("cgm", "evidence"),
-            status=found.status,
-            problems=found.problems,
-            stats={
-                "rounds": mode.rounds,
-                "evaluations": mode.evaluations,
-                "seconds": time.perf_counter() - begin,
-                **found.stats,
-                **{f"scale_of_order_{order}": scale for order, scale in mode.scales.items()},
-                "trust_in_evidence": mode.trust,
-                "log_evidence": mode.log_evidence,
-            },
-            inference=self.inference,
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            mode=mode,
-            _evidence=evidence,
-        )
+        stats = {
+            "rounds": mode.rounds,
+            "evaluations": mode.evaluations,
+            "seconds": time.perf_counter() - begin,
+        }
+        fields = verdict(mode.status, evidence, potentials, self.inference, stats, stacklevel=3)
+        fields["references"] = ("cgm", "evidence")
+        fields["stats"] |= {f"scale_of_order_{order}": scale for order, scale in mode.scales.items()}
+        fields["stats"] |= {"trust_in_evidence": mode.trust, "log_evidence": mode.log_evidence}
+        return NoiseAwareSolution(method=self.method, mode=mode, **fields)
 
     def _transitions(self, evidence: Evidence, begin: float) -> TransitionSolution:
         """Estimate a chain with one transition matrix, by the covariance of the measurements."""
@@ -299,12 +285,18 @@ class NoiseAwareMAP:
         rows = TransitionRows(model=model)
         pooled = pool(evidence)
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
-        ridge = float(default_ridge(evidence, pooled).mean())
+        ridge = float(pooled.ridges.mean())
         start, _, _ = naive_transitions(rows, target, ridge, iterations=1000, tolerance=1e-7)
         mode = transition_mode(evidence, start)
         potentials = rows.potentials(mode.coordinates)
-        found = verdict(mode.status, evidence, potentials, "exact", stacklevel=4)
         hidden, is_free = mode.hidden_by_noise()
+        stats = {
+            "rounds": mode.renewals,
+            "hidden_transitions": int(hidden.sum()),
+            "seconds": time.perf_counter() - begin,
+        }
+        fields = verdict(mode.status, evidence, potentials, "exact", stats, stacklevel=4)
+        fields["stats"]["fitted_total"] = float(np.exp(mode.point[-1]))
         # if noise hides more than half, coverage of the others is 0.69 to 0.79 (hidden-transitions.csv)
         is_hidden = hidden.sum() > 0.5 * is_free.sum()
         noise = (
@@ -314,22 +306,5 @@ class NoiseAwareMAP:
         )
         if is_hidden:
             warnings.warn(f"{noise}. The fit is not trusted.", NoiseWarning, stacklevel=4)
-        return TransitionSolution(
-            specification=model,
-            potentials=model.tables(potentials),
-            method=f"{self.method}, shared transitions",
-            references=("cgm",),
-            status=Status.NOT_TRUSTED if is_hidden else found.status,
-            problems=(*found.problems, noise) if is_hidden else found.problems,
-            stats={
-                "rounds": mode.renewals,
-                "hidden_transitions": int(hidden.sum()),
-                "seconds": time.perf_counter() - begin,
-                **found.stats,
-                "fitted_total": float(np.exp(mode.point[-1])),
-            },
-            is_simulated=evidence.is_simulated,
-            of_records=evidence.of_records,
-            _evidence=evidence,
-            mode=mode,
-        )
+            fields |= {"status": Status.NOT_TRUSTED, "problems": (*fields["problems"], noise)}
+        return TransitionSolution(method=f"{self.method}, shared transitions", mode=mode, **fields)

@@ -29,15 +29,16 @@ import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
-from bayesprivmrf.inference.family import Linearized, with_total_held
+from bayesprivmrf.inference.family import Linearized
 from bayesprivmrf.inference.limits import Ends, standard_limits
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
+    PATIENCE,
     DenseCurvature,
     SampledCurvature,
+    product_seconds,
     weighted_square,
 )
-from bayesprivmrf.inference.noise_aware.forecast import PATIENCE, product_seconds
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine
@@ -52,33 +53,6 @@ LARGEST_ERROR = 0.15
 _FORMED, _PRODUCTS = 4000, 50
 
 
-def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple[FloatArray, FloatArray]:
-    """Return probabilities of the joint states of some variables, and the standard errors of their log-odds.
-
-    Parameters
-    ----------
-    mode
-        Where `noise_aware_mode` ended.
-    query
-        Positions of the variables.
-    given
-        States of other variables, on which the probabilities are conditional.
-
-    Returns
-    -------
-    probabilities, errors
-        Shape (cells,), in C order; a probability of 0 or 1 has the error 0.
-    """
-    cells = answers_of_cells(mode, query, given)
-    means = mode.means
-    share = 1.0
-    if given:
-        whole = means.engine.log_partition(means.evidence.family.potentials(mode.coordinates))
-        share = float(np.exp(cells.log_partition - whole))
-    variances = noise_variances(mode, cells.rows) + sampling_variances(mode, cells.rows, cells.single / share)
-    return cells.values, on_log_odds(np.sqrt(variances), cells.single)
-
-
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class AnswersPerRecord:
     """Answers per record at the estimate, with their derivatives.
@@ -91,14 +65,14 @@ class AnswersPerRecord:
         Their derivatives by the coordinates, shape (rows, d).
     single
         Variance of one record's, shape (rows,).
-    log_partition
-        Of the distribution that they are of, clamped to what is given.
+    share
+        Probability of what is given: sampling errors are of so many of the people.
     """
 
     values: FloatArray
     rows: FloatArray
     single: FloatArray
-    log_partition: float = 0.0
+    share: float = 1.0
 
 
 def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> AnswersPerRecord:
@@ -117,32 +91,20 @@ def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> Answ
         basis[start + position] = 1.0
         rows[position] = means.effects.pull_back(product(basis)[:start])
         basis[start + position] = 0.0
-    single = probabilities * (1 - probabilities)
-    return AnswersPerRecord(values=probabilities, rows=rows, single=single, log_partition=log_partition)
+    single, share = probabilities * (1 - probabilities), 1.0
+    if given:
+        whole = means.engine.log_partition(means.evidence.family.potentials(mode.coordinates))
+        share = float(np.exp(log_partition - whole))
+    return AnswersPerRecord(values=probabilities, rows=rows, single=single, share=share)
 
 
-def errors_of_answers(
-    mode: Mode, bound: BoundQuery
-) -> tuple[FloatArray, FloatArray, tuple[FloatArray, FloatArray]]:
-    """Return the answers of a query per record, their standard errors on the scale of log-odds, and their range.
-
-    Parameters
-    ----------
-    mode
-        Where `noise_aware_mode` ended.
-    bound
-        The query on the model.
-
-    Returns
-    -------
-    answers, errors, ends
-        Shape (rows,), the last a pair of such: the least and the greatest answer that one record can give, scope by
-        scope. An answer at one of them has the error 0.
-    """
-    answers, (least, most) = answers_of_query(mode, bound), bound.ends
+def standard_errors(mode: Mode, answers: AnswersPerRecord, ends: Ends = (0.0, 1.0)) -> FloatArray:
+    """Return the standard errors of answers per record on the scale of log-odds, shape (rows,); 0 at the ends."""
+    least, most = ends
     spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
-    variances = noise_variances(mode, answers.rows) + sampling_variances(mode, answers.rows, answers.single)
-    return answers.values, on_log_odds(np.sqrt(variances) * (most - least), spread), (least, most)
+    variances = noise_variances(mode, answers.rows)
+    variances += sampling_variances(mode, answers.rows, answers.single / answers.share)
+    return on_log_odds(np.sqrt(variances) * np.subtract(most, least), spread)
 
 
 def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
@@ -206,7 +168,7 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
         Derivatives by log N, shape (rows,), which count where N is private; a probability has none.
     """
     is_free, prior = mode.means.evidence.total_standard_error > 0, _precision(mode)
-    linearized = mode.means.at(mode.point)
+    linearized = _linearized(mode)
     if linearized.unexplained is not None:
         covariance = _with_correlated_counts(mode, linearized)
         return np.maximum(np.einsum("ij,jk,ik->i", rows, covariance, rows), 0.0)
@@ -214,15 +176,19 @@ def noise_variances(mode: Mode, rows: FloatArray, *, by_total: FloatArray | None
     padded = np.column_stack([rows, by_total if by_total is not None and is_free else np.zeros(len(rows))])
     is_small, size = mode.curvature.formed is not None, mode.means.effects.size
     if not is_small and (size > _FORMED or size >= _PRODUCTS * len(rows)):
-        linearized = linearized if is_free else with_total_held(linearized)
         sampled = SampledCurvature(linearized=linearized, weights=weights, prior=prior)
         return np.maximum(_by_solving(mode, sampled, padded), 0.0)
-    information = weighted_square(_free_jacobian(mode, linearized), weights)
+    jacobian = mode.means.jacobian(linearized)
+    information = weighted_square(jacobian, weights)
     curvature = DenseCurvature(information=information, prior=prior)
     variances = curvature.mean_variances(padded.T)
     is_exact = mode.means.evidence.is_exact[mode.means.evidence.possible]
     if is_small and is_exact.any():
-        variances -= _explained(curvature, mode.means.jacobian(linearized)[:, is_exact], padded)
+        # answers without noise, B'x = 0, take C B (B'C B)⁺ B'C off the covariance C, the limit of ever less noise
+        held = jacobian[:, is_exact]
+        solved = curvature.solve(held)
+        cross, inverse = padded @ solved, np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True)
+        variances -= np.einsum("ij,ij->i", cross, cross @ inverse)
     return np.maximum(variances, 0.0)
 
 
@@ -240,19 +206,9 @@ def _by_solving(mode: Mode, curvature: SampledCurvature, rows: FloatArray) -> Fl
     return np.array([row @ curvature.solve(row) for row in rows])
 
 
-def _explained(curvature: DenseCurvature, held: FloatArray, rows: FloatArray) -> FloatArray:
-    """Return the variance of each combination of coordinates that answers without noise, B'x = 0, remove.
-
-    C B (B'C B)⁺ B'C is taken off the covariance C, which it leaves as the limit of ever less noise.
-    """
-    solved = curvature.solve(held)
-    cross = rows @ solved
-    return np.einsum("ij,ij->i", cross, cross @ np.linalg.pinv(held.T @ solved, rcond=1e-10, hermitian=True))
-
-
 def coordinate_covariance(mode: Mode) -> FloatArray:
     """Return the covariance of the population's coordinates from noise and sampling, shape (d, d)."""
-    linearized, size = mode.means.at(mode.point), mode.means.effects.size
+    linearized, size = _linearized(mode), mode.means.effects.size
     if size > DENSE_LIMIT:
         raise ModelTooLargeError(
             f"intervals of a transition matrix take up to {DENSE_LIMIT:,} parameters, got {size:,}; ask `interval` "
@@ -261,7 +217,7 @@ def coordinate_covariance(mode: Mode) -> FloatArray:
     if linearized.unexplained is not None:
         noise = _with_correlated_counts(mode, linearized)
     else:
-        weighted = _free_jacobian(mode, linearized) * np.sqrt(noise_weights(mode))
+        weighted = mode.means.jacobian(linearized) * np.sqrt(noise_weights(mode))
         noise = np.linalg.inv(weighted @ weighted.T + np.diag(_precision(mode)))[:-1, :-1]
     return noise + _sampling_curvature(mode).covariance
 
@@ -278,11 +234,8 @@ def _precision(mode: Mode) -> FloatArray:
     return np.append(mode.prior.precision(mode.log_scales), 1e-6 if is_free else 1.0)
 
 
-def _free_jacobian(mode: Mode, linearized: Linearized) -> FloatArray:
-    jacobian = mode.means.jacobian(linearized)
-    if not mode.means.evidence.total_standard_error > 0:
-        jacobian[-1] = 0.0
-    return jacobian
+def _linearized(mode: Mode) -> Linearized:
+    return mode.means.at(mode.point, holds_total=mode.means.evidence.total_standard_error == 0)
 
 
 def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
@@ -299,7 +252,7 @@ def _with_correlated_counts(mode: Mode, linearized: Linearized) -> FloatArray:
     deviations = np.sqrt(own + noise)
     correlations = unexplained / np.outer(deviations, deviations)
     np.fill_diagonal(correlations, 1.0)
-    weighted = _free_jacobian(mode, linearized) / deviations
+    weighted = mode.means.jacobian(linearized) / deviations
     inverse = DenseCurvature(information=weighted @ weighted.T, prior=prior).covariance
     middle = weighted @ correlations @ weighted.T + np.diag(prior)
     return (inverse @ middle @ inverse)[:-1, :-1]
@@ -324,10 +277,5 @@ def _sampling_curvature(mode: Mode) -> DenseCurvature:
 
 def statistics_covariance(mode: Mode) -> FloatArray:
     """Return Σ, the covariance of one record's statistics, shape (d, d)."""
-    means = mode.means
-    effects = means.effects
-    _, _, product = means.engine.linearize(means.evidence.family.potentials(mode.coordinates))
-    columns = effects.potentials(np.eye(effects.size))
-    covariance = np.array([effects.pull_back(product(column)) for column in columns])
-    covariance = covariance.reshape(effects.size, effects.size)
-    return 0.5 * (covariance + covariance.T)
+    potentials = mode.means.evidence.family.potentials(mode.coordinates)
+    return mode.means.statistics_covariance(mode.means.engine.linearize(potentials)[2])

@@ -21,7 +21,6 @@ outweighs sampling, and with the right maximum where there is no noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,7 +28,6 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.privacy import NoiseDistribution
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -45,16 +43,11 @@ class NoiseLikelihood:
         (cells,).
     is_laplace
         Whether the law's kernel is absolute, as a (discrete) Laplace's, shape (cells,).
-    share
-        Factor of the sampling variance, 1 for a scope measured once. Several tables of one scope share one
-        sampling error; multiplying each one's variance by (sum of all precisions / its own) makes their
-        product what the pooled table would give: exactly so for normal noise.
     """
 
     noisy_counts: FloatArray
     scale: FloatArray
     is_laplace: np.ndarray
-    share: FloatArray
 
     @classmethod
     def of(cls, evidence: Evidence) -> NoiseLikelihood:
@@ -64,13 +57,7 @@ class NoiseLikelihood:
             noisy_counts=evidence.noisy_counts[inside],
             scale=evidence.noise_width[inside],
             is_laplace=evidence.is_absolute[inside],
-            share=evidence.spread(_shares(evidence.measured_scopes, evidence.noise))[inside],
         )
-
-    def sampling_variance(self, mean: FloatArray, total: float) -> FloatArray:
-        """Return the variance m (1 - m/N) of a count among N records, with a floor, records squared."""
-        # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
-        return self.share * (np.maximum(mean * (1 - mean / total), 0.0) + 1 / 12)
 
     def loss(self, mean: FloatArray, variance: FloatArray) -> tuple[float, FloatArray]:
         """Return the negative log-density of all cells, nats, and its derivative by each mean.
@@ -123,12 +110,10 @@ class NoiseLikelihood:
         :math:`1 / \bigl(s^2 + b^2 (2 - e^{-2s/(b\sqrtπ)})\bigr)` is within 2 % of it everywhere and exact in both
         limits, :math:`1/b^2` without sampling error and :math:`1/(s^2 + 2b^2)` where it is large.
         """
-        return 1 / (variance + self.scale**2 * self._excess(variance))
-
-    def _excess(self, variance: FloatArray) -> FloatArray:
         with np.errstate(divide="ignore", over="ignore"):
             ratio = np.sqrt(variance) / np.maximum(self.scale, 1e-300)
-        return np.where(self.is_laplace, 2 - np.exp(-2 / math.sqrt(math.pi) * ratio), 1.0)
+        excess = np.where(self.is_laplace, 2 - np.exp(-2 / math.sqrt(math.pi) * ratio), 1.0)
+        return 1 / (variance + self.scale**2 * excess)
 
     def _resolved(self, variance: FloatArray, width: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return variances and widths that the points of the quadrature resolve, with the same sum.
@@ -210,12 +195,3 @@ def normal_laplace_curvature(residual: FloatArray, deviation: FloatArray, scale:
         loss - 0.5 * (residual / deviation) ** 2 - np.log(math.sqrt(2 * math.pi) * deviation * scale**2)
     )
     return np.maximum(np.exp(log_kink) + slope**2 - 1 / scale**2, 0.0)
-
-
-def _shares(scopes: Sequence[tuple[int, ...] | None], noise: Sequence[NoiseDistribution]) -> list[float]:
-    precisions = [1 / max(law.variance, 1e-12) for law in noise]
-    keys = [position if scope is None else frozenset(scope) for position, scope in enumerate(scopes)]
-    sums: dict[object, float] = {}
-    for key, precision in zip(keys, precisions, strict=True):
-        sums[key] = sums.get(key, 0.0) + precision
-    return [sums[key] / own for key, own in zip(keys, precisions, strict=True)]

@@ -10,11 +10,9 @@ where C is the posterior covariance that the expansion at β implies: the mean o
 averaging over the uncertainty of a mean smooths the kinks of a Laplace law, and at low signal comes closer to the
 truth. The widths v are kept while β moves, then renewed, until nothing moves.
 
-By default p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The
-sampling of the people from the population adds no bias to them, and their likelihood is exact, tables that share
-variables and people included; adding each cell's sampling variance instead, as if cells were sampled one by one
-(`Settings.has_sampling_error`), came out further from the truth where sampling matters
-(docs/explanation/estimators.md).
+p is the law of the noise alone, and β are the parameters whose mean counts are the N people's own. The sampling of
+the people from the population adds no bias to them, and their likelihood is exact, tables that share variables and
+people included.
 
 The scales of the prior are learned from the expansion's evidence (`effects_prior`). Where that evidence is hardly
 higher than the uniform distribution's, it is not to be trusted: with little information a wide prior lets the
@@ -41,9 +39,12 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import honoured
 from bayesprivmrf.inference.family import MeanCounts
-from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
-from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.forecast import warn_if_slow
+from bayesprivmrf.inference.noise_aware.curvature import (
+    DenseCurvature,
+    SampledCurvature,
+    warn_if_slow,
+    weighted_square,
+)
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.objective import (
     SETTLED_SCALE,
@@ -52,7 +53,7 @@ from bayesprivmrf.inference.noise_aware.objective import (
     Objective,
     Settings,
 )
-from bayesprivmrf.inference.optimize import minimize
+from bayesprivmrf.inference.optimize import match_marginals, minimize
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
@@ -153,6 +154,8 @@ def noise_aware_mode(evidence: Evidence, settings: Settings | None = None) -> Mo
     """
     search = Search(evidence, settings or Settings())
     mode = search.run()
+    if evidence.exact is None:
+        return mode
     tilt, is_feasible = search.honouring(mode.coordinates)
     point = np.append(mode.coordinates + tilt, mode.log_total)
     return replace(mode, point=point, status=mode.status if is_feasible else Status.DIVERGED)
@@ -178,7 +181,9 @@ class Search:
         uniform = np.zeros(self.means.size)
         uniform[:-1] = self._largest_entropy
         uniform[-1] = np.log(self.evidence.total)
-        warn_if_slow(self.objective)
+        warn_if_slow(
+            self.means, self.objective.likelihood.is_laplace, self.objective.is_dense, self.settings.rounds
+        )
         # the search begins at a wide scale: from a narrow one it may end near the uniform distribution
         given = 1.0 if self.settings.scale is None else self.settings.scale
         scales = np.full(self.prior.count, np.log(given))
@@ -209,7 +214,7 @@ class Search:
         if not evidence.noise:
             return uniform
         pooled = pool(evidence)
-        ridge = np.repeat(default_ridge(evidence, pooled), np.diff(model.offsets))
+        ridge = np.repeat(pooled.ridges, np.diff(model.offsets))
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
         potentials, _, _ = match_marginals(
             self.means.engine,

@@ -40,7 +40,7 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.family import Linearized, MeanCounts, with_total_held
+from bayesprivmrf.inference.family import Linearized, MeanCounts
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.model.effects import Effects
@@ -217,8 +217,6 @@ class Settings:
         τ of all effects; None learns one for each.
     inference
         ``"exact"`` or ``"loopy"``.
-    has_sampling_error
-        Whether to count each cell's sampling variance as noise. Without, β are the parameters of the N people.
     rounds
         The most renewals of variances and scales.
     tolerance
@@ -228,7 +226,6 @@ class Settings:
 
     scale: float | None = None
     inference: Inference = "exact"
-    has_sampling_error: bool = False
     rounds: int = 25
     tolerance: float = 0.05
 
@@ -241,7 +238,7 @@ class Objective:
     evidence
         The releases.
     settings
-        Which marginals, and whether counts vary around their means.
+        Which marginals, and the limits of the search.
     """
 
     def __init__(self, evidence: Evidence, settings: Settings) -> None:
@@ -273,8 +270,7 @@ class Objective:
 
     def variance(self, linearized: Linearized) -> FloatArray:
         """Return the variance of each count around its mean, noise left out, records squared."""
-        if self.settings.has_sampling_error:
-            return self.likelihood.sampling_variance(linearized.mean, linearized.total)
+        # 1/12, the variance of a count's fraction, keeps an empty cell from being certain
         variance = np.full(len(linearized.mean), 1 / 12)
         if linearized.unexplained is None:
             return variance
@@ -285,13 +281,12 @@ class Objective:
     ) -> tuple[float, FloatArray]:
         """Return the objective and its gradient for fixed variances and widths."""
         self.evaluations += 1
-        linearized = self.means.at(point)
+        linearized = self.means.at(point, holds_total=True)
         value, slope = self.likelihood.expected_loss(linearized.mean, variance, width)
         gradient = linearized.backward(slope)
         precision = self.prior.precision(log_scales)
         beta = point[:-1]
         gradient[:-1] += precision * beta
-        gradient[-1] = 0.0
         return value + float(0.5 * (precision * beta) @ beta), gradient
 
 
@@ -308,11 +303,9 @@ class Expansion:
         share: float = 1.0,
     ) -> None:
         self._objective, self._point, self._share = objective, point, share
-        self._linearized = objective.means.at(point)
+        self._linearized = objective.means.at(point, holds_total=True)
         self.variance = objective.variance(self._linearized)
         self._jacobian = objective.means.jacobian(self._linearized) if objective.is_dense else None
-        if self._jacobian is not None:
-            self._jacobian[-1] = 0.0  # N is held
         self.width: FloatArray = np.zeros(len(self.variance)) if width is None else width
         self.curvature: DenseCurvature | SampledCurvature
         # widths follow from the curvature, and the curvature from the widths: a few renewals make them agree
@@ -337,8 +330,7 @@ class Expansion:
             self.curvature = DenseCurvature(information=information, prior=prior)
             variances = self.curvature.mean_variances(self._jacobian)
         else:
-            held = with_total_held(self._linearized)
-            self.curvature = SampledCurvature(linearized=held, weights=weights, prior=prior)
+            self.curvature = SampledCurvature(linearized=self._linearized, weights=weights, prior=prior)
             variances = self.curvature.mean_variances()
         # damped on the variance; see `Search.settle`
         self.width = np.sqrt(self._share * variances + (1 - self._share) * self.width**2)
@@ -349,7 +341,6 @@ class Expansion:
         if (dense := self.curvature.formed) is not None:
             _, slope = objective.likelihood.expected_loss(self._linearized.mean, self.variance, self.width)
             gradient = self._linearized.backward(slope)
-            gradient[-1] = 0.0
             following = learned_scales(objective.prior, log_scales, dense.information, self._point, gradient)
         else:
             following = objective.prior.updated(log_scales, self._point[:-1], self.curvature.variances[:-1])

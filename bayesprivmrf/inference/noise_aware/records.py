@@ -54,36 +54,6 @@ def refuse_other_records(mode: Mode) -> None:
         )
 
 
-def records_deviations(mode: Mode, answers: AnswersPerRecord, *, is_told: bool) -> FloatArray:
-    """Return the standard deviation of the answers of this sample, in records, shape (rows,).
-
-    Parameters
-    ----------
-    mode
-        Where `noise_aware_mode` ended.
-    answers
-        Answers per record, with their derivatives.
-    is_told
-        Whether the tables of the cliques tell the answers.
-    """
-    total = float(np.exp(mode.log_total))
-    variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
-    if not is_told:
-        variances = variances + total * _untold(mode, answers)
-    return np.sqrt(variances)
-
-
-def _untold(mode: Mode, answers: AnswersPerRecord) -> FloatArray:
-    """Return the variance of one record's answer given the statistics of the model, shape (rows,)."""
-    if mode.curvature.formed is None:
-        return answers.single
-    covariance = statistics_covariance(mode)
-    # cells that hardly occur leave Σ singular but for rounding
-    floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
-    inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
-    return np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
-
-
 def interval_of_records(
     mode: Mode,
     answers: AnswersPerRecord,
@@ -96,15 +66,26 @@ def interval_of_records(
 
     Parameters
     ----------
-    mode, answers, is_told
-        As `records_deviations` has them.
+    mode, answers
+        Where `noise_aware_mode` ended, and the answers per record, with their derivatives.
     prob
         Probability that each interval should hold.
+    is_told
+        Whether the tables of the cliques tell the answers.
     ends
         The least and the greatest answer of one record.
     """
     total, (least, most) = float(np.exp(mode.log_total)), ends
-    deviations = records_deviations(mode, answers, is_told=is_told)
+    variances = total**2 * noise_variances(mode, answers.rows, by_total=answers.values)
+    if not is_told and mode.curvature.formed is None:
+        variances += total * answers.single
+    elif not is_told:  # the variance of one record's answer given the statistics of the model
+        covariance = statistics_covariance(mode)
+        # cells that hardly occur leave Σ singular but for rounding
+        floor = 1e-9 * float(np.diag(covariance).max(initial=1e-300))
+        inverse = DenseCurvature(information=covariance, prior=np.full(len(covariance), floor))
+        variances += total * np.maximum(answers.single - inverse.mean_variances(answers.rows.T), 0.0)
+    deviations = np.sqrt(variances)
     spread = np.maximum(answers.values - least, 0.0) * np.maximum(most - answers.values, 0.0)
     errors = on_log_odds(deviations / total * np.subtract(most, least), spread)
     relative = mode.means.evidence.total_standard_error / total

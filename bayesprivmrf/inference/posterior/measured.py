@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
 from bayesprivmrf.inference.posterior.forest import JunctionForest
+from bayesprivmrf.inference.projection import least_squares
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import NoiseDistribution

@@ -16,7 +16,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
-from bayesprivmrf.inference.least_squares import least_squares
 from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
@@ -26,6 +25,7 @@ from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums, SumDa
 from bayesprivmrf.inference.posterior.records.shape_moves import advance
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
+from bayesprivmrf.inference.projection import least_squares
 from bayesprivmrf.model.tables import FloatArray
 
 

@@ -78,7 +78,7 @@ class Draws:
 
     def mean_potentials(self) -> tuple[FloatArray, Status]:
         """Return potentials of the model with the mean marginals, exact or by maximum likelihood, and the status."""
-        from bayesprivmrf.inference.naive_mle import match_marginals
+        from bayesprivmrf.inference.optimize import match_marginals
 
         mean = self.finished.marginals.mean(axis=(0, 1))
         if self._forest is not None:

@@ -13,8 +13,8 @@ import numpy as np
 from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, whole_number
 from bayesprivmrf.inference.asked import asked_of, coverage
+from bayesprivmrf.inference.criticism.alarms import predictive_check
 from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions
-from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Formulation, Source
 from bayesprivmrf.inference.posterior.results.draws import Draws
