@@ -159,6 +159,13 @@ def noiseless_numbers(evidence: Evidence) -> np.ndarray:
     return evidence.possible & (half_widths(evidence) >= 0) & (scale == 0)
 
 
+def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Return the start of each key's values, and the values sorted by key."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.searchsorted(keys[order], np.arange(size + 1))
+    return starts.astype(np.int64), np.asarray(values, np.int64)[order]
+
+
 def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | None) -> list[Bounded]:
     """Return the exact and bounded sums of cells, and the number of records if it is public.
 

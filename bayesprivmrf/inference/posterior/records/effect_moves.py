@@ -36,7 +36,7 @@ from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior import effects_engine
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total
 from bayesprivmrf.inference.posterior.records.bounds import log_density
-from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, weigh_all
+from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, sum_rows
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 
 _forward, _log_partition = effects_engine._forward, effects_engine._log_partition
@@ -218,7 +218,7 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
     # log acceptance ratio: prior and proposal, then the noise density of the new tables
     gain = _log_prior(moved, new_scales, effects) - _log_prior(beta, log_scales, effects)
     gain += 0.5 * np.sum(new_place * new_place - place * place + np.log(precision / new_precision))
-    shapes, counts, sums = np.empty(state.shapes.size), state.block, state.block_sums
+    shapes, counts, sums = np.empty(state.shapes.size), state.trial_counts, state.trial_sums
     condition(moved, shapes, state.values, data, effects, plan)
     gain -= log_density(state.counts, sums, data)
     _couple(records, trial, total, state.shapes, shapes, state.current, counts, data, rng)
@@ -231,7 +231,6 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
         put(state.sums, sums)
         for k in range(total):
             put(records[k], trial[k])
-        weigh_all(state, data)
     if is_tuning:  # towards an acceptance of 0.3
         step[3] += 1.0
         chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
@@ -241,7 +240,9 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
 @njit(nogil=True, **INNER)
 def move_total_far(reach, bounds, records, total, state, data, rng):
     """Try births from p_β, or deaths, of many records at once under p(N) ∝ 1/N; return the new number of records."""
-    counts, sums = state.block, state.block_sums
+    counts, sums = state.trial_counts, state.trial_sums
+    put(state.values, state.shapes)
+    put(state.totals, state.wholes)
     for _ in range(FAR):
         by = 1 + int(reach * math.exp(-3.0 * rng.random()) * rng.random())
         if rng.random() < 0.5:
@@ -251,10 +252,7 @@ def move_total_far(reach, bounds, records, total, state, data, rng):
         # births: draw records from p_β
         put(counts, state.counts)
         for k in range(total, total + by):
-            draw_record(
-                records[k], state.shapes, state.wholes, state.current, data.clique_rows, data.row_starts,
-                data.source_starts, data.child_starts, data.child_rows, data.row_cliques, rng,
-            )  # fmt: skip
+            draw_record(records[k], state, data, rng)
             for cell in records[k]:
                 counts[cell] += 1
         # deaths: swap random records with the last ones, which are then dropped
@@ -271,14 +269,13 @@ def move_total_far(reach, bounds, records, total, state, data, rng):
             total += by
             put(state.counts, counts)
             put(state.sums, sums)
-            weigh_all(state, data)
     return total
 
 
 @kept()
 def advance_effects(
-    total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, data, effects, plan,
-    rng, thin, out,
+    total, moves, births, reach, bounds, wanted, records, beta, log_scales, step, is_tuning, state, data, effects,
+    plan, rng, thin, out,
 ):  # fmt: skip
     """Sweep records, their number, the potentials and their scales in place, and store every `thin`-th sweep.
 
@@ -287,17 +284,15 @@ def advance_effects(
     state, data, effects = by_reference(state), by_reference(data), by_reference(effects)
     counts, totals, betas, scales = out
     condition(beta, state.shapes, state.values, data, effects, plan)
-    weigh_all(state, data)
+    sum_rows(state, data)
     trial = np.empty_like(records) if effects.basis.size else records[:0]
-    # initial records, if there are none; about 1,000 passes of sums suffice, because they are not a draw yet
     if not state.counts.any():
-        first_records(records, total, 1 + total // 1000, state, data, rng)
-    nothing = np.zeros(0, np.int64)
+        first_records(wanted, records, total, state, data, rng)
     for draw in range(totals.size):
         for _ in range(thin):
             # records given the potentials
             move_records(moves, records, total, state, data, rng)
-            total = move_total(births, bounds, records, total, nothing, state, data, None, rng)
+            total = move_total(births, bounds, records, total, state, data, rng)
             if reach:
                 total = move_total_far(reach, bounds, records, total, state, data, rng)
             # potentials and scales given the records
@@ -309,7 +304,6 @@ def advance_effects(
             if effects.hyper.size:
                 _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
             condition(beta, state.shapes, state.values, data, effects, plan)
-            weigh_all(state, data)
             # potentials, scales and records together: up to eight times, while all moves visit 20,000 records
             if effects.basis.size:
                 for _ in range(max(1, min(8, 20_000 // max(total, 1)))):

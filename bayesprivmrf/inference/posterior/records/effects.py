@@ -24,7 +24,8 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_for
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import Preliminary, Whitening
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain, grouped
+from bayesprivmrf.inference.posterior.records.bounds import grouped
+from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.effect_moves import FAR, advance_effects
 from bayesprivmrf.inference.posterior.records.prior import RecordPrior, Start
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
@@ -106,13 +107,14 @@ class NormalEffects(RecordPrior):
     @property
     def reach(self) -> int:
         """Largest change of N in one move: about its uncertainty given the release, 0 if that is small."""
-        error = 0.0 if self.total is not None else self.evidence.total_standard_error
+        # such moves would violate exact sums
+        error = 0.0 if self.total is not None or self.keeps_sums else self.evidence.total_standard_error
         return 0 if error * error <= 2 * self.births else int(min(3 * error, 2000))  # 2,000 is arbitrary
 
     @property
     def most_births(self) -> int:
         """Number of births for which a sweep needs space."""
-        return self.births if self.keeps_sums else self.births + FAR * self.reach
+        return self.births + FAR * self.reach
 
     def start(self, rng: np.random.Generator) -> Start:
         """Draw potentials and scales near the preliminary estimate."""
@@ -125,7 +127,6 @@ class NormalEffects(RecordPrior):
         log_scales = rough.mode.log_scales.copy()
         if self.scale is None and latent.effects_prior.count:
             log_scales += rough.log_scale_root @ rng.standard_normal(log_scales.size)
-        cells = self.forest.cells.size
         kept = {
             "counts": (self.evidence.specification.size,),
             "total": (),
@@ -138,18 +139,15 @@ class NormalEffects(RecordPrior):
             # two steps to be tuned, each with a count of its adaptations; initial size in whitened coordinates
             "step": np.array([0.5, 10.0, 0.5, 10.0]),
         }
-        # initial records that keep exact sums are drawn with equal weights
-        return Start(kept, np.ones(cells) if self.keeps_sums else np.zeros(cells), parts)
+        return Start(kept, np.zeros(self.forest.cells.size), parts)
 
-    def sweep(
-        self, chain: RecordChain, moves: int, births: int, records: np.ndarray, out: Kept, thin: int
-    ) -> int:
+    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         """Sweep records, their number, the potentials and their scales."""
         parts = chain.parts
         return advance_effects(
-            chain.total, moves, births, self.reach if moves else 0, self.total_bounds, records, parts["beta"],
-            parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.data, self.effects,
-            tuple(self.relaxed.latent.plan.data), chain.rng, thin, tuple(out.values()),
+            chain.total, self.moves, self.births, self.reach, self.total_bounds, chain.wanted, chain.latent,
+            parts["beta"], parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.data,
+            self.effects, tuple(self.relaxed.latent.plan.data), chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
     def in_order(self, counts: FloatArray) -> FloatArray:

@@ -22,7 +22,7 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total
-from bayesprivmrf.inference.posterior.records.moves import move_records, weigh_all
+from bayesprivmrf.inference.posterior.records.moves import move_records, sum_rows
 from bayesprivmrf.inference.posterior.shape_prior import (
     LARGEST,
     SPREAD_BETWEEN_TABLES,
@@ -257,7 +257,7 @@ def draw_rows(log_rows, state, data, rng):
 
 
 @kept()
-def advance(total, moves, births, bounds, records, position, state, data, prior, rng, thin, out):
+def advance(total, moves, births, bounds, wanted, records, position, state, data, prior, rng, thin, out):
     """Sweep records, their number and the shapes of the rows in place, and store every `thin`-th sweep.
 
     `out` has arrays of counts, log rows, totals and positions, one draw per row. `records` has space for `births`
@@ -265,17 +265,16 @@ def advance(total, moves, births, bounds, records, position, state, data, prior,
     """
     state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
     counts, rows, totals, positions = out
-    weigh_all(state, data)
+    sum_rows(state, data)
     if not state.counts.any():
-        first_records(records, total, 1, state, data, rng)
-    nothing = np.zeros(0, np.int64)
+        first_records(wanted, records, total, state, data, rng)
     for draw in range(totals.size):
         for _ in range(thin):
             move_records(moves, records, total, state, data, rng)
-            total = move_total(births, bounds, records, total, nothing, state, data, None, rng)
+            total = move_total(births, bounds, records, total, state, data, rng)
             if position.size:
                 move_shapes(position, state, data, prior, rng)
-                weigh_all(state, data)
+                sum_rows(state, data)
         draw_rows(rows[draw], state, data, rng)
         put(counts[draw], state.counts)
         put(positions[draw], position)

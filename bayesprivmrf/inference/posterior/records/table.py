@@ -15,19 +15,20 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_table
-from bayesprivmrf.inference.posterior.records.bounds import (
-    CrossingError,
-    NestedSums,
-    bounded_sums,
-    half_widths,
+from bayesprivmrf.inference.posterior.records.bounds import CrossingError, NestedSums, bounded_sums
+from bayesprivmrf.inference.posterior.records.chains import (
+    ChainState,
+    Kept,
+    RecordChain,
+    RecordData,
+    record_data,
 )
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain, grouped
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.shape_moves import MANY
 from bayesprivmrf.inference.posterior.records.table_moves import (
-    TableData,
-    TableState,
+    Cells,
     advance_table,
     rounds_of,
 )
@@ -41,39 +42,11 @@ class TableEngine(RecordEngine):
     prior: Rows
 
     @cached_property
-    def _table_data(self) -> TableData:
-        measured, cells = self.prior.measured, self.prior.forest.cells.size
-        order = np.argsort(measured.sources, kind="stable")
-        starts = np.searchsorted(measured.sources[order], np.arange(cells + 1))
-        member_starts, members = grouped(measured.sums, measured.sources, measured.targets.size)
-        distributions = self.evidence.noise
-        widths = self.evidence.spread([distribution.scale for distribution in distributions])[
-            measured.targets
-        ]
-        deviations = np.sqrt(
-            self.evidence.spread([distribution.variance for distribution in distributions])[measured.targets]
-        )
-        bases = [distribution.base_law for distribution in distributions]
-        shared = np.diff(member_starts)[measured.sums[order]]
-        weights = np.cumsum(np.where(shared > 1, 1.0 / np.sqrt(np.maximum(shared, 2)), 0.0))
-        before = np.concatenate([[0.0], weights])[starts[:-1]]
-        return TableData(
-            clique_rows=np.array([0, 1]),
-            row_starts=np.array([0, cells]),
-            entry_starts=starts,
-            entry_sums=measured.sums[order],
-            entries=measured.entries[order],
-            weights=weights - np.repeat(before, np.diff(starts)),
-            member_starts=member_starts,
-            members=members,
-            widths=widths,
-            absolute=self.evidence.spread([distribution.kernel == "absolute" for distribution in bases])[
-                measured.targets
-            ]
-            > 0,
-            halves=half_widths(self.evidence)[measured.targets],
-            scales=1 + max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0),
-        )
+    def data(self) -> RecordData:
+        """Arrays that moves read; numbers without noise are measured numbers here."""
+        prior = self.prior
+        noisy = ExactSums(evidence=prior.noisy, forest=prior.forest, total=None)
+        return record_data(self.evidence, noisy, prior.gain)
 
     @property
     def operations_a_sweep(self) -> float:
@@ -98,15 +71,20 @@ class TableEngine(RecordEngine):
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a chain with initial counts near the most detailed noisy numbers; cells with small ones are 0."""
-        start, counts = self.prior.start(rng), self._first_counts(rng)
-        state = TableState(
-            shapes=start.shapes,
-            counts=counts,
-            residuals=self.prior.measured.answers(counts)
-            - self.evidence.noisy_counts[self.prior.measured.targets],
-            occupied=np.concatenate([np.flatnonzero(counts), np.zeros(np.sum(counts == 0), np.int64)]),
-            places=np.where(counts > 0, np.cumsum(counts > 0) - 1, -1),
-            sizes=np.array([np.count_nonzero(counts)]),
+        start, counts, data = self.prior.start(rng), self._first_counts(rng), self.data
+        state, is_occupied = ChainState.empty(data, start.shapes), counts > 0
+        state.counts[:], state.sums[:] = counts, np.rint(self.prior.measured.answers(counts))
+        # cumulative weights of the numbers of each cell
+        sizes, starts = np.diff(data.member_starts)[data.table_cells], data.table_starts
+        weights = np.cumsum(np.where(sizes > 1, 1.0 / np.sqrt(np.maximum(sizes, 2)), 0.0))
+        before = np.concatenate([[0.0], weights])[starts[:-1]]
+        deviation = max((law.standard_deviation for law in self.evidence.noise), default=0.5)
+        cells = Cells(
+            occupied=np.concatenate([np.flatnonzero(is_occupied), np.flatnonzero(~is_occupied)]),
+            places=np.where(is_occupied, np.cumsum(is_occupied) - 1, -1),
+            sizes=np.array([np.count_nonzero(is_occupied)]),
+            weights=weights - np.repeat(before, np.diff(starts)),
+            scales=1 + max(math.ceil(math.log2(2.0 * max(deviation, 0.5))), 0),
         )
         return RecordChain(
             sweep=self._sweep,
@@ -116,14 +94,14 @@ class TableEngine(RecordEngine):
             latent=np.zeros((0, 0), np.int32),
             state=state,
             births=0,
-            parts=start.parts,
+            parts={**start.parts, "cells": cells},
         )
 
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         prior = self.prior
         return advance_table(
             chain.total, self.total is not None, prior.total_bounds, chain.parts["position"], chain.state,
-            self._table_data, prior.shape_prior.data, chain.rng, thin, tuple(out.values()),
+            chain.parts["cells"], self.data, prior.shape_prior.data, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
     @cached_property
@@ -168,7 +146,7 @@ class TableEngine(RecordEngine):
     @property
     def first_total(self) -> int:
         """Number of records with which chains start, before bounds are taken into account."""
-        return self.prior.nearest_total(0, None)
+        return self.prior.nearest_total(0, 1 << 60)
 
     @property
     def reaches_all(self) -> bool:

@@ -34,52 +34,22 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.records.bounds import log_step_within
+from bayesprivmrf.inference.posterior.records.moves import log_noise, step
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 
-class TableData(NamedTuple):
-    """Constant arrays of a table and its measurements."""
+class Cells(NamedTuple):
+    """Cells of the table as moves choose them; the first three arrays change in place."""
 
-    clique_rows: IntArray  # the only row of the only clique, as moves of the shapes read it
-    row_starts: IntArray
-    entry_starts: IntArray  # where the measured numbers of each cell begin in `entry_sums`
-    entry_sums: IntArray
-    entries: FloatArray  # how often one record of the cell counts there
-    weights: FloatArray  # cumulative weights w_m of the measured numbers of each cell
-    member_starts: IntArray  # where the cells of each measured number begin in `members`
-    members: IntArray
-    widths: FloatArray
-    absolute: NDArray[np.bool_]
-    halves: FloatArray  # half the width of a number's bounds; negative for other numbers
-    scales: int  # number of powers of two for the size of a move
-
-
-class TableState(NamedTuple):
-    """Table of one chain and quantities that follow from it; the arrays change in place."""
-
-    shapes: FloatArray
-    counts: IntArray
-    residuals: FloatArray  # exact sums minus noisy numbers
     occupied: IntArray  # the first `sizes[0]` entries are the occupied cells
     places: IntArray  # position of each cell in `occupied`, or -1
     sizes: IntArray  # number of occupied cells, shape (1,)
-
-
-@njit(nogil=True, inline="always")
-def _log_noise(cell, by, residuals, starts, sums, entries, widths, absolute, halves):
-    """Return the change of the log density of the noise when a cell gains `by` records."""
-    value = 0.0
-    for k in range(starts[cell], starts[cell + 1]):
-        m = sums[k]
-        value += log_step_within(-residuals[m], by * entries[k], halves[m], widths[m], absolute[m])
-    return value
+    weights: FloatArray  # cumulative weights w_m of the measured numbers of each cell
+    scales: int  # number of powers of two for the size of a move
 
 
 @njit(nogil=True, inline="always")
@@ -100,129 +70,116 @@ def _size(scales, rng):
 
 
 @njit(nogil=True, **INNER)
-def _add(cell, by, state, data):
-    """Add records to a cell, and update the list of occupied cells."""
-    counts, occupied, places = state.counts, state.occupied, state.places
-    counts[cell] += by
-    for k in range(data.entry_starts[cell], data.entry_starts[cell + 1]):
-        state.residuals[data.entry_sums[k]] += by * data.entries[k]
-    if counts[cell] > 0 and places[cell] < 0:
-        places[cell] = state.sizes[0]
-        occupied[state.sizes[0]] = cell
-        state.sizes[0] += 1
-    elif counts[cell] == 0 and places[cell] >= 0:
-        state.sizes[0] -= 1
-        last = occupied[state.sizes[0]]
+def _add(cell, by, state, table, data):
+    """Add records to a cell, update the list of occupied cells, and return the change of the log noise density."""
+    gained = step(cell, by, state, data)
+    occupied, places, sizes, is_occupied = table.occupied, table.places, table.sizes, state.counts[cell] > 0
+    if is_occupied and places[cell] < 0:
+        places[cell] = sizes[0]
+        occupied[sizes[0]] = cell
+        sizes[0] += 1
+    elif not is_occupied and places[cell] >= 0:
+        sizes[0] -= 1
+        last = occupied[sizes[0]]
         occupied[places[cell]] = last
         places[last] = places[cell]
         places[cell] = -1
+    return gained
 
 
 @njit(nogil=True, **INNER)
-def _change_cells(least, most, total, whole, state, data, rng):
+def _change_cells(least, most, total, state, table, data, rng):
     """Add records to each cell or remove some, once one record and once several, and return the number of records."""
-    counts, shapes, starts = state.counts, state.shapes, data.entry_starts
+    counts, whole = state.counts, state.shapes.sum()
     for cell in range(counts.size):
         for turn in range(2):
-            by = 1 if turn == 0 else _size(data.scales, rng)
+            by = 1 if turn == 0 else _size(table.scales, rng)
             if rng.random() < 0.5:
                 by = -by
             if counts[cell] + by < 0 or not least <= total + by <= most:
                 continue
             # log ratio: prior of the cell, prior of N and normalization of the row, noise
-            ratio = _log_cell(counts[cell], by, shapes[cell])
+            ratio = _log_cell(counts[cell], by, state.shapes[cell])
             ratio += math.lgamma(total + by) - math.lgamma(total)
             ratio -= math.lgamma(whole + total + by) - math.lgamma(whole + total)
-            ratio += _log_noise(
-                cell, by, state.residuals, starts, data.entry_sums, data.entries, data.widths, data.absolute,
-                data.halves,
-            )  # fmt: skip
+            ratio += log_noise(cell, by, state.sums, data)
             if math.log(rng.random()) < ratio:
-                _add(cell, by, state, data)
+                _add(cell, by, state, table, data)
                 total += by
     return total
 
 
 @njit(nogil=True, **INNER)
-def _partner(i, way, state, data, rng):
+def _partner(i, way, state, table, data, rng):
     """Draw the cell to which records of cell i move; i itself if there is none."""
     if way == 0:
         return int(rng.random() * state.counts.size)
     if way == 1:
-        return state.occupied[int(rng.random() * state.sizes[0])]
+        return table.occupied[int(rng.random() * table.sizes[0])]
     # draw a measured number of cell i by its weight, then one of the number's cells
-    k, last = data.entry_starts[i], data.entry_starts[i + 1] - 1
-    if last < k or data.weights[last] == 0.0:
+    k, last = data.table_starts[i], data.table_starts[i + 1] - 1
+    if last < k or table.weights[last] == 0.0:
         return i
-    mark = rng.random() * data.weights[last]
-    while data.weights[k] <= mark:
+    mark = rng.random() * table.weights[last]
+    while table.weights[k] <= mark:
         k += 1
-    first, stop = data.member_starts[data.entry_sums[k]], data.member_starts[data.entry_sums[k] + 1]
+    first, stop = data.member_starts[data.table_cells[k]], data.member_starts[data.table_cells[k] + 1]
     return data.members[first + int(rng.random() * (stop - first))]
 
 
 @njit(nogil=True, **INNER)
-def _part(i, j, state, data, rng):
+def _part(i, j, state, table, data, rng):
     """Divide the records of two cells anew, from their conditional distribution given their sum."""
-    counts, shapes, starts, sums = state.counts, state.shapes, data.entry_starts, data.entry_sums
-    widths, absolute = data.widths, data.absolute
-    old, both, occupied = counts[i], counts[i] + counts[j], state.sizes[0]
-    by_i, by_j = 1.0 / data.weights[starts[i + 1] - 1], 1.0 / data.weights[starts[j + 1] - 1]
+    counts, shapes, occupied = state.counts, state.shapes, table.sizes[0]
+    old, both = counts[i], counts[i] + counts[j]
+    by_i, by_j = (
+        1.0 / table.weights[data.table_starts[i + 1] - 1],
+        1.0 / table.weights[data.table_starts[j + 1] - 1],
+    )
     before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
     # move all records to j, then one by one to i; the Gumbel trick draws a division from all log weights
-    _add(i, -old, state, data)
-    _add(j, old, state, data)
+    _add(i, -old, state, table, data)
+    _add(j, old, state, table, data)
     chosen, log_weight, best = 0, 0.0, -math.log(rng.standard_exponential())
     for k in range(1, both + 1):
         log_weight += math.log((shapes[i] + k - 1.0) * (both - k + 1.0) / (k * (shapes[j] + both - k)))
-        log_weight += _log_noise(
-            i, 1, state.residuals, starts, sums, data.entries, widths, absolute, data.halves
-        )
-        _add(i, 1, state, data)
-        log_weight += _log_noise(
-            j, -1, state.residuals, starts, sums, data.entries, widths, absolute, data.halves
-        )
-        _add(j, -1, state, data)
+        log_weight += _add(i, 1, state, table, data) + _add(j, -1, state, table, data)
         mark = log_weight - math.log(rng.standard_exponential())
         if mark > best:
             chosen, best = k, mark
-    _add(i, chosen - both, state, data)
-    _add(j, both - chosen, state, data)
+    _add(i, chosen - both, state, table, data)
+    _add(j, both - chosen, state, table, data)
     # the pair is chosen with other probabilities after the move: accept or restore
-    after = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / state.sizes[0]
+    after = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / table.sizes[0]
     if rng.random() * before >= after:
-        _add(i, old - chosen, state, data)
-        _add(j, chosen - old, state, data)
+        _add(i, old - chosen, state, table, data)
+        _add(j, chosen - old, state, table, data)
 
 
 @njit(nogil=True, **INNER)
-def move_between(turn, state, data, rng):
+def move_between(turn, state, table, data, rng):
     """Move records from an occupied cell to another; four of eight turns choose a cell with a shared number."""
-    counts, shapes, starts, sums = state.counts, state.shapes, data.entry_starts, data.entry_sums
-    widths, absolute = data.widths, data.absolute
-    occupied, way = state.sizes[0], min(turn % 4, 2)
+    counts, occupied, way = state.counts, table.sizes[0], min(turn % 4, 2)
     if not occupied:
         return
-    i = state.occupied[int(rng.random() * occupied)]
-    j = _partner(i, way, state, data, rng)
+    i = table.occupied[int(rng.random() * occupied)]
+    j = _partner(i, way, state, table, data, rng)
     if turn % 8 == 3 and i != j and counts[i] + counts[j] <= 32:
-        _part(i, j, state, data, rng)
+        _part(i, j, state, table, data, rng)
         return
-    by = _size(data.scales, rng)
+    by = _size(table.scales, rng)
     if i == j or by > counts[i] or (way == 1 and by == counts[i]):
         return
     # log ratio: priors of both cells, noise, then the ratio of the proposals
-    ratio = _log_cell(counts[i], -by, shapes[i]) + _log_cell(counts[j], by, shapes[j])
-    ratio += _log_noise(i, -by, state.residuals, starts, sums, data.entries, widths, absolute, data.halves)
-    _add(i, -by, state, data)
-    ratio += _log_noise(j, by, state.residuals, starts, sums, data.entries, widths, absolute, data.halves)
-    _add(j, by, state, data)
-    ratio += math.log(occupied / state.sizes[0])
+    ratio = _log_cell(counts[i], -by, state.shapes[i]) + _log_cell(counts[j], by, state.shapes[j])
+    ratio += _add(i, -by, state, table, data) + _add(j, by, state, table, data)
+    ratio += math.log(occupied / table.sizes[0])
     if way == 2:
-        ratio += math.log(data.weights[starts[i + 1] - 1] / data.weights[starts[j + 1] - 1])
+        starts = data.table_starts
+        ratio += math.log(table.weights[starts[i + 1] - 1] / table.weights[starts[j + 1] - 1])
     if not math.log(rng.random()) < ratio:
-        _add(j, -by, state, data)
-        _add(i, by, state, data)
+        _add(j, -by, state, table, data)
+        _add(i, by, state, table, data)
 
 
 @njit(nogil=True)
@@ -235,21 +192,25 @@ def rounds_of(cells):
 
 
 @kept()
-def advance_table(total, is_fixed, bounds, position, state, data, prior, rng, thin, out):
+def advance_table(total, is_fixed, bounds, position, state, table, data, prior, rng, thin, out):
     """Sweep one table in place, store every `thin`-th sweep, and return the number of records.
 
     `out` has arrays of counts, log rows, totals and positions, one draw per row.
     """
-    state, data, prior = by_reference(state), by_reference(data), by_reference(prior)
+    state, table, data, prior = (
+        by_reference(state),
+        by_reference(table),
+        by_reference(data),
+        by_reference(prior),
+    )
     counts, rows, totals, positions = out
     rounds = thin * rounds_of(counts.shape[1])
     for draw in range(totals.size):
         for sweep in range(rounds):
             if not is_fixed:
-                whole = state.shapes.sum()
-                total = _change_cells(bounds[0], bounds[1], total, whole, state, data, rng)
+                total = _change_cells(bounds[0], bounds[1], total, state, table, data, rng)
             for turn in range(2 * counts.shape[1]):
-                move_between(turn, state, data, rng)
+                move_between(turn, state, table, data, rng)
             if position.size and (sweep + draw * rounds) % 4 == 0:  # shapes in every fourth round; arbitrary
                 move_shapes(position, state, data, prior, rng)
         draw_rows(rows[draw], state, data, rng)

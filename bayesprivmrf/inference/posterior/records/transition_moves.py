@@ -26,8 +26,7 @@ from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total, take
-from bayesprivmrf.inference.posterior.records.bounds import log_step_within
-from bayesprivmrf.inference.posterior.records.moves import move_records, weigh_all
+from bayesprivmrf.inference.posterior.records.moves import move_records, step, sum_rows
 from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -73,20 +72,6 @@ def _add_up(state, rows, shared):
 
 
 @njit(nogil=True, **INNER)
-def _step(cell, by, state, data):
-    """Add a record to a cell or remove it, and return the change of the log density of the noise."""
-    gain = 0.0
-    state.counts[cell] += by
-    state.wholes[data.cell_rows[cell]] += data.gain * by
-    for t in range(data.table_starts[cell], data.table_starts[cell + 1]):
-        m, more = data.table_cells[t], by * data.table_weights[t]
-        gap = data.noisy[m] - state.sums[m]
-        gain += log_step_within(gap, more, data.halves[m], data.widths[m], data.absolute[m])
-        state.sums[m] += more
-    return gain
-
-
-@njit(nogil=True, **INNER)
 def _pairs(a, b, windows, counts):
     """Return the number of pairs of records that make two given transitions at the same step."""
     total = 0.0
@@ -116,8 +101,8 @@ def _exchange(size, old, new, steps, state, data, shared, rng):
         steps[k] = t
         # both records take the other's transition; the reverse move has other numbers of pairs
         for i in range(2):
-            ratio += _step(windows[t, old[i]], -1, state, data)
-            ratio += _step(windows[t, new[i]], 1, state, data)
+            ratio += step(windows[t, old[i]], -1, state, data)
+            ratio += step(windows[t, new[i]], 1, state, data)
         ratio += math.log(ways / _pairs(new[0], new[1], windows, counts))
     return size, ratio
 
@@ -158,13 +143,13 @@ def _exchange_tails(tries, rows, state, data, shared, rng):
         # rejected: undo every exchange
         for n in range(done):
             for i in range(2):
-                _step(windows[steps[n], old[i]], 1, state, data)
-                _step(windows[steps[n], new[i]], -1, state, data)
+                step(windows[steps[n], old[i]], 1, state, data)
+                step(windows[steps[n], new[i]], -1, state, data)
 
 
 @kept()
 def advance_transitions(
-    total, moves, births, bounds, records, position, rows, state, data, shared, prior, rng, thin, out
+    total, moves, births, bounds, wanted, records, position, rows, state, data, shared, prior, rng, thin, out
 ):
     """Sweep records, their number, the shapes and the rows in place, and store every `thin`-th sweep.
 
@@ -180,18 +165,16 @@ def advance_transitions(
     )
     counts, log_rows, totals, positions = out
     _spread_out(rows.log_rows, state, shared)
-    weigh_all(state, data)
+    sum_rows(state, data)
     if not state.counts.any():
-        # about 1,000 passes of sums suffice for initial records, which are not a draw yet
-        first_records(records[:1], total, 1 + total // 1000, state, data, rng)
-    nothing = np.zeros(0, np.int64)
+        first_records(wanted, records[:1], total, state, data, rng)
     for draw in range(totals.size):
         for _ in range(thin):
             # random records given π and P
             visited = records[: min(moves, total)]
             take(visited, state, data, rng)
             move_records(moves, visited, visited.shape[0], state, data, rng)
-            total = move_total(births, bounds, records[:1], total, nothing, state, data, None, rng)
+            total = move_total(births, bounds, records[:1], total, state, data, rng)
             # the sums, then the shapes with the rows integrated out, then the rows; the number of exchanges is
             # arbitrary
             _add_up(state, rows, shared)
@@ -200,7 +183,7 @@ def advance_transitions(
                 move_shapes(position, rows, shared, prior, rng)
             draw_rows(rows.log_rows, rows, shared, rng)
             _spread_out(rows.log_rows, state, shared)
-            weigh_all(state, data)
+            sum_rows(state, data)
         put(counts[draw], state.counts)
         put(log_rows[draw], rows.log_rows)
         put(positions[draw], position)

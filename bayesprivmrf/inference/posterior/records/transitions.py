@@ -141,15 +141,13 @@ class SharedTransitions(DirichletRows):
 
     def start(self, rng: np.random.Generator) -> Start:
         """Draw shapes from their prior, and rows around a least-squares estimate."""
-        pooled, cells = self.shape_prior.forest, self.forest.cells.size
+        pooled = self.shape_prior.forest
         position = rng.standard_normal(self.shape_prior.size)
         shapes = self.shape_prior.shapes(position)
         # a quarter of the counts, so that chains start wider than the posterior; arbitrary
         start = draw_log_rows(pooled, (shapes + 0.25 * self._rough)[:, np.newaxis], rng)[:, 0]
         rows = SharedRows(shapes=shapes, counts=np.zeros(pooled.cells.size, np.int64), log_rows=start)
-        # initial records that keep exact sums are drawn with equal weights
-        weights = np.ones(cells) if self.keeps_sums else np.zeros(cells)
-        return Start(self.kept, weights, {"position": position, "rows": rows})
+        return Start(self.kept, np.zeros(self.forest.cells.size), {"position": position, "rows": rows})
 
     @cached_property
     def _rough(self) -> FloatArray:
@@ -187,32 +185,14 @@ class SharedTransitions(DirichletRows):
         full[..., np.sort(self.forest.cells)] = counts
         return self.chain_rows.sums(full)[..., self.shape_prior.forest.cells]
 
-    def sweep(
-        self, chain: RecordChain, moves: int, births: int, records: np.ndarray, out: Kept, thin: int
-    ) -> int:
+    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         """Sweep records, their number, the shapes and the rows."""
         parts = chain.parts
-        total = advance_transitions(
-            chain.total, moves, births, self.total_bounds, records[: self.moves], parts["position"], parts["rows"],
-            chain.state, self.data, self._shared, self.shape_prior.data, chain.rng, thin, tuple(out.values()),
+        return advance_transitions(
+            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent, parts["position"],
+            parts["rows"], chain.state, self.data, self._shared, self.shape_prior.data, chain.rng, thin,
+            tuple(out.values()),
         )  # fmt: skip
-        if self.keeps_sums:
-            chain.latent[:total] = self._records(chain)
-        return total
-
-    def _records(self, chain: RecordChain) -> IntArray:
-        """Draw records with the tables of the chain, after exchanges of tails, shape (records, windows)."""
-        forest, data, counts = self.forest, self.data, chain.state.counts
-        found = np.zeros((chain.total, len(forest.order)), np.int64)
-        for column in range(len(forest.order)):
-            first, last = data.clique_rows[column : column + 2]
-            for row in range(first, last):
-                cells = np.arange(*data.row_starts[row : row + 2])
-                drawn = chain.rng.permutation(np.repeat(cells, counts[cells]))
-                above = data.sources[slice(*data.source_starts[row : row + 2])]
-                at = np.flatnonzero(np.isin(found[:, column - 1], above)) if column else slice(None)
-                found[at, column] = drawn
-        return found
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
