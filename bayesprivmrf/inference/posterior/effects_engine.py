@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -38,24 +38,8 @@ _collect, _distribute, _prepare, _tangent = (
     compiled.prepare,
     compiled.tangent,
 )
-# positions in `PlanData.sizes`; the mode has two, for linear and for logarithmic sums
+# positions in the sizes of `Plan.data`; the mode has two, for linear and for logarithmic sums
 _STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES, _, _SIZE = range(9)
-
-
-class PlanData(NamedTuple):
-    """Arrays of a plan, in the order of the compiled functions' arguments."""
-
-    code: NDArray[np.int64]
-    maps: NDArray[np.int32]
-    bounds: NDArray[np.int64]
-    constants: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    scratch_sizes: NDArray[np.int64]
-    support: NDArray[np.uint8]
-    blocked: FloatArray  # 0, or minus infinity at impossible cells; the last entry is the constant part of A
-    rows: NDArray[np.int64]  # D as a sparse matrix by rows: where the entries of each cell begin
-    columns: NDArray[np.int64]
-    entries: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,8 +75,8 @@ class Plan:
         return _plan(effects, possible.astype(bool).tobytes())
 
     @cached_property
-    def data(self) -> PlanData:
-        """Arrays of the plan."""
+    def data(self) -> tuple[np.ndarray, ...]:
+        """Arrays of the plan, which compiled functions take as one tuple."""
         # the sweeps must be compiled before any function that calls them is loaded, and each of those reads this data
         compiled.build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
@@ -106,29 +90,31 @@ class Plan:
             blocked[~self.possible] = -np.inf
             support = engine.support(blocked)
         program, bounds, constants, scratch_sizes, free_log_count = engine.arrays
-        rows, columns, entries = _sparse(self.effects)
+        matrix = _sparse(self.effects)
         sizes = (
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
             kernels.LINEAR, kernels.LOGARITHMIC,  # passed as values: each literal would be compiled separately
             self.effects.size,
         )  # fmt: skip
-        return PlanData(
-            code=program.code,
-            maps=program.maps,
-            bounds=bounds,
-            constants=constants,
-            sizes=np.array(sizes, dtype=np.int64),
-            scratch_sizes=scratch_sizes,
-            support=support,
-            blocked=np.append(blocked, free_log_count),
-            rows=rows,
-            columns=columns,
-            entries=entries,
+        return (
+            program.code,
+            program.maps,
+            bounds,
+            constants,
+            np.array(sizes, dtype=np.int64),
+            scratch_sizes,
+            support,
+            # 0, or minus infinity at impossible cells; the last entry is the constant part of A
+            np.append(blocked, free_log_count),
+            # D as a sparse matrix by rows: where the entries of each cell begin, columns, and entries
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int64),
+            np.ascontiguousarray(matrix.data, dtype=float),
         )
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         """Return A, μ, E t and E t² at one point β."""
-        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), *self.data)
+        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), self.data)
         return log_partition_, mu, mean, square
 
 
@@ -138,30 +124,24 @@ def _plan(effects: Effects | TiedEffects, possible: bytes | None) -> Plan:
     return Plan(effects, mask)
 
 
-def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
+def _sparse(effects: Effects | TiedEffects) -> Any:
     """Return D as a sparse matrix by rows; dense columns are made in chunks, which limits the memory."""
     from scipy.sparse import csr_array, hstack
 
     step = max((1 << 22) // max(effects.cells, 1), 1)  # 32 MiB of dense columns at once
     parts = [csr_array((effects.cells, 0))]
     for start in range(0, effects.size, step):
-        stop = min(start + step, effects.size)
-        unit = np.zeros((stop - start, effects.size))
-        unit[np.arange(stop - start), np.arange(start, stop)] = 1.0
+        unit = np.eye(min(step, effects.size - start), effects.size, start)
         parts.append(csr_array(effects.potentials(unit).T))
-    matrix = csr_array(hstack(parts, format="csr"))
-    return (
-        matrix.indptr.astype(np.int64),
-        matrix.indices.astype(np.int64),
-        np.ascontiguousarray(matrix.data, dtype=float),
-    )
+    return csr_array(hstack(parts, format="csr"))
 
 
 @njit(nogil=True, **INNER)
-def _forward(beta, blocked, rows, columns, entries, cells):
+def _forward(beta, plan):
     """Return D β, with minus infinity at impossible cells."""
-    flat = np.empty(cells)
-    for c in range(cells):
+    blocked, rows, columns, entries = plan[7:]
+    flat = np.empty(rows.size - 1)
+    for c in range(flat.size):
         total = blocked[c]
         for k in range(rows[c], rows[c + 1]):
             total += entries[k] * beta[columns[k]]
@@ -170,9 +150,10 @@ def _forward(beta, blocked, rows, columns, entries, cells):
 
 
 @njit(nogil=True, **INNER)
-def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales):
+def _sweep(beta, plan, work, scales):
     """Collect messages, and return A and the mode (linear or logarithmic) in which it was computed."""
-    flat = _forward(beta, blocked, rows, columns, entries, sizes[_CELLS])
+    code, maps, bounds, _, sizes, _, support, blocked, _, _, _ = plan
+    flat = _forward(beta, plan)
     tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
     mode = sizes[_MODES]
     rest, is_trusted = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], mode)
@@ -185,34 +166,33 @@ def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, ent
 
 
 @njit(nogil=True, **INNER)
-def _log_partition(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _log_partition(beta, plan):
     """Return A(β), nats."""
-    work, scales = np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS])
-    value, _ = _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
+    sizes = plan[4]
+    value, _ = _sweep(beta, plan, np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS]))
     return value
 
 
 @njit(nogil=True, **INNER)
-def _marginals(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _parts(state, sizes):
+    """Return the parts of the state of `_marginals`: workspace and scales of the sweeps, and μ with messages."""
+    workspace, steps = sizes[_WORKSPACE], sizes[_STEPS]
+    return state[:workspace], state[workspace : workspace + steps], state[workspace + steps : -1]
+
+
+@njit(nogil=True, **INNER)
+def _marginals(beta, plan):
     """Return μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
-    cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
-    both = cells + sizes[_MESSAGES]
-    state = np.empty(workspace + steps + both + 1)
-    work, scales = state[:workspace], state[workspace : workspace + steps]
-    mu = state[workspace + steps : workspace + steps + both]
-    value, mode = _sweep(
-        beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales
-    )
+    code, maps, _, constants, sizes, _, _, _, _, _, _ = plan
+    state = np.empty(sizes[_WORKSPACE] + sizes[_STEPS] + sizes[_CELLS] + sizes[_MESSAGES] + 1)
+    work, scales, mu = _parts(state, sizes)
+    value, mode = _sweep(beta, plan, work, scales)
     state[-1] = mode
     # send messages back, and normalize the cells
     for c in constants:
         mu[c] = 1.0
-    _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mode, mu)
-    return mu[:cells].copy(), value, state
+    _distribute(code, sizes[_STEPS], maps, work, scales, sizes[_SCRATCH], mode, mu)
+    return mu[: sizes[_CELLS]].copy(), value, state
 
 
 @njit(nogil=True, **INNER)
@@ -226,80 +206,47 @@ def _means(flat, rows, columns, entries, size):
 
 
 @njit(nogil=True, **INNER)
-def _evaluate(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _evaluate(beta, plan):
     """Return μ, A, E t, E t² at β, and the state of `_marginals`."""
-    mu, value, state = _marginals(
-        beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-    )
+    rows, columns, entries = plan[8:]
+    mu, value, state = _marginals(beta, plan)
     mean = _means(mu, rows, columns, entries, beta.size)
     square = _means(mu, rows, columns, entries * entries, beta.size)
     return mu, value, mean, square, state
 
 
 @njit(nogil=True, **INNER)
-def _covariance_product(state, vector, code, maps, bounds, constants, sizes, scratch_sizes):
+def _covariance_product(state, vector, plan):
     """Return Σ v over the cells."""
-    cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
-    both = cells + sizes[_MESSAGES]
-    work, scales = state[:workspace], state[workspace : workspace + steps]
-    mu = state[workspace + steps : workspace + steps + both]
-    gain, change = np.empty(both + sizes[_TABLES]), np.empty(both)
+    code, maps, bounds, constants, sizes, scratch_sizes, _, _, _, _, _ = plan
+    work, scales, mu = _parts(state, sizes)
+    gain, change = np.empty(mu.size + sizes[_TABLES]), np.empty(mu.size)
     for c in constants:
         change[c] = 0.0
     scratch = np.empty(2 * scratch_sizes[0] + 3 * scratch_sizes[1])
     _tangent(
-        code,
-        steps,
-        maps,
-        work,
-        scales,
-        scratch,
-        scratch_sizes,
-        int(state[-1]),
-        mu,
-        bounds,
-        vector,
-        gain,
+        code, sizes[_STEPS], maps, work, scales, scratch, scratch_sizes, int(state[-1]), mu, bounds, vector, gain,
         change,
-    )
+    )  # fmt: skip
     return change
 
 
 @njit(nogil=True, **INNER)
-def _pull_back(
-    state,
-    by_mu,
-    code,
-    maps,
-    bounds,
-    constants,
-    sizes,
-    scratch_sizes,
-    support,
-    blocked,
-    rows,
-    columns,
-    entries,
-):
+def _pull_back(state, by_mu, plan):
     """Return the derivative with respect to β of a function of μ, given its derivative with respect to μ.
 
     `state` is the state that `_marginals` returned at β.
     """
-    change = _covariance_product(state, by_mu, code, maps, bounds, constants, sizes, scratch_sizes)
-    return _means(change, rows, columns, entries, sizes[_SIZE])
+    rows, columns, entries = plan[8:]
+    return _means(_covariance_product(state, by_mu, plan), rows, columns, entries, plan[4][_SIZE])
 
 
 @njit(nogil=True, **INNER)
-def _fisher_information(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _fisher_information(beta, plan):
     """Return the covariance of t at β, shape (d, d), which is the Fisher information of one record."""
-    _, _, state = _marginals(
-        beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-    )
-    size, cells = beta.size, sizes[_CELLS]
+    rows, columns, entries = plan[8:]
+    _, _, state = _marginals(beta, plan)
+    size, cells = beta.size, rows.size - 1
     result, vector = np.zeros((size, size)), np.empty(cells)
     # column i of D, then Σ times it, then Dᵀ times that
     for i in range(size):
@@ -309,7 +256,7 @@ def _fisher_information(
                 if columns[k] == i:
                     total += entries[k]
             vector[c] = total
-        change = _covariance_product(state, vector, code, maps, bounds, constants, sizes, scratch_sizes)
+        change = _covariance_product(state, vector, plan)
         for c in range(cells):
             for k in range(rows[c], rows[c + 1]):
                 result[i, columns[k]] += entries[k] * change[c]

@@ -362,4 +362,4 @@ class Preliminary:
         if not self.is_dense:
             _, _, mean, square = plan.moments(beta)
             return total * np.maximum(square - mean**2, 0.0) + prior
-        return total * fisher_information(beta, *plan.data) + np.diag(prior)
+        return total * fisher_information(beta, plan.data) + np.diag(prior)

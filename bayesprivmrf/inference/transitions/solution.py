@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from bayesprivmrf.checks import require
-from bayesprivmrf.inference.asked import Asked, asked_of
+from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
 from bayesprivmrf.inference.limits import cut_limits
@@ -62,47 +62,40 @@ class TransitionSolution(Solution):
             "LatentCounts().fit(release)",
         )
         asked = asked_of(self._evidence, variables, prob, of, given)
-        model, flat = self.specification, self.potentials.flat
+        model, mode, phi = self.specification, self.mode, self.mode.coordinates
+        # estimates, and their derivatives by the contrasts c of π and P
         if asked.bound is not None:
-            engine = marginal_engine(model.cardinalities, model.scopes)
-            _, marginals, product = engine.linearize(flat)
-            changes = np.array([product(unit) for unit in asked.bound.in_cliques.toarray()])
-            return self._interval(asked, asked.bound.in_cliques @ marginals, changes)
-        engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables))
-        start = engine.offsets[-2]
-        held = clamped(model.cardinalities, model.scopes, flat, asked.given)
-        try:
-            _, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
-        except ImpossibleError:
-            raise given_error(model.domain, asked.given) from None
-        changes = np.array([product(unit)[:start] for unit in np.eye(engine.size)[start:]])
-        return self._interval(asked, marginals[start:], changes)
-
-    def _interval(self, asked: Asked, estimates: FloatArray, changes: FloatArray) -> pd.DataFrame:
-        """Return intervals of numbers, from their derivatives with respect to the potentials."""
-        rows = changes @ self.mode.rows.linear_derivatives(self.mode.coordinates)
-        variances = np.einsum("ij,jk,ik->i", rows, self.mode.covariance, rows)
-        errors = np.sqrt(np.maximum(variances, 0.0))
-        (least, most), (lower, upper) = (
-            asked.ends,
-            cut_limits(estimates, errors, errors, asked.prob, asked.ends),
-        )
-        cut = Mark(
-            RowStatus.DOUBTFUL,
-            "the normal interval reaches an end of the possible range",
-            (lower <= least) | (upper >= most),
-        )
-        return self._framed(asked, estimates, lower, upper, [cut])
+            matrix = asked.bound.in_cliques
+            estimates, rows = (
+                matrix @ self.marginals.flat,
+                matrix @ mode.rows.mean_derivatives(phi, linear=True),
+            )
+        else:
+            engine = marginal_engine(model.cardinalities, (*model.scopes, asked.variables))
+            start = engine.offsets[-2]
+            held = clamped(model.cardinalities, model.scopes, self.potentials.flat, asked.given)
+            try:
+                _, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
+            except ImpossibleError:
+                raise given_error(model.domain, asked.given) from None
+            changes = np.array([product(unit)[:start] for unit in np.eye(engine.size)[start:]])
+            estimates, rows = marginals[start:], changes @ mode.rows.linear_derivatives(phi)
+        errors = np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", rows, mode.covariance, rows), 0.0))
+        lower, upper = cut_limits(estimates, errors, errors, asked.prob, asked.ends)
+        is_cut = (lower <= asked.ends[0]) | (upper >= asked.ends[1])
+        note = "the normal interval reaches an end of the possible range"
+        return self._framed(asked, estimates, lower, upper, [Mark(RowStatus.DOUBTFUL, note, is_cut)])
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
-        mode = self.mode
-        start = np.zeros(mode.rows.size)
+        mode, start = self.mode, np.zeros(self.mode.rows.size)
 
         def shifted(moves: FloatArray) -> FloatArray:
             parts = asked.part_of_rows(mode.rows, *mode.rows.shifted(mode.coordinates, moves))
             return asked.function(parts)
 
-        errors = delta_errors(shifted, start, mode.covariance)
-        of_sampling = delta_errors(shifted, start, mode.of_sampling)
-        values = asked.of_marginals(self.marginals.flat)
-        return delta_bounds(values, errors, of_sampling, prob, asked.is_share)
+        errors, of_sampling = (
+            delta_errors(shifted, start, each) for each in (mode.covariance, mode.of_sampling)
+        )
+        return delta_bounds(
+            asked.of_marginals(self.marginals.flat), errors, of_sampling, prob, asked.is_share
+        )

@@ -170,7 +170,7 @@ def test_the_diagonal_that_large_models_use_gives_the_same_law_as_the_matrix(tot
     plan, rng = Plan.of(effects), np.random.default_rng(1)
     point = 0.3 * rng.standard_normal(effects.size)
     precision = np.full(effects.size, tau**-2)
-    matrix = total * fisher_information(point, *plan.data) + np.diag(precision)
+    matrix = total * fisher_information(point, plan.data) + np.diag(precision)
     found = []
     for curvature in (matrix, np.diag(matrix).copy()):
         given = np.tile(point, (3000, 1)), np.full(3000, total), np.tile(precision, (3000, 1))

@@ -47,7 +47,7 @@ FAR = 4
 @njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
     """Return the tables of the model's cliques, flat, and the statistics Dᵀ n."""
-    rows, columns, entries = plan[8], plan[9], plan[10]
+    rows, columns, entries = plan[8:]
     tables, statistics = np.zeros(rows.size - 1), np.zeros(effects.levels.size)
     for cell in range(counts.size):
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
@@ -100,7 +100,7 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
                 log_scales[g] = old + by
                 pulled += by * effects.hyper[g]
     prior = scale_density(log_scales, effects)
-    partition = _log_partition(beta, *plan)
+    partition = _log_partition(beta, plan)
     # with the potentials: all scales, then up to six single ones, since each needs the log partition function; β/τ
     # is fixed, so its prior does not change
     for turn in range(1 + min(log_scales.size, 6)):
@@ -115,7 +115,7 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
                 log_scales[g] += by
         for i in range(beta.size):
             moved[i] *= math.exp(log_scales[effects.levels[i]] - before[effects.levels[i]])
-        new, new_partition = scale_density(log_scales, effects), _log_partition(moved, *plan)
+        new, new_partition = scale_density(log_scales, effects), _log_partition(moved, plan)
         gain = new - prior + np.sum((moved - beta) * statistics) - total * (new_partition - partition)
         if math.log(rng.random()) < gain:
             put(beta, moved)
@@ -127,9 +127,8 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
 @njit(nogil=True, **INNER)
 def condition(beta, shapes, values, data, effects, plan):
     """Write the rows of p_β (conditional probabilities along the forest) to `shapes`; `values` is work space."""
-    blocked, rows, columns, entries = plan[7], plan[8], plan[9], plan[10]
     # potentials of the bags' cells
-    flat = _forward(beta, blocked, rows, columns, entries, plan[4][1])
+    flat = _forward(beta, plan)
     for cell in range(values.size):
         values[cell] = 0.0
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):

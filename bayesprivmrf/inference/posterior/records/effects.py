@@ -100,9 +100,59 @@ class NormalEffects(RecordPrior):
     @cached_property
     def effects(self) -> EffectData:
         """Arrays that moves of the potentials read."""
-        data = effect_data(self.evidence, self.bagged, self.forest, self.preliminary)
-        # moves of the potentials that the records follow would violate exact sums
-        return data._replace(basis=np.zeros((0, 0))) if self.keeps_sums else data
+        rough, model = self.preliminary, self.evidence.specification
+        prior, cards = rough.latent.effects_prior, model.cardinalities
+        own_tables = replace(
+            self.bagged,
+            queries=None,
+            scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in model.scopes),
+            possible=self.evidence.supported_cells,
+        )
+        cells, place = MeasuredCells.of(own_tables), np.argsort(self.forest.cells)
+        part_starts, parts = grouped(place[cells.sources], cells.targets[cells.sums], place.size)
+        curvature, precision = rough.curvature(), prior.precision(rough.mode.log_scales)
+        own, root = curvature, np.zeros((0, 0))
+        if curvature.ndim == 2:
+            own = np.diag(curvature).copy()
+            root = np.linalg.inv(np.linalg.cholesky(curvature)).T
+        whitening = self._whitening(curvature, precision)
+        data = EffectData(
+            part_starts=part_starts,
+            parts=parts,
+            levels=prior.levels.astype(np.int64),
+            expected=prior.expected_log_scales,
+            hyper=np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(prior.scale_covariance),
+            root=root,
+            own=own,
+            information=np.maximum(own - precision, 0.0) / np.exp(rough.mode.log_total),
+            basis=whitening.basis,
+            inverse=np.linalg.inv(whitening.basis),
+            known=whitening.information,
+            shares=whitening.shares,
+            center=whitening.mode,
+            scale=rough.mode.log_scales,
+        )
+        return data._replace(**{name: np.ascontiguousarray(x) for name, x in data._asdict().items()})
+
+    def _whitening(self, curvature: FloatArray, precision: FloatArray) -> Whitening:
+        """Return coordinates in which the posterior of the potentials is nearly standard normal.
+
+        They have no rows if the noisy tables have at least half of the information of whole records in every
+        direction. Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on
+        missing information). They have none with exact sums, which moves that the records follow would violate.
+        """
+        mode, prior, size = self.preliminary.mode, self.preliminary.latent.effects_prior, len(precision)
+        nothing, none = np.zeros((0, 0)), np.zeros(0)
+        unused = Whitening(basis=nothing, information=none, shares=nothing, mode=none)
+        if curvature.ndim == 1 or not size or self.keeps_sums:
+            return unused
+        records, noise = curvature - np.diag(precision), mode.noise_information()[:size, :size]
+        ridge = 1e-9 * np.diag(curvature.diagonal())
+        observed = noise - noise @ np.linalg.solve(noise + records + ridge, noise)
+        present = np.linalg.eigvals(np.linalg.solve(curvature, observed + np.diag(precision))).real.min()
+        if present > 0.5:
+            return unused
+        return Whitening.of(observed, precision, mode.coordinates, prior.levels, prior.count)
 
     @property
     def reach(self) -> int:
@@ -147,16 +197,12 @@ class NormalEffects(RecordPrior):
         return advance_effects(
             chain.total, self.moves, self.births, self.reach, self.total_bounds, chain.wanted, chain.latent,
             parts["beta"], parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.data,
-            self.effects, tuple(self.relaxed.latent.plan.data), chain.rng, thin, tuple(out.values()),
+            self.effects, self.relaxed.latent.plan.data, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
     def in_order(self, counts: FloatArray) -> FloatArray:
         """Return stored counts of the model's possible cells, in the model's order."""
         return counts[..., self.measured.cells]
-
-    def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return all stored draws, by which mixing is judged."""
-        return list(kept.values())
 
     def finish(self, draws: Mapping[str, np.ndarray]) -> Finished:
         """Return marginals, counts and effects of the draws."""
@@ -184,7 +230,7 @@ def _softened(evidence: Evidence) -> Evidence:
 
 
 class EffectData(NamedTuple):
-    """Constant arrays that compiled moves of the effects read, beside `RecordData` and `PlanData`."""
+    """Constant arrays that compiled moves of the effects read, beside `RecordData` and `Plan.data`."""
 
     part_starts: IntArray  # where the cells of the model's cliques inside each bag cell begin in `parts`
     parts: IntArray  # flat over the model's cliques; each clique is in the first bag that contains it
@@ -246,63 +292,3 @@ def bag_forest(bagged: Evidence) -> JunctionForest:
     forest = junction_forest(model.cardinalities, model.scopes, bagged.supported)
     assert forest is not None
     return forest
-
-
-def effect_data(
-    evidence: Evidence, bagged: Evidence, forest: JunctionForest, rough: Preliminary
-) -> EffectData:
-    """Return the arrays that moves of the effects read."""
-    model, prior = evidence.specification, rough.latent.effects_prior
-    cards = model.cardinalities
-    own_tables = replace(
-        bagged,
-        queries=None,
-        scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in model.scopes),
-        possible=np.ones(model.size, bool) if evidence.supported is None else evidence.supported,
-    )
-    cells = MeasuredCells.of(own_tables)
-    place = np.argsort(forest.cells)
-    part_starts, parts = grouped(place[cells.sources], cells.targets[cells.sums], forest.cells.size)
-    curvature, precision = rough.curvature(), prior.precision(rough.mode.log_scales)
-    own, root = curvature, np.zeros((0, 0))
-    if curvature.ndim == 2:
-        own = np.diag(curvature).copy()
-        root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)
-    hyper = np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(prior.scale_covariance)
-    return EffectData(
-        part_starts=part_starts,
-        parts=parts,
-        levels=prior.levels.astype(np.int64),
-        expected=prior.expected_log_scales,
-        hyper=np.ascontiguousarray(hyper),
-        root=root,
-        own=own,
-        information=np.maximum(own - precision, 0.0) / np.exp(rough.mode.log_total),
-        **_whitened(rough, curvature, precision),
-        scale=rough.mode.log_scales,
-    )
-
-
-def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) -> dict[str, FloatArray]:
-    """Return coordinates in which the posterior of the potentials is nearly standard normal.
-
-    They have no rows if the noisy tables have at least half of the information of whole records in every direction.
-    Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on missing
-    information).
-    """
-    count, size = rough.latent.effects_prior.count, len(precision)
-    nothing = np.zeros((0, 0))
-    fields = {"basis": nothing, "inverse": nothing, "known": np.zeros(0), "center": np.zeros(0)}
-    if curvature.ndim == 1 or not size:
-        return {**fields, "shares": nothing}
-    records = curvature - np.diag(precision)
-    noise = rough.mode.noise_information()[:size, :size]
-    observed = noise - noise @ np.linalg.solve(noise + records + 1e-9 * np.diag(curvature.diagonal()), noise)
-    present = np.linalg.eigvals(np.linalg.solve(curvature, observed + np.diag(precision))).real.min()
-    if present > 0.5:
-        return {**fields, "shares": nothing}
-    levels = rough.latent.effects_prior.levels
-    map_ = Whitening.of(observed, precision, rough.mode.coordinates, levels, count)
-    fields = {"basis": map_.basis, "inverse": np.linalg.inv(map_.basis), "known": map_.information}
-    fields |= {"shares": map_.shares, "center": map_.mode}
-    return {name: np.ascontiguousarray(values) for name, values in fields.items()}

@@ -27,11 +27,11 @@ from bayesprivmrf.inference.posterior.measured import log_likelihoods
 from bayesprivmrf.inference.posterior.records.chains import (
     MOVES,
     ChainState,
+    Kept,
     RecordChain,
     sample_chains,
 )
 from bayesprivmrf.inference.posterior.records.prior import RecordPrior
-from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -179,20 +179,21 @@ class RecordEngine:
         """Sweep until the chains have mixed, or the work reaches `WORK` (`sample_chains`)."""
         values, found = sample_chains(
             [self.chain(np.random.default_rng(child)) for child in np.random.SeedSequence(seed).spawn(chains)],
-            self.prior.judged_of, draws=draws, tune=tune, operations=chains * self.operations_a_sweep,
+            self._judged_of, draws=draws, tune=tune, operations=chains * self.operations_a_sweep,
             time_limit=time_limit, cores=cores, progress_bar=progress_bar,
         )  # fmt: skip
-        values["counts"] = self.prior.in_order(values["counts"])
+        values = self._in_order(values)
         densities = log_likelihoods(self.evidence, self.prior.all_cells(values["counts"])).values()
-        return Sampled(
-            draws=self.prior.with_more(values),
-            statistics={"lp": sum(densities, np.zeros(values["total"].shape))},
-            **found,
-        )
+        lp = sum(densities, np.zeros(values["total"].shape))
+        return Sampled(draws=values, statistics={"lp": lp}, **found)
 
-    def in_order(self, counts: FloatArray) -> FloatArray:
-        """Return stored counts of the model's possible cells, in the model's order."""
-        return self.prior.in_order(counts)
+    def _in_order(self, kept: Kept) -> Kept:
+        """Return draws with counts in the model's order, and the functions of them by which mixing is judged."""
+        return self.prior.with_more({**kept, "counts": self.prior.in_order(kept["counts"])})
+
+    def _judged_of(self, kept: Kept) -> list[np.ndarray]:
+        draws = self._in_order(kept)
+        return [draws[name] for name in self.judged]
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of the draws."""

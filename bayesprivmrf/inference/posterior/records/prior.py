@@ -105,10 +105,6 @@ class RecordPrior(ABC):
     def in_order(self, counts: FloatArray) -> FloatArray:
         """Return stored counts of the model's possible cells, in the model's order."""
 
-    def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return the draws of a chain by which mixing is judged."""
-        return [kept["counts"], kept["total"]]
-
     def with_more(self, draws: Kept) -> Kept:
         """Return the draws, and the functions of them by which mixing is judged."""
         return draws

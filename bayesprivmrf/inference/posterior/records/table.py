@@ -26,7 +26,6 @@ from bayesprivmrf.inference.posterior.records.chains import (
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.records.prior import Rows
-from bayesprivmrf.inference.posterior.records.shape_moves import MANY
 from bayesprivmrf.inference.posterior.records.table_moves import (
     Cells,
     advance_table,
@@ -52,8 +51,8 @@ class TableEngine(RecordEngine):
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain (`effort`)."""
         cells = self.prior.forest.cells.size
-        margins = np.diff(self.prior.shape_prior.data.group_starts)
-        passes = np.where(margins > MANY, 2, margins).sum() + 1 if self.prior.shape_prior.size else 0
+        # each margin, and the level, by two steps
+        passes = 2 * self.prior.shape_prior.data.group_starts.size if self.prior.shape_prior.size else 0
         moved = 4.0 * self.prior.measured.entries.size + passes * cells / 4
         # 130 operations for each number that a moved cell is part of, and for each cell that a move of shapes reads
         return 130.0 * moved * rounds_of(cells)

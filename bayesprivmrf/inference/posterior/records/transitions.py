@@ -167,17 +167,11 @@ class SharedTransitions(DirichletRows):
         """
         return ("sums",) if self.total is not None else ("sums", "total")
 
-    def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return the draws of a chain by which mixing is judged."""
-        return [self._sums(self.in_order(kept["counts"])), kept["total"]]
-
     def with_more(self, draws: Kept) -> Kept:
-        """Return the draws, and the sums by which mixing is judged."""
-        return {**draws, "sums": self._sums(draws["counts"])}
-
-    def _sums(self, counts: FloatArray) -> FloatArray:
-        """Return F, C and the exact values of the measured numbers."""
-        return np.concatenate([self._pooled(counts), self.measured.answers(counts)], axis=-1)
+        """Return the draws, and the sums by which mixing is judged: F, C and the exact measured numbers."""
+        counts = draws["counts"]
+        sums = np.concatenate([self._pooled(counts), self.measured.answers(counts)], axis=-1)
+        return {**draws, "sums": sums}
 
     def _pooled(self, counts: FloatArray) -> FloatArray:
         """Return F and C for the possible transitions, given the counts of the model's possible cells."""
