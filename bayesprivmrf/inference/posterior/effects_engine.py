@@ -16,7 +16,7 @@ between calls, so threads can share a `Plan`. Neither function holds Python's gl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ _STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES, _, _SIZE = ran
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Model that is prepared for `evaluate`; `Plan.of` makes it.
+    """Model that is prepared for `evaluate`.
 
     Parameters
     ----------
@@ -52,27 +52,23 @@ class Plan:
         The coordinates.
     possible
         Mask of the possible cells of the cliques, shape (cells,); None if all are possible.
+
+    Raises
+    ------
+    ModelError
+        The shape of the mask is not (cells,), or (when the arrays are made) no joint state is possible.
+    ModelTooLargeError
+        Exact marginals need too much memory.
     """
 
     effects: Effects | TiedEffects
-    possible: NDArray[np.bool_] | None
+    possible: NDArray[np.bool_] | None = None
 
-    @classmethod
-    def of(cls, effects: Effects | TiedEffects, possible: NDArray[np.bool_] | None = None) -> Plan:
-        """Return the plan of a model; plans are cached for the process.
-
-        Raises
-        ------
-        ModelError
-            The shape of the mask is not (cells,), or no joint state is possible.
-        ModelTooLargeError
-            Exact marginals need too much memory.
-        """
-        if possible is None or possible.all():
-            return _plan(effects, None)
-        if possible.shape != (effects.cells,):
-            raise ModelError(f"`possible` must have shape ({effects.cells},), got {possible.shape}.")
-        return _plan(effects, possible.astype(bool).tobytes())
+    def __post_init__(self) -> None:
+        if self.possible is not None and self.possible.shape != (self.effects.cells,):
+            raise ModelError(
+                f"`possible` must have shape ({self.effects.cells},), got {self.possible.shape}."
+            )
 
     @cached_property
     def data(self) -> tuple[np.ndarray, ...]:
@@ -86,7 +82,7 @@ class Plan:
             )
         blocked = np.zeros(self.effects.cells)
         support = np.zeros(0, dtype=np.uint8)
-        if self.possible is not None:
+        if self.possible is not None and not self.possible.all():
             blocked[~self.possible] = -np.inf
             support = engine.support(blocked)
         program, bounds, constants, scratch_sizes, free_log_count = engine.arrays
@@ -116,12 +112,6 @@ class Plan:
         """Return A, μ, E t and E t² at one point β."""
         mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), self.data)
         return log_partition_, mu, mean, square
-
-
-@lru_cache(maxsize=32)
-def _plan(effects: Effects | TiedEffects, possible: bytes | None) -> Plan:
-    mask = None if possible is None else np.frombuffer(possible, dtype=bool)
-    return Plan(effects, mask)
 
 
 def _sparse(effects: Effects | TiedEffects) -> Any:

@@ -73,7 +73,7 @@ class LatentPrior:
     @cached_property
     def plan(self) -> Plan:
         """Compiled marginals of the model."""
-        return Plan.of(self.effects, self.evidence.supported)
+        return Plan(self.effects, self.evidence.supported)
 
     @cached_property
     def excess(self) -> float:

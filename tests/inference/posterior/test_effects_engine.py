@@ -25,7 +25,7 @@ def model(request):
 
 
 def plan_of(model):
-    return Plan.of(Effects.of(model.cardinalities, model.scopes), model.possible)
+    return Plan(Effects.of(model.cardinalities, model.scopes), model.possible)
 
 
 def statistics(model, effects):
@@ -105,4 +105,4 @@ def test_threads_get_the_answers_of_one():
 
 def test_a_mask_of_another_length_is_refused():
     with pytest.raises(ModelError, match="shape"):
-        Plan.of(Effects.of([2, 2], [(0, 1)]), np.array([True, False]))
+        Plan(Effects.of([2, 2], [(0, 1)]), np.array([True, False]))

@@ -14,8 +14,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.records.prior import Rows
-from bayesprivmrf.inference.posterior.records.table import TableEngine
-from bayesprivmrf.inference.posterior.records.table_moves import move_between
+from bayesprivmrf.inference.posterior.records.table import TableEngine, move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

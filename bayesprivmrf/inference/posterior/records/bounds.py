@@ -141,16 +141,10 @@ def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> I
 
 def half_widths(evidence: Evidence) -> FloatArray:
     """Return half the width of each number's bounds, shape (numbers,): 0 for exact numbers, -1 for noisy ones."""
-    return evidence.spread(
-        [
-            distribution.half_width
-            if distribution.kernel == "within"
-            else 0.0
-            if distribution.variance == 0
-            else -1.0
-            for distribution in evidence.noise
-        ]
-    )
+    halves = [
+        law.half_width if law.kernel == "within" else -float(law.variance > 0) for law in evidence.noise
+    ]
+    return evidence.spread(halves)
 
 
 def noiseless_numbers(evidence: Evidence) -> np.ndarray:

@@ -31,7 +31,7 @@ from bayesprivmrf.inference.posterior.records.prior import RecordPrior, Start
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
 
 
@@ -88,7 +88,10 @@ class NormalEffects(RecordPrior):
     @cached_property
     def forest(self) -> JunctionForest:
         """Junction forest of the bags."""
-        return bag_forest(self.bagged)
+        model = self.bagged.specification
+        forest = junction_forest(model.cardinalities, model.scopes, self.bagged.supported)
+        assert forest is not None
+        return forest
 
     @cached_property
     def preliminary(self) -> Preliminary:
@@ -258,20 +261,19 @@ def bag_evidence(evidence: Evidence) -> Evidence:
     cards, names = model.cardinalities, model.domain.variables
     tree = array_engine(Layout.build(cards, model.scopes)).tree
     bags = [tuple(names[v] for v in bucket.scope) for bucket in tree.buckets]
-    alone = [(names[v],) for v, states in enumerate(cards) if states == 1]
+    several = {name for name, states in zip(names, cards, strict=True) if states > 1}
+    alone = [(name,) for name in names if name not in several]
     bagged = ModelSpecification(domain=model.domain, cliques=(*bags, *alone))
     if evidence.supported is not None:
-        several = [
-            tuple(pair for pair in given if cards[model.domain.index(pair[0])] > 1)
-            for given in model.impossible
-        ]
-        bagged = replace(bagged, impossible=tuple(several))
+        impossible = [tuple(pair for pair in given if pair[0] in several) for given in model.impossible]
+        bagged = replace(bagged, impossible=tuple(impossible))
     queries = evidence.queries
     if queries is not None:
-        queries = tuple(
-            replace(query, model=bagged, scopes=tuple(_several(model, scope) for scope in query.scopes))
-            for query in queries
-        )
+        scopes = [
+            tuple(tuple(v for v in scope if v in several) for scope in query.scopes) for query in queries
+        ]
+        pairs = zip(queries, scopes, strict=True)
+        queries = tuple(replace(query, model=bagged, scopes=own) for query, own in pairs)
     return replace(
         evidence,
         specification=bagged,
@@ -279,16 +281,3 @@ def bag_evidence(evidence: Evidence) -> Evidence:
         scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in evidence.scopes),
         supported=supported_cells(bagged),
     )
-
-
-def _several(model: ModelSpecification, scope: Clique) -> Clique:
-    """Return the variables of a scope that have two or more states."""
-    return tuple(v for v in scope if model.cardinalities[model.domain.index(v)] > 1)
-
-
-def bag_forest(bagged: Evidence) -> JunctionForest:
-    """Return the junction forest of the bags."""
-    model = bagged.specification
-    forest = junction_forest(model.cardinalities, model.scopes, bagged.supported)
-    assert forest is not None
-    return forest

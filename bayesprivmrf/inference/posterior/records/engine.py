@@ -55,14 +55,14 @@ class RecordEngine:
         return "exact"
 
     @property
+    def sparsity(self) -> float:
+        """Half-counts per record: always 0, because nothing is approximated."""
+        return 0.0
+
+    @property
     def evidence(self) -> Evidence:
         """Evidence of the releases."""
         return self.prior.evidence
-
-    @property
-    def total(self) -> float | None:
-        """Public number of records; None if it is private."""
-        return self.prior.total
 
     @property
     def first_total(self) -> int:
@@ -83,11 +83,6 @@ class RecordEngine:
     def settings(self) -> Mapping[str, Any]:
         """Settings of the prior, by name."""
         return self.prior.settings
-
-    @property
-    def sparsity(self) -> float:
-        """Half-counts per record: always 0, because nothing is approximated."""
-        return 0.0
 
     @property
     def other(self) -> str | None:

@@ -38,7 +38,7 @@ from bayesprivmrf.inference.limits import Ends, limits_of_draws
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
+from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model.conditions import Given, coded_states, conditions
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.tables import FloatArray, parent
