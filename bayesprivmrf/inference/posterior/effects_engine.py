@@ -26,18 +26,16 @@ from numpy.typing import NDArray
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.marginals import kernels, marginal_engine
-from bayesprivmrf.marginals import sweeps as compiled
 from bayesprivmrf.marginals.exact import CompiledEngine
+from bayesprivmrf.marginals.sweeps import build
+from bayesprivmrf.marginals.sweeps import collect as _collect
+from bayesprivmrf.marginals.sweeps import distribute as _distribute
+from bayesprivmrf.marginals.sweeps import prepare as _prepare
+from bayesprivmrf.marginals.sweeps import tangent as _tangent
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects
 
-_collect, _distribute, _prepare, _tangent = (
-    compiled.collect,
-    compiled.distribute,
-    compiled.prepare,
-    compiled.tangent,
-)
 # positions in the sizes of `Plan.data`; the mode has two, for linear and for logarithmic sums
 _STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _MODES, _, _SIZE = range(9)
 
@@ -74,7 +72,7 @@ class Plan:
     def data(self) -> tuple[np.ndarray, ...]:
         """Arrays of the plan, which compiled functions take as one tuple."""
         # the sweeps must be compiled before any function that calls them is loaded, and each of those reads this data
-        compiled.build("prepare", "collect", "distribute", "tangent")
+        build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
         if not isinstance(engine, CompiledEngine):
             raise ModelError(

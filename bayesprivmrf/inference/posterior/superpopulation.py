@@ -26,11 +26,9 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept, put
-from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.effects_engine import Plan
+from bayesprivmrf.inference.posterior.effects_engine import Plan, _evaluate, _marginals, _means
 from bayesprivmrf.model.tables import FloatArray
 
-_evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
 # Number of parts into which draws are divided, each with its own generator: results do not depend on the threads
 _PARTS = 16
 

@@ -309,9 +309,8 @@ class NoisySums:
 
         if len(self.noise) > _MOST_FORMED:
             raise ModelTooLargeError(
-                f"{len(self.noise):,} noisy numbers of a chain with shared transitions, some over several steps, are "
-                f"more than {_MOST_FORMED:,}; measure the tables of single steps, or sums over the steps alone "
-                "(queries.pooled)."
+                f"a chain must have at most {_MOST_FORMED:,} noisy numbers where some span several steps, got "
+                f"{len(self.noise):,}; measure the tables of single steps, or sums over the steps (queries.pooled)."
             )
         _, _, product = self.engine.linearize(self.rows.potentials(phi))
         own = np.array([self.matrix @ product(row) for row in self.matrix.toarray()])

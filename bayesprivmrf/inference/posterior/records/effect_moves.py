@@ -33,13 +33,12 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior import effects_engine
+from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_partition
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total
 from bayesprivmrf.inference.posterior.records.bounds import log_density
 from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, sum_rows
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 
-_forward, _log_partition = effects_engine._forward, effects_engine._log_partition
 # Number of moves of N by many records in a sweep
 FAR = 4
 
@@ -104,11 +103,8 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
     # with the potentials: all scales, then up to six single ones, since each needs the log partition function; β/τ
     # is fixed, so its prior does not change
     for turn in range(1 + min(log_scales.size, 6)):
-        by, before, moved = (
-            rng.standard_normal() * math.exp(-3.0 * rng.random()),
-            log_scales.copy(),
-            beta.copy(),
-        )
+        by = rng.standard_normal() * math.exp(-3.0 * rng.random())
+        before, moved = log_scales.copy(), beta.copy()
         chosen = int(rng.random() * log_scales.size)
         for g in range(log_scales.size):
             if turn == 0 or g == chosen:
@@ -296,10 +292,8 @@ def advance_effects(
                 total = move_total_far(reach, bounds, records, total, state, data, rng)
             # potentials and scales given the records
             _, statistics = _tables(state.counts, effects, plan)
-            put(
-                beta,
-                _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng),
-            )
+            moved = _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng)
+            put(beta, moved)
             if effects.hyper.size:
                 _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
             condition(beta, state.shapes, state.values, data, effects, plan)

@@ -184,9 +184,8 @@ class ExactSums:
             sums = np.bincount(own, minlength=group.possible.size)
             if not all(each.lowest <= sums[each.cells].sum() <= each.highest for each in family):
                 raise ModelError(
-                    "exact answers and bounds must allow initial records that are drawn one clique after the other, "
-                    "but here sums of neighboring cliques restrict each other across the variables that they share. "
-                    "Leave out some of these answers, or measure them with noise."
+                    "exact answers and bounds must allow records that are drawn clique by clique, but neighboring "
+                    "cliques restrict each other across the variables that they share; leave some out, or add noise."
                 )
         return found[np.lexsort(found.T)] if self.groups else found
 
@@ -339,9 +338,8 @@ class ExactSums:
             own = {model.domain.index(variable) for variable, _ in combination}
             if own & touched and not any(own <= set(scope) for scope in scopes):
                 raise ModelError(
-                    "exact counts of several tables are not supported with impossible cells of other variables, "
-                    "because the sampler might not reach every table. Leave `impossible` out, keep the exact counts "
-                    "of only one table, or use NoiseAwareMAP."
+                    "exact counts of several tables are not supported with impossible cells of other variables. "
+                    "Leave `impossible` out, keep the exact counts of only one table, or use NoiseAwareMAP."
                 )
 
     def _refuse(self, scopes: Iterable[Iterable[int]]) -> NoReturn:

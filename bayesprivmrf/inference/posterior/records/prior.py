@@ -186,9 +186,8 @@ class RecordPrior(ABC):
         if self.total is not None:
             return 0
         error = self.evidence.total_standard_error
-        return (
-            int(np.clip(error * error, 20, 1000)) if math.isfinite(error) else 1000
-        )  # the ends are arbitrary
+        # the ends are arbitrary
+        return int(np.clip(error * error, 20, 1000)) if math.isfinite(error) else 1000
 
     @property
     def most_births(self) -> int:

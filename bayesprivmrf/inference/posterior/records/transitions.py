@@ -275,9 +275,8 @@ class SharedTransitions(DirichletRows):
         kept = [set(times[start : start + order]) for start in range(len(times) - order + 1)]
         if not all(any(set(group.scope) <= each for each in kept) for group in sums.groups):
             raise ModelError(
-                "exact or bounded counts of a chain with shared transitions must be tables of single times, or of at "
-                "most as many successive times as the order of the chain. Leave out the others, state a noise for "
-                "them, or declare the chain without `share='transitions'`."
+                "exact or bounded counts of a chain with shared transitions must be tables of single times, or of as "
+                "many as its order; leave out the others, add noise, or declare no `share='transitions'`."
             )
         return sums
 
