@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
@@ -48,25 +47,23 @@ class Plan:
     ----------
     effects
         The coordinates.
-    possible
-        Mask of the possible cells of the cliques, shape (cells,); None if all are possible.
+    base
+        Potentials at β = 0 (`LogLinearFamily.base`), shape (cells,); None if all are 0.
 
     Raises
     ------
     ModelError
-        The shape of the mask is not (cells,), or (when the arrays are made) no joint state is possible.
+        The shape of the base is not (cells,), or (when the arrays are made) no joint state is possible.
     ModelTooLargeError
         Exact marginals need too much memory.
     """
 
     effects: Effects | TiedEffects
-    possible: NDArray[np.bool_] | None = None
+    base: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if self.possible is not None and self.possible.shape != (self.effects.cells,):
-            raise ModelError(
-                f"`possible` must have shape ({self.effects.cells},), got {self.possible.shape}."
-            )
+        if self.base is not None and self.base.shape != (self.effects.cells,):
+            raise ModelError(f"`base` must have shape ({self.effects.cells},), got {self.base.shape}.")
 
     @cached_property
     def data(self) -> tuple[np.ndarray, ...]:
@@ -78,11 +75,8 @@ class Plan:
             raise ModelError(
                 "the log-linear posterior needs marginals that numba compiles; check the installation of `numba`."
             )
-        blocked = np.zeros(self.effects.cells)
-        support = np.zeros(0, dtype=np.uint8)
-        if self.possible is not None and not self.possible.all():
-            blocked[~self.possible] = -np.inf
-            support = engine.support(blocked)
+        base = np.zeros(self.effects.cells) if self.base is None else self.base
+        support = np.zeros(0, dtype=np.uint8) if np.isfinite(base).all() else engine.support(base)
         program, bounds, constants, scratch_sizes, free_log_count = engine.arrays
         matrix = _sparse(self.effects)
         sizes = (
@@ -98,8 +92,8 @@ class Plan:
             np.array(sizes, dtype=np.int64),
             scratch_sizes,
             support,
-            # 0, or minus infinity at impossible cells; the last entry is the constant part of A
-            np.append(blocked, free_log_count),
+            # potentials at β = 0; the last entry is the constant part of A
+            np.append(base, free_log_count),
             # D as a sparse matrix by rows: where the entries of each cell begin, columns, and entries
             matrix.indptr.astype(np.int64),
             matrix.indices.astype(np.int64),
@@ -127,10 +121,10 @@ def _sparse(effects: Effects | TiedEffects) -> Any:
 @njit(nogil=True, **INNER)
 def _forward(beta, plan):
     """Return D β, with minus infinity at impossible cells."""
-    blocked, rows, columns, entries = plan[7:]
+    base, rows, columns, entries = plan[7:]
     flat = np.empty(rows.size - 1)
     for c in range(flat.size):
-        total = blocked[c]
+        total = base[c]
         for k in range(rows[c], rows[c + 1]):
             total += entries[k] * beta[columns[k]]
         flat[c] = total
@@ -140,7 +134,7 @@ def _forward(beta, plan):
 @njit(nogil=True, **INNER)
 def _sweep(beta, plan, work, scales):
     """Collect messages, and return A and the mode (linear or logarithmic) in which it was computed."""
-    code, maps, bounds, _, sizes, _, support, blocked, _, _, _ = plan
+    code, maps, bounds, _, sizes, _, support, base, _, _, _ = plan
     flat = _forward(beta, plan)
     tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
     mode = sizes[_MODES]
@@ -150,7 +144,7 @@ def _sweep(beta, plan, work, scales):
         tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] < 0)
         everything = np.zeros(0, dtype=np.uint8)
         rest, _ = _collect(code, sizes[_STEPS], maps, work, scales, everything, sizes[_CELLS], mode)
-    return tops + rest + blocked[-1], mode
+    return tops + rest + base[-1], mode
 
 
 @njit(nogil=True, **INNER)

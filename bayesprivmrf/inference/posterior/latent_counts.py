@@ -274,7 +274,6 @@ class LatentCounts:
             _formulation=formulation,
             _draws=Draws(
                 model=evidence.specification,
-                supported=evidence.supported,
                 finished=finished,
                 is_simulated=evidence.is_simulated,
                 status=diagnosis.status,

@@ -66,7 +66,7 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
         stats={"seconds": 0.0},
         _evidence=evidence,
         _formulation=formulation,
-        _draws=Draws(model=evidence.specification, supported=evidence.supported, finished=finished),
+        _draws=Draws(model=evidence.specification, finished=finished),
         _source=Source(
             estimator=LatentCounts(**settings),
             releases=tuple(releases) if isinstance(releases, list | tuple) else (releases,),

@@ -23,7 +23,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effort import gradient_operations
 from bayesprivmrf.inference.posterior.formulation import Finished, Settings
@@ -71,7 +71,7 @@ class LogLinear(RelaxedCounts):
             )
         if not evidence.specification.is_restricted:
             return None
-        parameters = MeanCounts(evidence=evidence).size - 1
+        parameters = evidence.family.effects.size
         if parameters <= DENSE_LIMIT:
             return None
         return ModelTooLargeError(
@@ -260,7 +260,7 @@ class LogLinear(RelaxedCounts):
             log_scales = rng.multivariate_normal(expected, prior.scale_covariance, size)
         effects = np.exp(log_scales)[:, prior.levels] * rng.standard_normal((size, latent.effects.size))
         marginals, counts = np.zeros((size, model.size)), np.zeros((size, model.size))
-        for k, potentials in enumerate(self._potentials(effects)):
+        for k, potentials in enumerate(self.evidence.family.potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
             counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
         return self.finished(
@@ -278,9 +278,3 @@ class LogLinear(RelaxedCounts):
         standardized = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
         effects = scaled_effects(prior, dimension_names(self.evidence.specification.domain))
         return {f"scale of {effect}": standardized[..., k] for k, effect in enumerate(effects)}
-
-    def _potentials(self, effects: FloatArray) -> FloatArray:
-        flat = self.latent.effects.potentials(effects)
-        if self.evidence.supported is not None:
-            flat[..., ~self.evidence.supported] = -np.inf
-        return flat

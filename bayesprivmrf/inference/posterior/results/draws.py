@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.family import LogLinearFamily, family_of
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.solution import Solution, Status
@@ -25,7 +26,6 @@ from bayesprivmrf.marginals import marginal_engine, marginal_of
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.conditions import Condition, given_error, share_given
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ class Draws:
     ----------
     model
         The declared model.
-    supported
-        Mask of the possible cells; None if all are possible.
     finished
         The draws.
     is_simulated
@@ -54,7 +52,6 @@ class Draws:
     """
 
     model: ModelSpecification
-    supported: np.ndarray | None
     finished: Finished
     is_simulated: bool = False
     status: Status = Status.CONVERGED
@@ -65,9 +62,13 @@ class Draws:
         chains, draws = self.finished.total.shape
         return chains, draws
 
+    @property
+    def _family(self) -> LogLinearFamily:
+        return family_of(self.model)
+
     @cached_property
     def _forest(self) -> JunctionForest | None:
-        return junction_forest(self.model.cardinalities, self.model.scopes, self.supported)
+        return junction_forest(self.model.cardinalities, self.model.scopes, self._family.supported)
 
     def synthetic(self, number: int, size: int, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
         """Yield data sets of `size` records, each from its own draw, with draws as far apart as possible."""
@@ -82,13 +83,9 @@ class Draws:
         mean = self.finished.marginals.mean(axis=(0, 1))
         if self._forest is not None:
             return self._product_form(mean), Status.CONVERGED
-        model = self.model
-        start = Effects.of(model.cardinalities, model.scopes).potentials(
-            np.nan_to_num(self.finished.effects.mean(axis=(0, 1)))
-        )
-        potentials, status, _ = match_marginals(
-            model.cardinalities, model.scopes, mean, possible=self.supported, start=start
-        )
+        family = self._family
+        start = family.untied_potentials(np.nan_to_num(self.finished.effects.mean(axis=(0, 1))))
+        potentials, status, _ = match_marginals(family.engine("exact"), family.base, mean, start=start)
         return potentials, status
 
     def mean_solution(
@@ -111,11 +108,7 @@ class Draws:
         """Return the potentials of one draw, shape (cells,), nats."""
         if self._forest is not None:
             return self._product_form(self.finished.marginals[chain, draw])
-        effects = Effects.of(self.model.cardinalities, self.model.scopes)
-        flat = effects.potentials(np.nan_to_num(self.finished.effects[chain, draw]))
-        if self.supported is not None:
-            flat[~self.supported] = -np.inf
-        return flat
+        return self._family.untied_potentials(np.nan_to_num(self.finished.effects[chain, draw]))
 
     def solution(self, chain: int, draw: int) -> Solution:
         """Return the distribution of one draw."""
@@ -221,8 +214,7 @@ class Draws:
                 states = forest.separator_states(clique, separator)
                 sums = np.bincount(states, weights=marginals[start:stop])
                 flat[start:stop] -= np.log(np.maximum(sums, _SMALLEST))[states]
-        if self.supported is not None:
-            flat[~self.supported] = -np.inf
+        flat[np.isneginf(self._family.base)] = -np.inf
         return flat
 
 

@@ -159,7 +159,6 @@ def _posterior(tree: xr.DataTree) -> Posterior:
         _formulation=asked._formulation(evidence, finished.total.size, chains=len(finished.total)),
         _draws=Draws(
             model=evidence.specification,
-            supported=evidence.supported,
             finished=finished,
             is_simulated=evidence.is_simulated,
             status=status,
