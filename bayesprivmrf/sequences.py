@@ -33,8 +33,8 @@ from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, point_status
-from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.inference.transitions.rows import TransitionRows
+from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, project
@@ -105,9 +105,7 @@ def lengths(fit: Solution | Posterior, prob: float = 0.9) -> pd.DataFrame:
     """
     import pandas as pd
 
-    _require_fit(fit)
-    model = fit.specification
-    chain = chain_of(model)
+    chain, model = _chain(fit), fit.specification
     if chain.end is None:
         raise ModelError("the chain's records have one length; declare it by markov_chain(..., end='<end>').")
     code, starts = chain.end, list(model.offsets)
@@ -160,9 +158,7 @@ def hitting_times(
         Steps, one row for each initial state; 0 from the target itself. Rows of a `NoiseAwareMAP` are ``"doubtful"``
         if the normal interval of the reciprocal of the time reaches 0, so that the time has no upper bound.
     """
-    _require_fit(fit)
-    model = fit.specification
-    chain = chain_of(model)
+    chain, model = _chain(fit, is_first_order=True), fit.specification
     code = model.domain.code(model.domain.variables[chain.positions[0]], target)
     if code == chain.end:
         raise ArgumentError(
@@ -171,7 +167,6 @@ def hitting_times(
     code -= chain.end is not None and code > chain.end
 
     def reached(matrix: FloatArray) -> FloatArray:
-        _require_order_one(matrix)
         others = [state for state in range(matrix.shape[-1]) if state != code]
         rest = np.eye(len(others)) - matrix[..., others, :][..., others]
         times = np.zeros(matrix.shape[:-1])
@@ -190,9 +185,9 @@ def sojourn_times(fit: Solution | Posterior, prob: float = 0.9, *, step: int | N
     pandas.DataFrame
         One row a state; of a chain of order 1.
     """
+    _chain(fit, is_first_order=True)
 
     def stay(matrix: FloatArray) -> FloatArray:
-        _require_order_one(matrix)
         return 1 / (1 - np.diagonal(matrix, axis1=-2, axis2=-1))
 
     table = _table(fit, prob, step, stay, ["state"])
@@ -211,24 +206,38 @@ def _table(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    _require_fit(fit)
-    model = fit.specification
-    chain = chain_of(model)
+    chain, model, is_matrix = _chain(fit), fit.specification, len(names) > 1
     window = _window(model.shares_transitions, chain, step)
-    is_matrix = len(names) > 1
-    going = _going(chain, model.cardinalities[chain.positions[0]], is_matrix)
+    clique, states = chain.cliques[window], model.cardinalities[chain.positions[0]]
+    scope = chain.positions[window : window + chain.order + 1]
+    codes = np.array([code for code in range(states) if code != chain.end])
+    pasts = np.arange(states**chain.order).reshape((states,) * chain.order)
+    pasts = pasts[np.ix_(*[codes] * chain.order)].ravel()
+
+    def conditional(flat: FloatArray) -> FloatArray:
+        # clique marginals, shape (..., cells), to a step's matrix, shape (..., K^m, K)
+        cells = flat[..., slice(*model.offsets[clique : clique + 2])]
+        tables = cells.reshape(*flat.shape[:-1], *model.shapes[clique])
+        rows = project(tables, model.scopes[clique], scope).reshape(*flat.shape[:-1], -1, states)
+        sums = rows.sum(axis=-1, keepdims=True)
+        return np.divide(rows, sums, out=np.zeros_like(rows), where=sums > 0)  # nobody begins with the end
+
+    def of_matrix(matrix: FloatArray) -> FloatArray:
+        # rows of the states before the end, conditional on going on unless the matrix itself is asked for
+        rows = matrix[..., pasts, :]
+        if chain.end is None or is_matrix:
+            return function(rows)
+        rows = rows[..., codes]
+        return function(rows / rows.sum(axis=-1, keepdims=True))
+
     asked = ChainFunction(
-        part=_conditional(fit, chain, window),
-        part_of_rows=lambda rows, law, matrix: matrix,
-        function=lambda matrix: function(going(matrix)),
-        is_share=is_share,
+        part=conditional, part_of_rows=lambda rows, law, matrix: matrix, function=of_matrix, is_share=is_share
     )
     labels = list(model.domain.states[chain.positions[0]])
-    left = [label for code, label in enumerate(labels) if code != chain.end]
     order = chain.order if names[0] == "from" else 1
     titles = list(names) if order == 1 else [*(f"from {k + 1}" for k in range(order)), *names[1:]]
-    states = [left] * (len(titles) - is_matrix) + [labels] * is_matrix
-    index = pd.MultiIndex.from_product(states, names=titles)
+    levels = [[labels[code] for code in codes]] * (len(titles) - is_matrix) + [labels] * is_matrix
+    index = pd.MultiIndex.from_product(levels, names=titles)
     if len(titles) == 1:
         index = index.get_level_values(0)
     windows = range(len(chain.cliques)) if model.shares_transitions else [window]
@@ -251,33 +260,17 @@ def _framed(
     )
 
 
-def _going(chain: Chain, states: int, keeps_end: bool) -> Callable[[FloatArray], FloatArray]:
-    """Return the map of a matrix to its rows of states before the end, unless `keeps_end` conditional on going on."""
-    left = np.arange(states) if chain.end is None else np.delete(np.arange(states), chain.end)
-    pasts = (
-        np.arange(states**chain.order).reshape((states,) * chain.order)[np.ix_(*[left] * chain.order)].ravel()
-    )
-
-    def going(matrix: FloatArray) -> FloatArray:
-        if chain.end is None:
-            return matrix
-        rows = matrix[..., pasts, :]
-        if keeps_end:
-            return rows
-        rows = rows[..., left]
-        return rows / rows.sum(axis=-1, keepdims=True)
-
-    return going
-
-
-def _require_fit(fit: Any) -> None:
-    require(
-        isinstance(fit, Solution | Posterior),
-        "fit",
-        "be what an estimator's fit gave",
-        type(fit).__name__,
-        "pass a Solution or a Posterior",
-    )
+def _chain(fit: Any, *, is_first_order: bool = False) -> Chain:
+    """Return the order of time of a fit's chain."""
+    is_fit = isinstance(fit, Solution | Posterior)
+    remedy = "pass a Solution or a Posterior"
+    require(is_fit, "fit", "be what an estimator's fit gave", type(fit).__name__, remedy)
+    chain = chain_of(fit.specification)
+    if is_first_order and chain.order > 1:
+        raise ModelError(
+            "hitting and sojourn times are of chains of order 1; ask for the transition matrix of this one."
+        )
+    return chain
 
 
 def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
@@ -292,24 +285,7 @@ def _window(shares_transitions: bool, chain: Chain, step: int | None) -> int:
             f"`step` must be given, from 1 to {count}: with shared potentials the conditional probabilities change "
             "from step to step; markov_chain(..., share='transitions') has one matrix."
         )
-    if whole_number("step", step, 1) > count:
-        raise ArgumentError(f"`step` must be from 1 to {count}, got {step}.")
-    return step - 1
-
-
-def _conditional(fit: Solution | Posterior, chain: Chain, window: int) -> Callable[[FloatArray], FloatArray]:
-    """Return the map from clique marginals, shape (..., cells), to a step's matrix, shape (..., K^m, K)."""
-    model, clique = fit.specification, chain.cliques[window]
-    scope = chain.positions[window : window + chain.order + 1]
-    cells, shape = slice(*model.offsets[clique : clique + 2]), model.shapes[clique]
-
-    def conditional(flat: FloatArray) -> FloatArray:
-        tables = flat[..., cells].reshape(*flat.shape[:-1], *shape)
-        rows = project(tables, model.scopes[clique], scope).reshape(*flat.shape[:-1], -1, shape[0])
-        sums = rows.sum(axis=-1, keepdims=True)
-        return np.divide(rows, sums, out=np.zeros_like(rows), where=sums > 0)  # nobody begins with the end
-
-    return conditional
+    return whole_number("step", step, 1, count) - 1
 
 
 def _stationary(matrix: FloatArray) -> FloatArray:
@@ -322,10 +298,3 @@ def _stationary(matrix: FloatArray) -> FloatArray:
     system = np.swapaxes(np.eye(rows) - moves, -1, -2) + 1.0
     law = np.linalg.solve(system, np.ones((*lead, rows, 1)))[..., 0]
     return law.reshape(*lead, -1, states).sum(axis=-2)
-
-
-def _require_order_one(matrix: FloatArray) -> None:
-    if matrix.shape[-2] != matrix.shape[-1]:
-        raise ModelError(
-            "hitting and sojourn times are of chains of order 1; ask for the transition matrix of this one."
-        )

@@ -17,8 +17,7 @@ from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference.evidence import gather
 from bayesprivmrf.inference.posterior.records.prior import Rows
-from bayesprivmrf.inference.posterior.records.table import TableEngine
-from bayesprivmrf.inference.posterior.records.table_moves import rounds_of
+from bayesprivmrf.inference.posterior.records.table import TableEngine, rounds_of
 from bayesprivmrf.model import declare
 from bayesprivmrf.noise import DiscreteLaplace
 from bayesprivmrf.release import NoisyStatistics

@@ -30,14 +30,19 @@ from bayesprivmrf.inference.noise_aware.records import interval_of_records, refu
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.inference.projection import pool, pseudo_marginals
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction, delta_bounds, delta_errors
 from bayesprivmrf.inference.transitions.mode import (
     naive_transitions,
     refuse_loopy_transitions,
     transition_mode,
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.inference.transitions.solution import TransitionSolution
+from bayesprivmrf.inference.transitions.solution import (
+    Bounds,
+    ChainFunction,
+    TransitionSolution,
+    delta_bounds,
+    delta_errors,
+)
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.domain import Given, Variable, given_error

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import INNER, kept
 from bayesprivmrf.errors import ModelError
@@ -38,29 +37,13 @@ _collect, _distribute, _prepare, _tangent = (
     compiled.prepare,
     compiled.tangent,
 )
-# positions in `PlanData.sizes`
+# positions in the sizes of `Plan.data`
 _STEPS, _CELLS, _MESSAGES, _TABLES, _WORKSPACE, _SCRATCH, _SIZE = range(7)
-
-
-class PlanData(NamedTuple):
-    """Arrays of a plan, in the order of the compiled functions' arguments."""
-
-    code: NDArray[np.int64]
-    maps: NDArray[np.int32]
-    bounds: NDArray[np.int64]
-    constants: NDArray[np.int64]
-    sizes: NDArray[np.int64]
-    scratch_sizes: NDArray[np.int64]
-    support: NDArray[np.uint8]
-    base: FloatArray  # potentials at β = 0; the last entry is the constant part of A
-    rows: NDArray[np.int64]  # D as a sparse matrix by rows: where the entries of each cell begin
-    columns: NDArray[np.int64]
-    entries: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Model that is prepared for `evaluate`; `Plan.of` makes it.
+    """Model that is prepared for `evaluate`.
 
     Parameters
     ----------
@@ -68,31 +51,25 @@ class Plan:
         The coordinates.
     base
         Potentials at β = 0 (`LogLinearFamily.base`), shape (cells,); None if all are 0.
+
+    Raises
+    ------
+    ModelError
+        The shape of the base is not (cells,), or (when the arrays are made) no joint state is possible.
+    ModelTooLargeError
+        Exact marginals need too much memory.
     """
 
     effects: Effects | TiedEffects
-    base: FloatArray | None
+    base: FloatArray | None = None
 
-    @classmethod
-    def of(cls, effects: Effects | TiedEffects, base: FloatArray | None = None) -> Plan:
-        """Return the plan of a model; plans are cached for the process.
-
-        Raises
-        ------
-        ModelError
-            The shape of the base is not (cells,), or no joint state is possible.
-        ModelTooLargeError
-            Exact marginals need too much memory.
-        """
-        if base is None or not base.any():
-            return _plan(effects, None)
-        if base.shape != (effects.cells,):
-            raise ModelError(f"`base` must have shape ({effects.cells},), got {base.shape}.")
-        return _plan(effects, base.tobytes())
+    def __post_init__(self) -> None:
+        if self.base is not None and self.base.shape != (self.effects.cells,):
+            raise ModelError(f"`base` must have shape ({self.effects.cells},), got {self.base.shape}.")
 
     @cached_property
-    def data(self) -> PlanData:
-        """Arrays of the plan."""
+    def data(self) -> tuple[np.ndarray, ...]:
+        """Arrays of the plan, which compiled functions take as one tuple."""
         # the sweeps must be compiled before any function that calls them is loaded, and each of those reads this data
         compiled.build("prepare", "collect", "distribute", "tangent")
         engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
@@ -102,70 +79,59 @@ class Plan:
             )
         base = np.zeros(self.effects.cells) if self.base is None else self.base
         support = np.zeros(0, dtype=np.uint8) if np.isfinite(base).all() else engine.support(base)
-        program = engine.program
-        rows, columns, entries = _sparse(self.effects)
+        program, matrix = engine.program, _sparse(self.effects)
         sizes = (
             program.steps, program.cells, program.messages, program.tables, program.workspace, program.scratch,
             self.effects.size,
         )  # fmt: skip
-        return PlanData(
-            code=program.code,
-            maps=program.maps,
-            bounds=engine.bounds,
-            constants=engine.constants,
-            sizes=np.array(sizes, dtype=np.int64),
-            scratch_sizes=engine.largest,
-            support=support,
-            base=np.append(base, engine.free_log_count),
-            rows=rows,
-            columns=columns,
-            entries=entries,
+        return (
+            program.code,
+            program.maps,
+            engine.bounds,
+            engine.constants,
+            np.array(sizes, dtype=np.int64),
+            engine.largest,
+            support,
+            # potentials at β = 0; the last entry is the constant part of A
+            np.append(base, engine.free_log_count),
+            # D as a sparse matrix by rows: where the entries of each cell begin, columns, and entries
+            matrix.indptr.astype(np.int64),
+            matrix.indices.astype(np.int64),
+            np.ascontiguousarray(matrix.data, dtype=float),
         )
 
     def moments(self, beta: FloatArray) -> tuple[float, FloatArray, FloatArray, FloatArray]:
         """Return A, μ, E t and E t² at one point β; with sums of logarithms where those of numbers underflow."""
-        beta, data = np.ascontiguousarray(beta, dtype=float), self.data
-        mu, log_partition_, mean, square, _ = evaluate(beta, *data)
+        mu, log_partition_, mean, square, _ = evaluate(np.ascontiguousarray(beta, dtype=float), self.data)
         if math.isnan(log_partition_):
+            *_, base, rows, columns, entries = self.data
             engine = marginal_engine(self.effects.cardinalities, self.effects.scopes)
-            log_partition_, mu = engine.marginals(data.base[:-1] + self.effects.potentials(beta[None])[0])
+            log_partition_, mu = engine.marginals(base[:-1] + self.effects.potentials(beta[None])[0])
             mean, square = (
-                _means.py_func(mu, data.rows, data.columns, entries, beta.size)
-                for entries in (data.entries, data.entries**2)
+                _means.py_func(mu, rows, columns, powers, beta.size) for powers in (entries, entries**2)
             )
         return log_partition_, mu, mean, square
 
 
-@lru_cache(maxsize=32)
-def _plan(effects: Effects | TiedEffects, base: bytes | None) -> Plan:
-    return Plan(effects, None if base is None else np.frombuffer(base, dtype=float))
-
-
-def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:
+def _sparse(effects: Effects | TiedEffects) -> Any:
     """Return D as a sparse matrix by rows; dense columns are made in chunks, which limits the memory."""
     from scipy.sparse import csr_array, hstack
 
     step = max((1 << 22) // max(effects.cells, 1), 1)  # 32 MiB of dense columns at once
     parts = [csr_array((effects.cells, 0))]
     for start in range(0, effects.size, step):
-        stop = min(start + step, effects.size)
-        unit = np.zeros((stop - start, effects.size))
-        unit[np.arange(stop - start), np.arange(start, stop)] = 1.0
+        unit = np.eye(min(step, effects.size - start), effects.size, start)
         parts.append(csr_array(effects.potentials(unit).T))
-    matrix = csr_array(hstack(parts, format="csr"))
-    return (
-        matrix.indptr.astype(np.int64),
-        matrix.indices.astype(np.int64),
-        np.ascontiguousarray(matrix.data, dtype=float),
-    )
+    return csr_array(hstack(parts, format="csr"))
 
 
 @njit(nogil=True, **INNER)
-def _forward(beta, blocked, rows, columns, entries, cells):
+def _forward(beta, plan):
     """Return D β, with minus infinity at impossible cells."""
-    flat = np.empty(cells)
-    for c in range(cells):
-        total = blocked[c]
+    base, rows, columns, entries = plan[7:]
+    flat = np.empty(rows.size - 1)
+    for c in range(flat.size):
+        total = base[c]
         for k in range(rows[c], rows[c + 1]):
             total += entries[k] * beta[columns[k]]
         flat[c] = total
@@ -173,43 +139,45 @@ def _forward(beta, blocked, rows, columns, entries, cells):
 
 
 @njit(nogil=True, **INNER)
-def _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales):
+def _sweep(beta, plan, work, scales):
     """Collect messages, and return A; NaN where numbers underflow, so that a sampler rejects the point."""
-    flat = _forward(beta, blocked, rows, columns, entries, sizes[_CELLS])
+    code, maps, bounds, _, sizes, _, support, base, _, _, _ = plan
+    flat = _forward(beta, plan)
     # flags are compared numbers: each literal would be compiled separately
     tops, _ = _prepare(flat, bounds, work, sizes[_STEPS] >= 0)
     rest = _collect(code, sizes[_STEPS], maps, work, scales, support, sizes[_CELLS], sizes[_STEPS] < 0)
-    return tops + rest + blocked[-1]
+    return tops + rest + base[-1]
 
 
 @njit(nogil=True, **INNER)
-def _log_partition(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _log_partition(beta, plan):
     """Return A(β), nats."""
-    work, scales = np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS])
-    return _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
+    sizes = plan[4]
+    return _sweep(beta, plan, np.empty(sizes[_WORKSPACE]), np.empty(sizes[_STEPS]))
 
 
 @njit(nogil=True, **INNER)
-def _marginals(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _parts(state, sizes):
+    """Return the parts of the state of `_marginals`: workspace and scales of the sweeps, and μ with messages."""
+    workspace, steps = sizes[_WORKSPACE], sizes[_STEPS]
+    return state[:workspace], state[workspace : workspace + steps], state[workspace + steps :]
+
+
+@njit(nogil=True, **INNER)
+def _marginals(beta, plan):
     """Return μ and A at β, and the state that `_pull_back` and `_covariance_product` need."""
-    cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
-    both = cells + sizes[_MESSAGES]
-    state = np.empty(workspace + steps + both)
-    work, scales = state[:workspace], state[workspace : workspace + steps]
-    mu = state[workspace + steps : workspace + steps + both]
-    value = _sweep(beta, code, maps, bounds, sizes, support, blocked, rows, columns, entries, work, scales)
+    code, maps, _, constants, sizes, _, _, _, _, _, _ = plan
+    state = np.empty(sizes[_WORKSPACE] + sizes[_STEPS] + sizes[_CELLS] + sizes[_MESSAGES])
+    work, scales, mu = _parts(state, sizes)
+    value = _sweep(beta, plan, work, scales)
     if math.isnan(value):
         mu[:] = np.nan
-        return mu[:cells].copy(), value, state
+        return mu[: sizes[_CELLS]].copy(), value, state
     # send messages back, and normalize the cells
     for c in constants:
         mu[c] = 1.0
-    _distribute(code, steps, maps, work, scales, sizes[_SCRATCH], mu)
-    return mu[:cells].copy(), value, state
+    _distribute(code, sizes[_STEPS], maps, work, scales, sizes[_SCRATCH], mu)
+    return mu[: sizes[_CELLS]].copy(), value, state
 
 
 @njit(nogil=True, **INNER)
@@ -223,66 +191,46 @@ def _means(flat, rows, columns, entries, size):
 
 
 @njit(nogil=True, **INNER)
-def _evaluate(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _evaluate(beta, plan):
     """Return μ, A, E t, E t² at β, and the state of `_marginals`."""
-    mu, value, state = _marginals(
-        beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-    )
+    rows, columns, entries = plan[8:]
+    mu, value, state = _marginals(beta, plan)
     mean = _means(mu, rows, columns, entries, beta.size)
     square = _means(mu, rows, columns, entries * entries, beta.size)
     return mu, value, mean, square, state
 
 
 @njit(nogil=True, **INNER)
-def _covariance_product(state, vector, code, maps, bounds, constants, sizes, scratch_sizes):
+def _covariance_product(state, vector, plan):
     """Return Σ v over the cells."""
-    cells, steps, workspace = sizes[_CELLS], sizes[_STEPS], sizes[_WORKSPACE]
-    both = cells + sizes[_MESSAGES]
-    work, scales = state[:workspace], state[workspace : workspace + steps]
-    mu = state[workspace + steps : workspace + steps + both]
-    gain, change = np.empty(both + sizes[_TABLES]), np.empty(both)
+    code, maps, bounds, constants, sizes, scratch_sizes, _, _, _, _, _ = plan
+    work, scales, mu = _parts(state, sizes)
+    gain, change = np.empty(mu.size + sizes[_TABLES]), np.empty(mu.size)
     for c in constants:
         change[c] = 0.0
     scratch = np.empty(2 * scratch_sizes[0] + 3 * scratch_sizes[1])
-    _tangent(code, steps, maps, work, scales, scratch, scratch_sizes, mu, bounds, vector, gain, change)
+    _tangent(
+        code, sizes[_STEPS], maps, work, scales, scratch, scratch_sizes, mu, bounds, vector, gain, change
+    )
     return change
 
 
 @njit(nogil=True, **INNER)
-def _pull_back(
-    state,
-    by_mu,
-    code,
-    maps,
-    bounds,
-    constants,
-    sizes,
-    scratch_sizes,
-    support,
-    blocked,
-    rows,
-    columns,
-    entries,
-):
+def _pull_back(state, by_mu, plan):
     """Return the derivative with respect to β of a function of μ, given its derivative with respect to μ.
 
     `state` is the state that `_marginals` returned at β.
     """
-    change = _covariance_product(state, by_mu, code, maps, bounds, constants, sizes, scratch_sizes)
-    return _means(change, rows, columns, entries, sizes[_SIZE])
+    rows, columns, entries = plan[8:]
+    return _means(_covariance_product(state, by_mu, plan), rows, columns, entries, plan[4][_SIZE])
 
 
 @njit(nogil=True, **INNER)
-def _fisher_information(
-    beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-):
+def _fisher_information(beta, plan):
     """Return the covariance of t at β, shape (d, d), which is the Fisher information of one record."""
-    _, _, state = _marginals(
-        beta, code, maps, bounds, constants, sizes, scratch_sizes, support, blocked, rows, columns, entries
-    )
-    size, cells = beta.size, sizes[_CELLS]
+    rows, columns, entries = plan[8:]
+    _, _, state = _marginals(beta, plan)
+    size, cells = beta.size, rows.size - 1
     result, vector = np.zeros((size, size)), np.empty(cells)
     # column i of D, then Σ times it, then Dᵀ times that
     for i in range(size):
@@ -292,7 +240,7 @@ def _fisher_information(
                 if columns[k] == i:
                     total += entries[k]
             vector[c] = total
-        change = _covariance_product(state, vector, code, maps, bounds, constants, sizes, scratch_sizes)
+        change = _covariance_product(state, vector, plan)
         for c in range(cells):
             for k in range(rows[c], rows[c + 1]):
                 result[i, columns[k]] += entries[k] * change[c]

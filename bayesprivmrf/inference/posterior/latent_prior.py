@@ -73,7 +73,7 @@ class LatentPrior:
     @cached_property
     def plan(self) -> Plan:
         """Compiled marginals of the model."""
-        return Plan.of(self.effects, self.evidence.family.base)
+        return Plan(self.effects, self.evidence.family.base)
 
     @cached_property
     def excess(self) -> float:
@@ -362,4 +362,4 @@ class Preliminary:
         if not self.is_dense:
             _, _, mean, square = plan.moments(beta)
             return total * np.maximum(square - mean**2, 0.0) + prior
-        return total * fisher_information(beta, *plan.data) + np.diag(prior)
+        return total * fisher_information(beta, plan.data) + np.diag(prior)

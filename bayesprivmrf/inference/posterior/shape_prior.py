@@ -57,7 +57,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept
-from bayesprivmrf.inference.posterior.forest import JunctionForest, RowTable
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.measured import table_name
 from bayesprivmrf.inference.posterior.relaxed.rows import digamma, trigamma
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -127,44 +127,31 @@ class ShapePrior:
     @cached_property
     def data(self) -> ShapeData:
         """Arrays that compiled code reads."""
-        forest, cells, tables = self.forest, self.forest.cells.size, self.forest.tables
-        clique_cells = np.array([0, *(table.stop for table in tables)], np.int64)
-        if self.concentration is not None or not cells:
-            nothing = np.zeros(1, np.int64)
-            return ShapeData(
-                fixed=np.full(cells, float(self.concentration or FLOOR)),
-                clique_cells=clique_cells,
-                clique_groups=np.zeros(len(tables) + 1, np.int64),
-                group_starts=nothing,
-                factor_starts=np.zeros(cells + 1, np.int64),
-                factors=nothing[:0],
-                log_sizes=np.zeros(len(tables)),
-                stays=nothing[:0],
-            )
-        margins = [margin for table in tables for margin in table.margins]
-        group_starts = 1 + len(tables) + np.cumsum([0, *(states for states, _ in margins)])
-        clique_groups = np.cumsum([0, *(len(table.margins) for table in tables)])
+        forest, tables = self.forest, self.forest.tables
+        is_fixed = self.concentration is not None
+        margins = [() if is_fixed else table.margins for table in tables]
+        starts = 1 + len(tables) + np.cumsum([0, *(states for own in margins for states, _ in own)])
+        clique_groups = np.cumsum([0, *map(len, margins)])
+        # positions of the margins of each table's cells, shape (cells, margins)
         factors = [
-            np.stack(
-                [
-                    start + state
-                    for start, (_, state) in zip(group_starts[first:], table.margins, strict=False)
-                ],
-                1,
-            )
-            for first, table in zip(clique_groups, tables, strict=False)
+            np.array([start + state for start, (_, state) in zip(starts[first:], own, strict=False)])
+            .reshape(len(own), table.stop - table.start)
+            .T
+            for first, own, table in zip(clique_groups, margins, tables, strict=False)
         ]
+        widths = np.repeat([part.shape[1] for part in factors], [len(part) for part in factors])
+        floors = np.minimum(FLOOR, FLOOR_OF_ROW / np.repeat(forest.row_sizes, forest.row_sizes))
         return ShapeData(
-            fixed=np.minimum(FLOOR, FLOOR_OF_ROW / np.repeat(forest.row_sizes, forest.row_sizes)),
-            clique_cells=clique_cells,
+            fixed=np.full(floors.shape, float(self.concentration or 0.0)) if is_fixed else floors,
+            clique_cells=np.array([0, *(table.stop for table in tables)], np.int64),
             clique_groups=clique_groups.astype(np.int64),
-            group_starts=group_starts.astype(np.int64),
-            factor_starts=np.cumsum(
-                [0, *(width for part in factors for width in [part.shape[1]] * len(part))]
+            group_starts=starts.astype(np.int64),
+            factor_starts=np.concatenate([[0], np.cumsum(widths)]).astype(np.int64),
+            factors=np.concatenate([np.zeros(0), *(part.ravel() for part in factors)]).astype(np.int64),
+            log_sizes=np.array([sum(math.log(states) for states, _ in own) for own in margins], float),
+            stays=np.array(
+                [table.step == "stay" for table in tables if not is_fixed for _ in table.margins], np.int64
             ),
-            factors=np.concatenate([part.ravel() for part in factors]).astype(np.int64),
-            log_sizes=np.array([sum(math.log(states) for states, _ in table.margins) for table in tables]),
-            stays=np.array([table.step == "stay" for table in tables for _ in table.margins], np.int64),
         )
 
     def shapes(self, position: FloatArray) -> FloatArray:
@@ -172,17 +159,6 @@ class ShapePrior:
         flat = np.asarray(position, dtype=float).reshape(math.prod(position.shape[:-1]), self.size)
         result = _shapes_at(np.ascontiguousarray(flat), self.data)
         return result.reshape(*position.shape[:-1], self.forest.cells.size)
-
-    def judged(self, log_rows: FloatArray, shapes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the log density of each table's rows given α, and the standard score of the sum over the tables.
-
-        Densities are those of the log ratios. The arguments have the shape (cells, draws), the results (tables,
-        draws) and (draws,). Given α, the score has mean 0 and variance 1.
-        """
-        forest = self.forest
-        homes = np.searchsorted(self.data.clique_cells, forest.row_starts[:-1], side="right") - 1
-        rows = np.ascontiguousarray(log_rows), np.ascontiguousarray(shapes)
-        return _judged_rows(*rows, forest.row_starts, homes, len(forest.tables))
 
     def described(
         self, log_rows: FloatArray, shapes: FloatArray, lead: tuple[int, ...], names: Sequence[str]
@@ -198,40 +174,32 @@ class ShapePrior:
         names
             Name of each variable of the forest.
         """
-        forest = self.forest
-        log_prior, fit = self.judged(log_rows, shapes)
-        homes = np.array([table.clique for table in forest.tables])
-        kinds = [f"concentration_{table.step}" if table.step else "concentration" for table in forest.tables]
-        learned = zip(kinds, forest.tables, self.standardized(shapes), strict=False)  # none if fixed
+        forest, tables, data = self.forest, self.forest.tables, self.data
+        # log density of each table's rows given α, and the standard score of the sum: given α, mean 0 and variance 1
+        rows_of = np.searchsorted(data.clique_cells, forest.row_starts[:-1], side="right") - 1
+        arrays = np.ascontiguousarray(log_rows), np.ascontiguousarray(shapes)
+        log_prior, fit = _judged_rows(*arrays, forest.row_starts, rows_of, len(tables))
+        homes = np.array([table.clique for table in tables])
+        # log A of each table in prior standard deviations; A is the mean excess of the shapes over the floor
+        excess, learned = np.maximum(shapes - data.fixed[:, np.newaxis], 1e-300), {}
+        for table in tables if self.size else ():
+            own = excess[table.start : table.stop]
+            level = own.mean(axis=0)
+            if table.step == "stay":  # the harmonic mean for staying and moving
+                ways, firsts = np.unique(table.margins[0][1], return_index=True)
+                level = ways.size / (1.0 / own[firsts]).sum(axis=0)
+            kind = f"concentration_{table.step}" if table.step else "concentration"
+            standardized = np.log(level) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
+            learned[table_name(kind, names, table.scope)] = standardized.reshape(lead)
         return {
             # sum over the steps of a clique's table
             "log_prior": {
                 table_name("rows", names, forest.scopes[k]): log_prior[homes == k].sum(axis=0).reshape(lead)
                 for k in forest.order
             },
-            "learned": {
-                table_name(kind, names, table.scope): row.reshape(lead) for kind, table, row in learned
-            },
+            "learned": learned,
             "prior_fit": fit.reshape(lead),
         }
-
-    def standardized(self, shapes: FloatArray) -> FloatArray:
-        """Return log A of each table, in prior standard deviations, (cells, draws) to (tables, draws)."""
-        if not self.size:
-            return np.zeros((0, shapes.shape[1]))
-        excess = shapes - self.data.fixed[:, np.newaxis]
-        levels = np.stack(
-            [self._level(table, excess[table.start : table.stop]) for table in self.forest.tables]
-        )
-        return np.log(np.maximum(levels, 1e-300)) / math.hypot(SPREAD_IN_COMMON, SPREAD_BETWEEN_TABLES)
-
-    @staticmethod
-    def _level(table: RowTable, excess: FloatArray) -> FloatArray:
-        """Return the mean excess A of the shapes of a table over the floor (harmonic for staying and moving)."""
-        if table.step != "stay":
-            return excess.mean(axis=0)
-        ways, firsts = np.unique(table.margins[0][1], return_index=True)
-        return ways.size / (1.0 / np.maximum(excess[firsts], 1e-300)).sum(axis=0)
 
 
 @njit(nogil=True, inline="always")
@@ -356,7 +324,10 @@ def row_shapes_pullback(position, data, shapes, by_shapes, by_density):
 
 @kept(error_model="numpy")
 def _judged_rows(log_rows, shapes, row_starts, homes, cliques):
-    """Compute `ShapePrior.judged`, by the known mean and variance of the log density of a row given α."""
+    """Return the log density of each table's rows given α, shape (tables, draws), and the standard score of the sum.
+
+    Densities are those of the log ratios; the mean and the variance of a row's log density given α are known.
+    """
     draws = shapes.shape[1]
     density, scores = np.zeros((cliques, draws)), np.zeros(draws)
     for draw in range(draws):

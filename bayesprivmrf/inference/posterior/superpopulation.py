@@ -26,11 +26,9 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, kept, put
-from bayesprivmrf.inference.posterior import effects_engine
-from bayesprivmrf.inference.posterior.effects_engine import Plan
+from bayesprivmrf.inference.posterior.effects_engine import Plan, _evaluate, _marginals, _means
 from bayesprivmrf.model.tables import FloatArray
 
-_evaluate, _marginals, _means = effects_engine._evaluate, effects_engine._marginals, effects_engine._means
 # Number of parts into which draws are divided, each with its own generator: results do not depend on the threads
 _PARTS = 16
 
@@ -38,7 +36,7 @@ _PARTS = 16
 @njit(nogil=True, **INNER)
 def target(beta, statistics, total, precision, data):
     """Return log p(β | n) up to a constant, its gradient s - N E t - T⁻¹ β, and μ."""
-    mu, log_partition, _ = _marginals(beta, *data)
+    mu, log_partition, _ = _marginals(beta, data)
     mean = _means(mu, data[-3], data[-2], data[-1], beta.size)
     value = -total * log_partition
     gradient = np.empty(beta.size)
@@ -123,7 +121,7 @@ def _draw(
     accepted = 0.0
     for k in range(points.shape[0]):
         total, precision = totals[k], precisions[k]
-        _, _, mean, square, _ = _evaluate(points[k], *data)
+        _, _, mean, square, _ = _evaluate(points[k], data)
         # sufficient statistics of the latent tables, and the scale of each coordinate by the curvature of this draw
         statistics = (total + excess) * mean - base
         scale, beta = np.empty(mean.size), np.empty(mean.size)
@@ -212,7 +210,7 @@ def draw_potentials(
         leaps = math.ceil(0.5 * math.pi / step)
         share = _draw(
             *parts, float(excess), base, fixed, root, own,
-            step, leaps, trajectories, generator, tuple(plan.data), *found,
+            step, leaps, trajectories, generator, plan.data, *found,
         )  # fmt: skip
         betas[rows], marginals[rows] = found
         return share

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -96,7 +97,9 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
     while renewals < 50:
         renewals += 1
         try:
-            following, information = fit.minimised(point, fit.whitening(point))
+            # the minimum with V held, and the information there
+            expanded = partial(fit._expanded, whiten=fit.whitening(point))
+            following, information = damped_steps(expanded, point, fit.is_free)
         except np.linalg.LinAlgError:  # noise that leaves next to no records drives probabilities to 0
             status = Status.DIVERGED
             break
@@ -108,11 +111,13 @@ def transition_mode(evidence: Evidence, start: FloatArray) -> TransitionMode:
             break
     if not np.isfinite(point).all():
         status = Status.DIVERGED
+    alone = copy(fit)
+    alone.sums = replace(fit.sums, noise=np.zeros_like(fit.sums.noise))
     return TransitionMode(
         rows=fit.rows,
         point=point,
-        covariance=fit.covariance_or_none_told(point),
-        of_sampling=fit.without_noise().covariance_or_none_told(point),
+        covariance=fit.covariance(point),
+        of_sampling=alone.covariance(point),
         status=status,
         renewals=renewals,
     )
@@ -124,39 +129,24 @@ class _Fit:
         self.rows, self.answers = self.sums.rows, evidence.possible_numbers[1]
         self.is_free = np.append(np.ones(self.rows.size, bool), evidence.total_standard_error > 0)
 
-    def without_noise(self) -> _Fit:
-        """Return the same fit with all noise variances set to zero."""
-        other = copy(self)
-        other.sums = replace(self.sums, noise=np.zeros_like(self.sums.noise))
-        return other
-
     def whitening(self, point: FloatArray) -> Whitening:
         """Return the whitening by V at a point."""
         return self.sums.whitening(point[:-1], point[-1])
 
-    def minimised(self, point: FloatArray, whiten: Whitening) -> tuple[FloatArray, FloatArray]:
-        """Return the minimum with V held, and the information there."""
-        return damped_steps(lambda at: self._expanded(at, whiten), point, self.is_free)
-
     def covariance(self, point: FloatArray) -> FloatArray:
-        """Return C at the estimate."""
-        whitened = self.whitening(point)(self.sums.jacobian(point, linear=True)[0])
-        information = whitened.T @ whitened
-        # coordinates that no measurement determines are within 1 of the estimate
-        information[:-1, :-1] += np.eye(self.rows.size)
-        free = np.ix_(self.is_free, self.is_free)
-        covariance = np.zeros_like(information)
-        covariance[free] = np.linalg.inv(information[free])
-        return covariance[:-1, :-1]
-
-    def covariance_or_none_told(self, point: FloatArray) -> FloatArray:
         """Return C at the estimate, or the identity if C is not finite."""
+        size, free = self.rows.size, np.ix_(self.is_free, self.is_free)
+        covariance = np.zeros((size + 1, size + 1))
         try:
             with np.errstate(all="ignore"):
-                covariance = self.covariance(point)
+                whitened = self.whitening(point)(self.sums.jacobian(point, linear=True)[0])
+                information = whitened.T @ whitened
+                # coordinates that no measurement determines are within 1 of the estimate
+                information[:-1, :-1] += np.eye(size)
+                covariance[free] = np.linalg.inv(information[free])
         except np.linalg.LinAlgError:
-            return np.eye(self.rows.size)
-        return covariance if np.isfinite(covariance).all() else np.eye(self.rows.size)
+            return np.eye(size)
+        return covariance[:-1, :-1] if np.isfinite(covariance).all() else np.eye(size)
 
     def _expanded(self, point: FloatArray, whiten: Whitening) -> Expanded:
         """Return the objective, its gradient and its Gauss-Newton curvature."""

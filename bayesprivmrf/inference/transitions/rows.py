@@ -88,8 +88,14 @@ class TransitionRows:
     @cached_property
     def bases(self) -> tuple[FloatArray, ...]:
         """Contrasts Q of π and of each row of P, zero where nothing can be."""
-        first, matrix = self.is_possible
-        return tuple(_contrasts_within(mask) for mask in (first, *matrix))
+        found = []
+        for mask in (self.is_possible[0], *self.is_possible[1]):
+            # Helmert contrasts of the possible cells
+            basis = np.zeros((mask.size, max(int(mask.sum()) - 1, 0)))
+            if basis.shape[1]:
+                basis[mask] = contrasts(int(mask.sum()))
+            found.append(basis)
+        return tuple(found)
 
     @property
     def _first(self) -> FloatArray:
@@ -139,29 +145,18 @@ class TransitionRows:
             flat[self.cells[0]] += np.repeat(np.log(first), self.states)
         return flat
 
-    def derivatives(self, phi: FloatArray) -> FloatArray:
-        """Return derivatives of the potentials by φ, shape (model size, size); 0 in impossible cells."""
-        first, matrix = self.probabilities(phi)
-        inner = self._inner.toarray()
-        means = (matrix.reshape(-1, 1) * inner).reshape(self.rows, self.states, -1).sum(axis=1)
-        return self._slopes(self._first - first @ self._first, inner - np.repeat(means, self.states, axis=0))
-
     def linear_derivatives(self, phi: FloatArray) -> FloatArray:
         """Return derivatives of the potentials by c, where π and P move by Q c; shape (model size, size)."""
-        first, matrix = self.probabilities(phi)
+        (first, matrix), start = self.probabilities(phi), self._first.shape[1]
+        # derivatives of log π and log P; 0 in impossible cells
         with np.errstate(divide="ignore", invalid="ignore"):
-            return self._slopes(
-                self._first / first[:, np.newaxis], self._inner.toarray() / matrix.reshape(-1, 1)
+            by_first = np.where(self.is_possible[0][:, np.newaxis], self._first / first[:, np.newaxis], 0.0)
+            by_step = np.where(
+                self.is_possible[1].reshape(-1, 1), self._inner.toarray() / matrix.reshape(-1, 1), 0.0
             )
-
-    def _slopes(self, by_first: FloatArray, by_step: FloatArray) -> FloatArray:
-        """Return derivatives of the potentials by coordinates, from those of log π and log P."""
-        first, matrix = self.is_possible
-        start, flat = self._first.shape[1], np.zeros((self.model.size, self.size))
-        flat[self.cells, start:] = np.where(matrix.reshape(-1, 1), by_step, 0.0)
-        flat[self.cells[0], :start] += np.repeat(
-            np.where(first[:, np.newaxis], by_first, 0.0), self.states, axis=0
-        )
+        flat = np.zeros((self.model.size, self.size))
+        flat[self.cells, start:] = by_step
+        flat[self.cells[0], :start] += np.repeat(by_first, self.states, axis=0)
         return flat
 
     def shifted(self, phi: FloatArray, moves: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -225,14 +220,6 @@ class TransitionRows:
             own = np.arange(*model.offsets[clique : clique + 2]).reshape(model.shapes[clique])
             found.append(own.transpose([scope.index(v) for v in window]).ravel())
         return np.array(found)
-
-
-def _contrasts_within(mask: np.ndarray) -> FloatArray:
-    """Return Helmert contrasts of the possible cells, 0 at the others; shape (cells, possible cells - 1)."""
-    basis = np.zeros((mask.size, max(int(mask.sum()) - 1, 0)))
-    if basis.shape[1]:
-        basis[mask] = contrasts(int(mask.sum()))
-    return basis
 
 
 def _softmax(logits: FloatArray, mask: np.ndarray) -> FloatArray:
@@ -310,28 +297,20 @@ class NoisySums:
         ModelTooLargeError
             Too many numbers span several windows.
         """
-        noise = self._noise_at(phi, log_total)
-        if self._windows is not None:
-            return self._by_filter(phi, log_total, noise)
-        return self._formed(phi, log_total, noise)
-
-    def _noise_at(self, phi: FloatArray, log_total: float) -> FloatArray:
-        """Return the noise variances, raised where needed to keep V positive definite in floating point.
-
-        Sums that are the same for every record have no sampling variance.
-        """
+        # sums that are the same for every record have no sampling variance: where needed, the noise variances are
+        # raised to that of a thousandth of a record, or to the least that rounding errors leave, so that V stays
+        # positive definite in floating point
         sampling = np.exp(log_total) * (self.matrix.multiply(self.matrix) @ self.rows.tables(phi))
-        # the smallest variance is that of a thousandth of a record, or the least that rounding errors leave
-        return np.maximum(self.noise, max(1e-6, 1e-12 * float(sampling.max(initial=0.0))))
+        noise = np.maximum(self.noise, max(1e-6, 1e-12 * float(sampling.max(initial=0.0))))
+        return (self._formed if self._windows is None else self._by_filter)(phi, log_total, noise)
 
     def _formed(self, phi: FloatArray, log_total: float, noise: FloatArray) -> Whitening:
         from scipy.linalg import solve_triangular
 
         if len(self.noise) > _MOST_FORMED:
             raise ModelTooLargeError(
-                f"{len(self.noise):,} noisy numbers of a chain with shared transitions, some over several steps, are "
-                f"more than {_MOST_FORMED:,}; measure the tables of single steps, or sums over the steps alone "
-                "(queries.pooled)."
+                f"a chain must have at most {_MOST_FORMED:,} noisy numbers where some span several steps, got "
+                f"{len(self.noise):,}; measure the tables of single steps, or sums over the steps (queries.pooled)."
             )
         _, _, product = self.engine.linearize(self.rows.potentials(phi))
         own = np.array([self.matrix @ product(row) for row in self.matrix.toarray()])

@@ -26,7 +26,7 @@ def model(request):
 
 
 def plan_of(model):
-    return Plan.of(Effects.of(model.cardinalities, model.scopes), family_of(model).base)
+    return Plan(Effects.of(model.cardinalities, model.scopes), family_of(model).base)
 
 
 def statistics(model, effects):
@@ -60,7 +60,7 @@ def test_moments_are_those_of_the_joint_distribution(model):
     np.testing.assert_allclose(mu, tables_of(model, p), atol=1e-13)
     np.testing.assert_allclose(mean, t @ p, atol=1e-12)
     np.testing.assert_allclose(
-        fisher_information(beta, *plan.data), (t * p) @ t.T - np.outer(t @ p, t @ p), atol=1e-12
+        fisher_information(beta, plan.data), (t * p) @ t.T - np.outer(t @ p, t @ p), atol=1e-12
     )
     home = [np.flatnonzero(column) for column in plan.effects.potentials(np.eye(plan.effects.size))]
     np.testing.assert_allclose(
@@ -79,7 +79,7 @@ def test_variances_are_the_diagonal_of_the_information_only_through_one_table(mo
     plan = plan_of(model)
     beta = point(plan)
     _, _, mean, square = plan.moments(beta)
-    np.testing.assert_allclose(square - mean**2, np.diag(fisher_information(beta, *plan.data)), atol=1e-12)
+    np.testing.assert_allclose(square - mean**2, np.diag(fisher_information(beta, plan.data)), atol=1e-12)
 
 
 def test_potentials_in_the_thousands_fall_back_to_the_logarithmic_domain():
@@ -106,4 +106,4 @@ def test_threads_get_the_answers_of_one():
 
 def test_a_base_of_another_length_is_refused():
     with pytest.raises(ModelError, match="shape"):
-        Plan.of(Effects.of([2, 2], [(0, 1)]), np.array([0.0, -np.inf]))
+        Plan(Effects.of([2, 2], [(0, 1)]), np.array([0.0, -np.inf]))

@@ -15,7 +15,7 @@ from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.prior import Rows
-from bayesprivmrf.inference.posterior.records.shape_moves import growth
+from bayesprivmrf.inference.posterior.records.shape_moves import level_after, level_gain
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics
@@ -140,21 +140,23 @@ def test_derivatives_of_the_shapes_are_exact(model):
 
 
 @pytest.mark.parametrize("model", [UNEQUAL, PANEL])
-def test_a_move_of_one_position_multiplies_shapes_by_what_its_ratio_is_made_of(model):
+def test_a_move_of_a_position_and_the_level_multiplies_shapes_of_its_own_state_alone(model):
     forest = Rows(evidence=gather(release_of(model, 14, DiscreteLaplace(1.0), 1)), total=14).forest
     prior = ShapePrior(forest=forest)
     data, before = prior.data, np.random.default_rng(3).standard_normal(prior.size)
     for k, table in enumerate(forest.tables):
-        levels = [(-1, 1 + k, np.zeros(table.stop - table.start, int))]
         for group, (states, of_cell) in enumerate(table.margins, start=int(data.clique_groups[k])):
-            levels += [(group, int(data.group_starts[group]) + s, of_cell != s) for s in range(states)]
-        for group, place, is_other in levels:
-            after = before.copy()
-            after[place] += 0.7
-            own, others = growth(k, group, place, 0.7, before, data)
-            ratio = (prior.shapes(after) - data.fixed) / (prior.shapes(before) - data.fixed)
-            expected = np.where(is_other, others, own)
-            assert ratio[table.start : table.stop] == pytest.approx(expected, rel=1e-9)
+            for s in range(states):
+                after, place = before.copy(), int(data.group_starts[group]) + s
+                after[place] += 0.7
+                spread = 2.0 if data.stays[group] else 1.0
+                log_sum = np.logaddexp.reduce(spread * before[place - s : place - s + states])
+                gain, _ = level_gain(data.stays[group], before[place], 0.7, log_sum, spread)
+                level = 1.5 * before[0] + before[1 + k]
+                after[1 + k] += level_after(level, gain) - level
+                ratio = (prior.shapes(after) - data.fixed) / (prior.shapes(before) - data.fixed)
+                expected = np.where(of_cell == s, np.exp(spread * 0.7), 1.0)
+                assert ratio[table.start : table.stop] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.slow

@@ -10,8 +10,9 @@ from repeats import few
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import gather
+from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.records.bounds import Bounded, CrossingError, NestedSums
-from bayesprivmrf.inference.posterior.records.effects import bag_evidence, bag_forest
+from bayesprivmrf.inference.posterior.records.effects import bag_evidence
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.noise import Within
 from bayesprivmrf.privacy import Laplace, NoNoise
@@ -27,6 +28,12 @@ ODD = specification(
 NOTHING = q.coarsened("a", groups={"a": {"all": [0, 1]}})
 
 
+def forest_of(bagged):
+    """The junction forest of the bags."""
+    model = bagged.specification
+    return junction_forest(model.cardinalities, model.scopes, bagged.supported)
+
+
 def held_by(model, exact=(), bounded=(), *, truth, total=None):
     """The held sums of exact and of bounded queries of a data set, whose joint counts are `truth`."""
     counts, first = tables_of(model, truth), model.domain.variables[0]
@@ -38,7 +45,7 @@ def held_by(model, exact=(), bounded=(), *, truth, total=None):
     made = NoisyStatistics.from_measurements(model, given, total=total)
     bagged = bag_evidence(gather(made, takes_bounds=True))
     known = bagged.total_standard_error == 0
-    return ExactSums(evidence=bagged, forest=bag_forest(bagged), total=round(bagged.total) if known else None)
+    return ExactSums(evidence=bagged, forest=forest_of(bagged), total=round(bagged.total) if known else None)
 
 
 def data_sets(model, totals):
@@ -242,7 +249,7 @@ def test_bounds_without_a_table_are_refused():
     made = NoisyStatistics.from_measurements(PATH, given, total=3)
     bagged = bag_evidence(gather(made, takes_bounds=True))
     with pytest.raises(ModelError, match="contradict each other"):
-        _ = ExactSums(evidence=bagged, forest=bag_forest(bagged), total=3).extent
+        _ = ExactSums(evidence=bagged, forest=forest_of(bagged), total=3).extent
 
 
 def test_tables_of_nested_bounds_are_found_wherever_there_is_one():

@@ -14,8 +14,7 @@ from bayesprivmrf import queries as q
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.records.prior import Rows
-from bayesprivmrf.inference.posterior.records.table import TableEngine
-from bayesprivmrf.inference.posterior.records.table_moves import move_between
+from bayesprivmrf.inference.posterior.records.table import TableEngine, move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
@@ -97,22 +96,17 @@ def test_counts_of_every_kind_of_query_are_those_of_the_sum_over_all_tables(mode
 
 
 @kept()
-def moved(starts, residuals, turn, moves, state, data, rng):
+def moved(starts, sums, turn, moves, state, table, data, rng):
     """Make some moves of one kind from each table, one table after another."""
     found = np.empty_like(starts)
     for r in range(len(starts)):
-        state.counts[:], state.residuals[:], state.places[:], state.sizes[0] = (
-            starts[r],
-            residuals[r],
-            -1,
-            0,
-        )
+        state.counts[:], state.sums[:], table.places[:], table.sizes[0] = starts[r], sums[r], -1, 0
         for cell in range(starts.shape[1]):
             if starts[r, cell] > 0:
-                state.places[cell], state.occupied[state.sizes[0]] = state.sizes[0], cell
-                state.sizes[0] += 1
+                table.places[cell], table.occupied[table.sizes[0]] = table.sizes[0], cell
+                table.sizes[0] += 1
         for _ in range(moves):
-            move_between(turn, state, data, rng)
+            move_between(turn, state, table, data, rng)
         found[r] = state.counts
     return found
 
@@ -128,10 +122,8 @@ def test_each_way_to_move_records_keeps_the_law_by_itself(turn):
     tables, weights = weighed(evidence, 0.4, [6])
     chosen = rng.choice(len(tables), 100_000, p=weights)
     starts = tables.astype(np.int64)[chosen]
-    residuals = (
-        formulation.prior.measured.answers(starts) - evidence.noisy_counts[formulation.prior.measured.targets]
-    )
-    found = moved(starts, residuals, turn, 8, formulation.chain(rng).state, formulation._table_data, rng)
+    sums, chain = formulation.prior.measured.answers(starts).astype(np.int64), formulation.chain(rng)
+    found = moved(starts, sums, turn, 8, chain.state, chain.parts["cells"], formulation.data, rng)
     code = 7 ** np.arange(6)
     order = np.argsort(tables @ code)
     seen = np.bincount(order[np.searchsorted((tables @ code)[order], found @ code)], minlength=len(tables))

@@ -144,7 +144,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
         after = state.run(1, 30)
         for found, number, cells, rows in (
             (first, total[0], counts, log_rows[:, 0]),
-            (last, after["total"][0], formulation.in_order(after["counts"][0]), after["log_rows"][0]),
+            (last, after["total"][0], formulation.prior.in_order(after["counts"][0]), after["log_rows"][0]),
         ):
             added = sums(cells)
             found.append(

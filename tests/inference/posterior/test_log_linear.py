@@ -134,7 +134,7 @@ def test_tables_of_a_billion_records_take_no_longer():
 def test_potentials_given_tables_follow_their_exact_law():
     """One binary variable: p(β | n) by quadrature, at a table where it is skewed, a normal law being far off."""
     effects = Effects.of([2], [(0,)])
-    plan, total, tau = Plan.of(effects), 6.0, 2.0
+    plan, total, tau = Plan(effects), 6.0, 2.0
     share = np.array([0.97, 0.03])
     point = np.array([math.log(share[1] / share[0]) / math.sqrt(2)])
     size = 20_000
@@ -167,10 +167,10 @@ def test_the_diagonal_that_large_models_use_gives_the_same_law_as_the_matrix(tot
     """Standard deviations of 3,000 draws agree within 10 % (six standard errors of a ratio are 8 %)."""
     model = CYCLE
     effects = Effects.of(model.cardinalities, model.scopes)
-    plan, rng = Plan.of(effects), np.random.default_rng(1)
+    plan, rng = Plan(effects), np.random.default_rng(1)
     point = 0.3 * rng.standard_normal(effects.size)
     precision = np.full(effects.size, tau**-2)
-    matrix = total * fisher_information(point, *plan.data) + np.diag(precision)
+    matrix = total * fisher_information(point, plan.data) + np.diag(precision)
     found = []
     for curvature in (matrix, np.diag(matrix).copy()):
         given = np.tile(point, (3000, 1)), np.full(3000, total), np.tile(precision, (3000, 1))

@@ -141,22 +141,23 @@ def _parted(number: int, wanted: FloatArray, low: IntArray, high: IntArray) -> I
 
 def half_widths(evidence: Evidence) -> FloatArray:
     """Return half the width of each number's bounds, shape (numbers,): 0 for exact numbers, -1 for noisy ones."""
-    return evidence.spread(
-        [
-            distribution.half_width
-            if distribution.kernel == "within"
-            else 0.0
-            if distribution.variance == 0
-            else -1.0
-            for distribution in evidence.noise
-        ]
-    )
+    halves = [
+        law.half_width if law.kernel == "within" else -float(law.variance > 0) for law in evidence.noise
+    ]
+    return evidence.spread(halves)
 
 
 def noiseless_numbers(evidence: Evidence) -> np.ndarray:
     """Return the mask of the possible numbers without noise, exact or bounded, shape (numbers,)."""
     scale = evidence.spread([distribution.scale for distribution in evidence.noise])
     return evidence.possible & (half_widths(evidence) >= 0) & (scale == 0)
+
+
+def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
+    """Return the start of each key's values, and the values sorted by key."""
+    order = np.argsort(keys, kind="stable")
+    starts = np.searchsorted(keys[order], np.arange(size + 1))
+    return starts.astype(np.int64), np.asarray(values, np.int64)[order]
 
 
 def bounded_sums(evidence: Evidence, measured: MeasuredCells, total: float | None) -> list[Bounded]:

@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.forest import JunctionForest
 from bayesprivmrf.inference.posterior.formulation import Clock, StepProgress, step_progress
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
-from bayesprivmrf.inference.posterior.records.bounds import half_widths
-from bayesprivmrf.inference.posterior.records.table_moves import TableState
+from bayesprivmrf.inference.posterior.records.bounds import grouped, half_widths
+from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.results.diagnostics import LONGEST, SMALLEST_ESS, is_mixed, mixing_of
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
@@ -34,7 +33,7 @@ type Kept = dict[str, np.ndarray]
 
 
 class RecordData(NamedTuple):
-    """Constant arrays that compiled moves of records read; cells are in the order of ``forest.cells``."""
+    """Constant arrays that compiled moves read; cells are in the order of ``forest.cells``."""
 
     row_starts: IntArray  # first cell of each row, then the number of cells
     clique_rows: IntArray  # first row of each of the forest's tables, then the number of rows
@@ -50,15 +49,20 @@ class RecordData(NamedTuple):
     member_starts: IntArray  # where the cells of each measured number begin in `members`
     members: IntArray
     member_weights: IntArray
-    noisy: FloatArray  # released numbers, and the widths of their noise
+    noisy: FloatArray  # released numbers, and the widths of their noise; 0 for exact and bounded sums
     widths: FloatArray
     absolute: NDArray[np.bool_]  # True for Laplace kernels, False for Gaussian ones
     halves: FloatArray  # half the width of a number's bounds, or -1
     gain: float  # weight that a record adds to its cell: 1 if rows are integrated out, 0 if they are given
-    most_nats: (
-        float  # bound of the log ratio of a measured number, or of a cell, so that exponentials are finite
+    block: int  # number of records that share one pass of sums over the forest
+    codes: (
+        IntArray  # cell of each group of exact sums, for each cell of the group's home clique; -1 elsewhere
     )
-    is_direct: bool  # True if each number counts records of one clique, and each cell is in few numbers
+    sides: IntArray  # for each exchange and cell, the part of `flat` that belongs to the exchanged variables
+    shared: IntArray  # for each exchange and cell of its home clique, the state of the separator
+    homes: IntArray  # for each exchange, the clique that contains the separator
+    flat: IntArray  # position of each cell in the model
+    places: IntArray  # cell at each position in the model, or -1
 
 
 class ChainState(NamedTuple):
@@ -67,104 +71,92 @@ class ChainState(NamedTuple):
     shapes: FloatArray  # α of each cell
     counts: IntArray  # n of each cell
     sums: IntArray  # exact value of each measured number
-    boosts: FloatArray  # factor of each measured number: the density of its noise after one more record, over before
     weights: FloatArray  # of each cell, (n + α) times the factors of its numbers
     wholes: FloatArray  # n + α of each row
+    stale_wholes: FloatArray  # n + α of each row, without the records of a block
     values: FloatArray  # work space for sweeps
     totals: FloatArray
     messages: FloatArray
-    block: IntArray  # tables of a block of records, then of the other records
-    block_sums: IntArray
-    block_boosts: FloatArray
-    stale: FloatArray  # weights and row sums of the tables without the block
-    stale_wholes: FloatArray
     proposal: IntArray  # a proposed record
     current: IntArray  # row of each table, while a record is drawn
     moved: IntArray  # work space: what a record adds to each measured number
-    inside: IntArray  # records in each set of cells whose sum is exact or bounded
+    trial_counts: IntArray  # proposed tables, and their measured sums
+    trial_sums: IntArray
 
     @classmethod
-    def empty(cls, data: RecordData, shapes: FloatArray, sets: int = 0) -> ChainState:
+    def empty(cls, data: RecordData, shapes: FloatArray) -> ChainState:
         """Return the state of a chain without records."""
-        cells, rows, cliques = shapes.size, len(data.row_cliques), len(data.clique_rows) - 1
+        cells, rows, numbers, cliques = (
+            shapes.size,
+            data.row_cliques.size,
+            data.noisy.size,
+            data.clique_rows.size - 1,
+        )
         return cls(
             shapes=shapes,
             counts=np.zeros(cells, np.int64),
-            sums=np.zeros(data.noisy.size, np.int64),
-            boosts=np.zeros(data.noisy.size),
+            sums=np.zeros(numbers, np.int64),
             weights=np.zeros(cells),
             wholes=np.zeros(rows),
+            stale_wholes=np.zeros(rows),
             values=np.zeros(cells),
             totals=np.zeros(rows),
             messages=np.zeros(rows),
-            block=np.zeros(cells, np.int64),
-            block_sums=np.zeros(data.noisy.size, np.int64),
-            block_boosts=np.zeros(data.noisy.size),
-            stale=np.zeros(cells),
-            stale_wholes=np.zeros(rows),
             proposal=np.zeros(cliques, np.int64),
             current=np.zeros(cliques, np.int64),
-            moved=np.zeros(data.noisy.size, np.int64),
-            inside=np.zeros(sets, np.int64),
+            moved=np.zeros(numbers, np.int64),
+            trial_counts=np.zeros(cells, np.int64),
+            trial_sums=np.zeros(numbers, np.int64),
         )
 
 
-def record_data(evidence: Evidence, forest: JunctionForest, *, gain: float = 1.0) -> RecordData:
-    """Return the arrays for one evidence; the cliques of its model are the tables of the forest."""
-    measured = MeasuredCells.of(evidence)
-    place, row_starts = forest.places, forest.row_starts
+def record_data(evidence: Evidence, sums: ExactSums, gain: float) -> RecordData:
+    """Return the arrays for the numbers of one evidence and for exact sums.
+
+    The cliques of the evidence's model are the tables of the forest.
+    """
+    forest = sums.forest
+    size, row_starts = forest.cells.size, forest.row_starts
     clique_rows = np.searchsorted(row_starts, [0, *(table.stop for table in forest.tables)])
     row_cliques = np.repeat(np.arange(len(forest.tables)), np.diff(clique_rows))
-    cell_rows = np.repeat(np.arange(row_cliques.size), forest.row_sizes)
     rows = np.repeat(np.arange(row_cliques.size), np.diff(forest.source_starts))
-    child_starts, child_rows = grouped(forest.sources, rows, forest.cells.size)
-    own = place[measured.sources]
-    weights = np.rint(measured.entries).astype(np.int64)
-    table_starts, table_cells = grouped(own, measured.sums, forest.cells.size)
-    member_starts, members = grouped(measured.sums, own, measured.targets.size)
-    most = int(np.diff(table_starts).max(initial=0))
-    # up to ten numbers per cell, the bound of the factor of each number has no practical effect
-    is_direct = most <= 10 and not _is_pooled(measured.sums, row_cliques[cell_rows[own]])
-    is_direct &= bool((weights == 1).all())
+    child_starts, child_rows = grouped(forest.sources, rows, size)
+    measured, (cells, sets, bounds) = MeasuredCells.of(evidence), sums.sets
+    # measured numbers, then exact and bounded sums, whose noise has the width 0
+    count = measured.targets.size + len(bounds)
+    own = np.concatenate([forest.places[measured.sources], cells])
+    places = np.concatenate([measured.sums, measured.targets.size + sets])
+    weights = np.concatenate([np.rint(measured.entries).astype(np.int64), np.ones(cells.size, np.int64)])
+    table_starts, table_cells = grouped(own, places, size)
+    member_starts, members = grouped(places, own, count)
+    low, high = bounds.T
+    exact, given = np.zeros(len(bounds)), measured.targets
+    widths = evidence.spread([law.scale for law in evidence.noise])[given]
+    absolute = evidence.spread([law.base_law.kernel == "absolute" for law in evidence.noise])[given]
     return RecordData(
         row_starts=row_starts,
         clique_rows=clique_rows,
         row_cliques=row_cliques,
-        cell_rows=cell_rows,
+        cell_rows=np.repeat(np.arange(row_cliques.size), forest.row_sizes),
         source_starts=forest.source_starts,
         sources=forest.sources,
         child_starts=child_starts,
         child_rows=child_rows,
         table_starts=table_starts,
         table_cells=table_cells,
-        table_weights=grouped(own, weights, forest.cells.size)[1],
+        table_weights=grouped(own, weights, size)[1],
         member_starts=member_starts,
         members=members,
-        member_weights=grouped(measured.sums, weights, measured.targets.size)[1],
-        noisy=evidence.noisy_counts[measured.targets],
-        widths=evidence.spread([distribution.scale for distribution in evidence.noise])[measured.targets],
-        absolute=evidence.spread(
-            [distribution.base_law.kernel == "absolute" for distribution in evidence.noise]
-        )[measured.targets]
-        > 0,
-        halves=half_widths(evidence)[measured.targets],
+        member_weights=grouped(places, weights, count)[1],
+        noisy=np.concatenate([evidence.noisy_counts[given], (low + high) / 2]),
+        widths=np.concatenate([widths, exact]),
+        absolute=np.concatenate([absolute, exact]) > 0,
+        halves=np.concatenate([half_widths(evidence)[given], (high - low) / 2]),
         gain=gain,
-        most_nats=300.0 / max(1, most) if is_direct else 300.0,  # exp(300), and its square, are finite
-        is_direct=is_direct,
+        # up to 40 records; arbitrary: larger blocks share the cost of a pass and make proposals older
+        block=1 if len(bounds) else 40,
+        **sums.arrays,
     )
-
-
-def _is_pooled(sums: IntArray, cliques: IntArray) -> bool:
-    """Return True if a measured number reads cells of several cliques."""
-    read = np.unique(np.stack([sums, cliques]), axis=1)
-    return bool(np.bincount(read[0], minlength=1).max() > 1)
-
-
-def grouped(keys: IntArray, values: IntArray, size: int) -> tuple[IntArray, IntArray]:
-    """Return the start of each key's values, and the values sorted by key."""
-    order = np.argsort(keys, kind="stable")
-    starts = np.searchsorted(keys[order], np.arange(size + 1))
-    return starts.astype(np.int64), np.asarray(values, np.int64)[order]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -184,6 +176,8 @@ class RecordChain:
         Largest number of births in one sweep.
     parts
         Parameters that `sweep` moves.
+    wanted
+        Cells of each initial record in the groups of exact sums, shape (records, groups).
     is_tuning
         Whether step sizes may still be adapted.
     sweeps
@@ -195,9 +189,10 @@ class RecordChain:
     rng: np.random.Generator
     total: int
     latent: np.ndarray
-    state: ChainState | TableState
+    state: ChainState
     births: int
     parts: Mapping[str, Any]
+    wanted: IntArray = field(default_factory=lambda: np.zeros((0, 0), np.int64))
     is_tuning: bool = True
     sweeps: int = 0
     stopped: Event = field(default_factory=Event)

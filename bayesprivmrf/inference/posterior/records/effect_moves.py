@@ -33,13 +33,12 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior import effects_engine
+from bayesprivmrf.inference.posterior.effects_engine import _forward, _log_partition
 from bayesprivmrf.inference.posterior.records.births import first_records, move_total
 from bayesprivmrf.inference.posterior.records.bounds import log_density
-from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, weigh_all
+from bayesprivmrf.inference.posterior.records.moves import draw_record, move_records, sum_rows
 from bayesprivmrf.inference.posterior.superpopulation import target, trajectory
 
-_forward, _log_partition = effects_engine._forward, effects_engine._log_partition
 # Number of moves of N by many records in a sweep
 FAR = 4
 
@@ -47,7 +46,7 @@ FAR = 4
 @njit(nogil=True, **INNER)
 def _tables(counts, effects, plan):
     """Return the tables of the model's cliques, flat, and the statistics Dᵀ n."""
-    rows, columns, entries = plan[8], plan[9], plan[10]
+    rows, columns, entries = plan[8:]
     tables, statistics = np.zeros(rows.size - 1), np.zeros(effects.levels.size)
     for cell in range(counts.size):
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
@@ -100,22 +99,19 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
                 log_scales[g] = old + by
                 pulled += by * effects.hyper[g]
     prior = scale_density(log_scales, effects)
-    partition = _log_partition(beta, *plan)
+    partition = _log_partition(beta, plan)
     # with the potentials: all scales, then up to six single ones, since each needs the log partition function; β/τ
     # is fixed, so its prior does not change
     for turn in range(1 + min(log_scales.size, 6)):
-        by, before, moved = (
-            rng.standard_normal() * math.exp(-3.0 * rng.random()),
-            log_scales.copy(),
-            beta.copy(),
-        )
+        by = rng.standard_normal() * math.exp(-3.0 * rng.random())
+        before, moved = log_scales.copy(), beta.copy()
         chosen = int(rng.random() * log_scales.size)
         for g in range(log_scales.size):
             if turn == 0 or g == chosen:
                 log_scales[g] += by
         for i in range(beta.size):
             moved[i] *= math.exp(log_scales[effects.levels[i]] - before[effects.levels[i]])
-        new, new_partition = scale_density(log_scales, effects), _log_partition(moved, *plan)
+        new, new_partition = scale_density(log_scales, effects), _log_partition(moved, plan)
         gain = new - prior + np.sum((moved - beta) * statistics) - total * (new_partition - partition)
         if math.log(rng.random()) < gain:
             put(beta, moved)
@@ -127,9 +123,8 @@ def _move_scales(beta, log_scales, statistics, total, effects, plan, rng):
 @njit(nogil=True, **INNER)
 def condition(beta, shapes, values, data, effects, plan):
     """Write the rows of p_β (conditional probabilities along the forest) to `shapes`; `values` is work space."""
-    blocked, rows, columns, entries = plan[7], plan[8], plan[9], plan[10]
     # potentials of the bags' cells
-    flat = _forward(beta, blocked, rows, columns, entries, plan[4][1])
+    flat = _forward(beta, plan)
     for cell in range(values.size):
         values[cell] = 0.0
         for k in range(effects.part_starts[cell], effects.part_starts[cell + 1]):
@@ -218,7 +213,7 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
     # log acceptance ratio: prior and proposal, then the noise density of the new tables
     gain = _log_prior(moved, new_scales, effects) - _log_prior(beta, log_scales, effects)
     gain += 0.5 * np.sum(new_place * new_place - place * place + np.log(precision / new_precision))
-    shapes, counts, sums = np.empty(state.shapes.size), state.block, state.block_sums
+    shapes, counts, sums = np.empty(state.shapes.size), state.trial_counts, state.trial_sums
     condition(moved, shapes, state.values, data, effects, plan)
     gain -= log_density(state.counts, sums, data)
     _couple(records, trial, total, state.shapes, shapes, state.current, counts, data, rng)
@@ -231,7 +226,6 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
         put(state.sums, sums)
         for k in range(total):
             put(records[k], trial[k])
-        weigh_all(state, data)
     if is_tuning:  # towards an acceptance of 0.3
         step[3] += 1.0
         chance = math.exp(min(gain, 0.0)) if gain == gain else 0.0
@@ -241,7 +235,9 @@ def move_together(beta, log_scales, records, trial, total, step, is_tuning, stat
 @njit(nogil=True, **INNER)
 def move_total_far(reach, bounds, records, total, state, data, rng):
     """Try births from p_β, or deaths, of many records at once under p(N) ∝ 1/N; return the new number of records."""
-    counts, sums = state.block, state.block_sums
+    counts, sums = state.trial_counts, state.trial_sums
+    put(state.values, state.shapes)
+    put(state.totals, state.wholes)
     for _ in range(FAR):
         by = 1 + int(reach * math.exp(-3.0 * rng.random()) * rng.random())
         if rng.random() < 0.5:
@@ -251,10 +247,7 @@ def move_total_far(reach, bounds, records, total, state, data, rng):
         # births: draw records from p_β
         put(counts, state.counts)
         for k in range(total, total + by):
-            draw_record(
-                records[k], state.shapes, state.wholes, state.current, data.clique_rows, data.row_starts,
-                data.source_starts, data.child_starts, data.child_rows, data.row_cliques, rng,
-            )  # fmt: skip
+            draw_record(records[k], state, data, rng)
             for cell in records[k]:
                 counts[cell] += 1
         # deaths: swap random records with the last ones, which are then dropped
@@ -271,14 +264,13 @@ def move_total_far(reach, bounds, records, total, state, data, rng):
             total += by
             put(state.counts, counts)
             put(state.sums, sums)
-            weigh_all(state, data)
     return total
 
 
 @kept()
 def advance_effects(
-    total, moves, births, reach, bounds, records, beta, log_scales, step, is_tuning, state, data, effects, plan,
-    rng, thin, out,
+    total, moves, births, reach, bounds, wanted, records, beta, log_scales, step, is_tuning, state, data, effects,
+    plan, rng, thin, out,
 ):  # fmt: skip
     """Sweep records, their number, the potentials and their scales in place, and store every `thin`-th sweep.
 
@@ -287,29 +279,24 @@ def advance_effects(
     state, data, effects = by_reference(state), by_reference(data), by_reference(effects)
     counts, totals, betas, scales = out
     condition(beta, state.shapes, state.values, data, effects, plan)
-    weigh_all(state, data)
+    sum_rows(state, data)
     trial = np.empty_like(records) if effects.basis.size else records[:0]
-    # initial records, if there are none; about 1,000 passes of sums suffice, because they are not a draw yet
     if not state.counts.any():
-        first_records(records, total, 1 + total // 1000, state, data, rng)
-    nothing = np.zeros(0, np.int64)
+        first_records(wanted, records, total, state, data, rng)
     for draw in range(totals.size):
         for _ in range(thin):
             # records given the potentials
             move_records(moves, records, total, state, data, rng)
-            total = move_total(births, bounds, records, total, nothing, state, data, None, rng)
+            total = move_total(births, bounds, records, total, state, data, rng)
             if reach:
                 total = move_total_far(reach, bounds, records, total, state, data, rng)
             # potentials and scales given the records
             _, statistics = _tables(state.counts, effects, plan)
-            put(
-                beta,
-                _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng),
-            )
+            moved = _move_effects(beta, log_scales, statistics, total, step, is_tuning, effects, plan, rng)
+            put(beta, moved)
             if effects.hyper.size:
                 _move_scales(beta, log_scales, statistics, total, effects, plan, rng)
             condition(beta, state.shapes, state.values, data, effects, plan)
-            weigh_all(state, data)
             # potentials, scales and records together: up to eight times, while all moves visit 20,000 records
             if effects.basis.size:
                 for _ in range(max(1, min(8, 20_000 // max(total, 1)))):

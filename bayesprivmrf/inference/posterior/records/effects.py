@@ -24,13 +24,14 @@ from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_for
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import Preliminary, Whitening
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain, grouped
+from bayesprivmrf.inference.posterior.records.bounds import grouped
+from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.effect_moves import FAR, advance_effects
 from bayesprivmrf.inference.posterior.records.prior import RecordPrior, Start
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.marginals import Layout, array_engine
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.tables import Clique, FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import Gaussian
 
 
@@ -87,7 +88,10 @@ class NormalEffects(RecordPrior):
     @cached_property
     def forest(self) -> JunctionForest:
         """Junction forest of the bags."""
-        return bag_forest(self.bagged)
+        model = self.bagged.specification
+        forest = junction_forest(model.cardinalities, model.scopes, self.bagged.supported)
+        assert forest is not None
+        return forest
 
     @cached_property
     def preliminary(self) -> Preliminary:
@@ -99,20 +103,71 @@ class NormalEffects(RecordPrior):
     @cached_property
     def effects(self) -> EffectData:
         """Arrays that moves of the potentials read."""
-        data = effect_data(self.evidence, self.bagged, self.forest, self.preliminary)
-        # moves of the potentials that the records follow would violate exact sums
-        return data._replace(basis=np.zeros((0, 0))) if self.keeps_sums else data
+        rough, model = self.preliminary, self.evidence.specification
+        prior, cards = rough.latent.effects_prior, model.cardinalities
+        own_tables = replace(
+            self.bagged,
+            queries=None,
+            scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in model.scopes),
+            possible=self.evidence.supported_cells,
+        )
+        cells, place = MeasuredCells.of(own_tables), np.argsort(self.forest.cells)
+        part_starts, parts = grouped(place[cells.sources], cells.targets[cells.sums], place.size)
+        curvature, precision = rough.curvature(), prior.precision(rough.mode.log_scales)
+        own, root = curvature, np.zeros((0, 0))
+        if curvature.ndim == 2:
+            own = np.diag(curvature).copy()
+            root = np.linalg.inv(np.linalg.cholesky(curvature)).T
+        whitening = self._whitening(curvature, precision)
+        data = EffectData(
+            part_starts=part_starts,
+            parts=parts,
+            levels=prior.levels.astype(np.int64),
+            expected=prior.expected_log_scales,
+            hyper=np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(prior.scale_covariance),
+            root=root,
+            own=own,
+            information=np.maximum(own - precision, 0.0) / np.exp(rough.mode.log_total),
+            basis=whitening.basis,
+            inverse=np.linalg.inv(whitening.basis),
+            known=whitening.information,
+            shares=whitening.shares,
+            center=whitening.mode,
+            scale=rough.mode.log_scales,
+        )
+        return data._replace(**{name: np.ascontiguousarray(x) for name, x in data._asdict().items()})
+
+    def _whitening(self, curvature: FloatArray, precision: FloatArray) -> Whitening:
+        """Return coordinates in which the posterior of the potentials is nearly standard normal.
+
+        They have no rows if the noisy tables have at least half of the information of whole records in every
+        direction. Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on
+        missing information). They have none with exact sums, which moves that the records follow would violate.
+        """
+        mode, prior, size = self.preliminary.mode, self.preliminary.latent.effects_prior, len(precision)
+        nothing, none = np.zeros((0, 0)), np.zeros(0)
+        unused = Whitening(basis=nothing, information=none, shares=nothing, mode=none)
+        if curvature.ndim == 1 or not size or self.keeps_sums:
+            return unused
+        records, noise = curvature - np.diag(precision), mode.noise_information()[:size, :size]
+        ridge = 1e-9 * np.diag(curvature.diagonal())
+        observed = noise - noise @ np.linalg.solve(noise + records + ridge, noise)
+        present = np.linalg.eigvals(np.linalg.solve(curvature, observed + np.diag(precision))).real.min()
+        if present > 0.5:
+            return unused
+        return Whitening.of(observed, precision, mode.coordinates, prior.levels, prior.count)
 
     @property
     def reach(self) -> int:
         """Largest change of N in one move: about its uncertainty given the release, 0 if that is small."""
-        error = 0.0 if self.total is not None else self.evidence.total_standard_error
+        # such moves would violate exact sums
+        error = 0.0 if self.total is not None or self.keeps_sums else self.evidence.total_standard_error
         return 0 if error * error <= 2 * self.births else int(min(3 * error, 2000))  # 2,000 is arbitrary
 
     @property
     def most_births(self) -> int:
         """Number of births for which a sweep needs space."""
-        return self.births if self.keeps_sums else self.births + FAR * self.reach
+        return self.births + FAR * self.reach
 
     def start(self, rng: np.random.Generator) -> Start:
         """Draw potentials and scales near the preliminary estimate."""
@@ -125,7 +180,6 @@ class NormalEffects(RecordPrior):
         log_scales = rough.mode.log_scales.copy()
         if self.scale is None and latent.effects_prior.count:
             log_scales += rough.log_scale_root @ rng.standard_normal(log_scales.size)
-        cells = self.forest.cells.size
         kept = {
             "counts": (self.evidence.specification.size,),
             "total": (),
@@ -138,27 +192,20 @@ class NormalEffects(RecordPrior):
             # two steps to be tuned, each with a count of its adaptations; initial size in whitened coordinates
             "step": np.array([0.5, 10.0, 0.5, 10.0]),
         }
-        # initial records that keep exact sums are drawn with equal weights
-        return Start(kept, np.ones(cells) if self.keeps_sums else np.zeros(cells), parts)
+        return Start(kept, np.zeros(self.forest.cells.size), parts)
 
-    def sweep(
-        self, chain: RecordChain, moves: int, births: int, records: np.ndarray, out: Kept, thin: int
-    ) -> int:
+    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         """Sweep records, their number, the potentials and their scales."""
         parts = chain.parts
         return advance_effects(
-            chain.total, moves, births, self.reach if moves else 0, self.total_bounds, records, parts["beta"],
-            parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.data, self.effects,
-            tuple(self.relaxed.latent.plan.data), chain.rng, thin, tuple(out.values()),
+            chain.total, self.moves, self.births, self.reach, self.total_bounds, chain.wanted, chain.latent,
+            parts["beta"], parts["log_scales"], parts["step"], chain.is_tuning, chain.state, self.data,
+            self.effects, self.relaxed.latent.plan.data, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
     def in_order(self, counts: FloatArray) -> FloatArray:
         """Return stored counts of the model's possible cells, in the model's order."""
         return counts[..., self.measured.cells]
-
-    def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return all stored draws, by which mixing is judged."""
-        return list(kept.values())
 
     def finish(self, draws: Mapping[str, np.ndarray]) -> Finished:
         """Return marginals, counts and effects of the draws."""
@@ -186,7 +233,7 @@ def _softened(evidence: Evidence) -> Evidence:
 
 
 class EffectData(NamedTuple):
-    """Constant arrays that compiled moves of the effects read, beside `RecordData` and `PlanData`."""
+    """Constant arrays that compiled moves of the effects read, beside `RecordData` and `Plan.data`."""
 
     part_starts: IntArray  # where the cells of the model's cliques inside each bag cell begin in `parts`
     parts: IntArray  # flat over the model's cliques; each clique is in the first bag that contains it
@@ -214,96 +261,22 @@ def bag_evidence(evidence: Evidence) -> Evidence:
     cards, names = model.cardinalities, model.domain.variables
     tree = array_engine(Layout.build(cards, model.scopes)).tree
     bags = [tuple(names[v] for v in bucket.scope) for bucket in tree.buckets]
-    alone = [(names[v],) for v, states in enumerate(cards) if states == 1]
+    several = {name for name, states in zip(names, cards, strict=True) if states > 1}
+    alone = [(name,) for name in names if name not in several]
     bagged = ModelSpecification(domain=model.domain, cliques=(*bags, *alone))
     if evidence.supported is not None:
-        several = [
-            tuple(pair for pair in given if cards[model.domain.index(pair[0])] > 1)
-            for given in model.impossible
-        ]
-        bagged = replace(bagged, impossible=tuple(several))
+        impossible = [tuple(pair for pair in given if pair[0] in several) for given in model.impossible]
+        bagged = replace(bagged, impossible=tuple(impossible))
     queries = evidence.queries
     if queries is not None:
-        queries = tuple(
-            replace(query, model=bagged, scopes=tuple(_several(model, scope) for scope in query.scopes))
-            for query in queries
-        )
+        scopes = [
+            tuple(tuple(v for v in scope if v in several) for scope in query.scopes) for query in queries
+        ]
+        pairs = zip(queries, scopes, strict=True)
+        queries = tuple(replace(query, model=bagged, scopes=own) for query, own in pairs)
     return replace(
         evidence,
         specification=bagged,
         queries=queries,
         scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in evidence.scopes),
     )
-
-
-def _several(model: ModelSpecification, scope: Clique) -> Clique:
-    """Return the variables of a scope that have two or more states."""
-    return tuple(v for v in scope if model.cardinalities[model.domain.index(v)] > 1)
-
-
-def bag_forest(bagged: Evidence) -> JunctionForest:
-    """Return the junction forest of the bags."""
-    model = bagged.specification
-    forest = junction_forest(model.cardinalities, model.scopes, bagged.supported)
-    assert forest is not None
-    return forest
-
-
-def effect_data(
-    evidence: Evidence, bagged: Evidence, forest: JunctionForest, rough: Preliminary
-) -> EffectData:
-    """Return the arrays that moves of the effects read."""
-    model, prior = evidence.specification, rough.latent.effects_prior
-    cards = model.cardinalities
-    own_tables = replace(
-        bagged,
-        queries=None,
-        scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in model.scopes),
-        possible=np.ones(model.size, bool) if evidence.supported is None else evidence.supported,
-    )
-    cells = MeasuredCells.of(own_tables)
-    place = np.argsort(forest.cells)
-    part_starts, parts = grouped(place[cells.sources], cells.targets[cells.sums], forest.cells.size)
-    curvature, precision = rough.curvature(), prior.precision(rough.mode.log_scales)
-    own, root = curvature, np.zeros((0, 0))
-    if curvature.ndim == 2:
-        own = np.diag(curvature).copy()
-        root = np.ascontiguousarray(np.linalg.inv(np.linalg.cholesky(curvature)).T)
-    hyper = np.zeros((0, 0)) if rough.scale is not None else np.linalg.inv(prior.scale_covariance)
-    return EffectData(
-        part_starts=part_starts,
-        parts=parts,
-        levels=prior.levels.astype(np.int64),
-        expected=prior.expected_log_scales,
-        hyper=np.ascontiguousarray(hyper),
-        root=root,
-        own=own,
-        information=np.maximum(own - precision, 0.0) / np.exp(rough.mode.log_total),
-        **_whitened(rough, curvature, precision),
-        scale=rough.mode.log_scales,
-    )
-
-
-def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) -> dict[str, FloatArray]:
-    """Return coordinates in which the posterior of the potentials is nearly standard normal.
-
-    They have no rows if the noisy tables have at least half of the information of whole records in every direction.
-    Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on missing
-    information).
-    """
-    count, size = rough.latent.effects_prior.count, len(precision)
-    nothing = np.zeros((0, 0))
-    fields = {"basis": nothing, "inverse": nothing, "known": np.zeros(0), "center": np.zeros(0)}
-    if curvature.ndim == 1 or not size:
-        return {**fields, "shares": nothing}
-    records = curvature - np.diag(precision)
-    noise = rough.mode.noise_information()[:size, :size]
-    observed = noise - noise @ np.linalg.solve(noise + records + 1e-9 * np.diag(curvature.diagonal()), noise)
-    present = np.linalg.eigvals(np.linalg.solve(curvature, observed + np.diag(precision))).real.min()
-    if present > 0.5:
-        return {**fields, "shares": nothing}
-    levels = rough.latent.effects_prior.levels
-    map_ = Whitening.of(observed, precision, rough.mode.coordinates, levels, count)
-    fields = {"basis": map_.basis, "inverse": np.linalg.inv(map_.basis), "known": map_.information}
-    fields |= {"shares": map_.shares, "center": map_.mode}
-    return {name: np.ascontiguousarray(values) for name, values in fields.items()}

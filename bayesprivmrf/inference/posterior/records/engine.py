@@ -3,8 +3,8 @@ r"""Engine for the exact posterior over whole records, given a prior and, if the
 No count is relaxed and nothing is approximated. A chain moves each of the N records given all others and the noisy
 numbers (`moves`), and changes their number by births and deaths (`births`). The prior moves its own parameters given
 the records: shapes of the rows of a decomposable model (`prior`), potentials and scales (`effects`), or the rows that
-the steps of a chain share (`transitions`). If sums of counts are known exactly or within bounds, the moves of
-`births` keep them, so exact numbers are not approximated by narrow noise.
+the steps of a chain share (`transitions`). If sums of counts are known exactly or within bounds, the moves keep
+them, so exact numbers are not approximated by narrow noise.
 
 The price is time: a sweep visits up to a few thousand records, and sums over all cells of the model once for every
 few dozen records.
@@ -24,7 +24,6 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_records
 from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
 from bayesprivmrf.inference.posterior.measured import log_likelihoods
-from bayesprivmrf.inference.posterior.records.births import sweep_exact_sums
 from bayesprivmrf.inference.posterior.records.chains import (
     MOVES,
     ChainState,
@@ -33,7 +32,6 @@ from bayesprivmrf.inference.posterior.records.chains import (
     sample_chains,
 )
 from bayesprivmrf.inference.posterior.records.prior import RecordPrior
-from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pymc as pm
@@ -57,14 +55,14 @@ class RecordEngine:
         return "exact"
 
     @property
+    def sparsity(self) -> float:
+        """Half-counts per record: always 0, because nothing is approximated."""
+        return 0.0
+
+    @property
     def evidence(self) -> Evidence:
         """Evidence of the releases."""
         return self.prior.evidence
-
-    @property
-    def total(self) -> float | None:
-        """Public number of records; None if it is private."""
-        return self.prior.total
 
     @property
     def first_total(self) -> int:
@@ -85,11 +83,6 @@ class RecordEngine:
     def settings(self) -> Mapping[str, Any]:
         """Settings of the prior, by name."""
         return self.prior.settings
-
-    @property
-    def sparsity(self) -> float:
-        """Half-counts per record: always 0, because nothing is approximated."""
-        return 0.0
 
     @property
     def other(self) -> str | None:
@@ -119,18 +112,7 @@ class RecordEngine:
     @property
     def bytes_a_record(self) -> int:
         """Memory of one record of one chain: its cell in each table of rows."""
-        if not self._is_listed:
-            return 0
-        return len(self.prior.forest.tables) * np.dtype(self._kind).itemsize
-
-    @property
-    def _is_listed(self) -> bool:
-        return self.prior.is_listed or self.prior.keeps_sums
-
-    @property
-    def _kind(self) -> type[np.integer]:
-        """Integer type of the records' cells."""
-        return np.int64 if self.prior.keeps_sums else np.int32
+        return 4 * len(self.prior.forest.tables) if self.prior.is_listed else 0
 
     @property
     def operations_a_visit(self) -> float:
@@ -162,39 +144,21 @@ class RecordEngine:
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a new chain without records."""
-        prior = self.prior
-        start, sets = prior.start(rng), prior.sums_data.lowest.size if prior.keeps_sums else 0
-        rows = prior.first_total if self._is_listed else prior.moves
-        parts = start.parts
+        prior, total = self.prior, self.prior.first_total
+        start, wanted = prior.start(rng), np.zeros((total, 0), np.int64)
         if prior.keeps_sums:
-            parts = {**parts, "wanted": prior.sums.start(prior.first_total, prior.near, rng)}
+            wanted = prior.sums.start(total, prior.near, rng)
         return RecordChain(
-            sweep=self._sweep,
+            sweep=prior.sweep,
             kept=start.kept,
             rng=rng,
-            total=prior.first_total,
-            latent=np.zeros((rows, len(prior.forest.tables)), self._kind),
-            state=ChainState.empty(prior.data, start.shapes, sets),
-            births=prior.most_births if self._is_listed else 0,
-            parts=parts,
+            total=total,
+            latent=np.zeros((total if prior.is_listed else prior.moves, len(prior.forest.tables)), np.int32),
+            state=ChainState.empty(prior.data, start.shapes),
+            births=prior.most_births if prior.is_listed else 0,
+            parts=start.parts,
+            wanted=wanted,
         )
-
-    def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
-        prior = self.prior
-        if not prior.keeps_sums:
-            return prior.sweep(chain, prior.moves, prior.births, chain.latent, out, thin)
-        # with exact sums: move the records by moves that keep the sums, then the parameters given the records
-        nothing = np.zeros((1, chain.latent.shape[1]), np.int32)
-        for draw in range(len(out["total"])):
-            one = {name: values[draw : draw + 1] for name, values in out.items()}
-            for _ in range(thin):
-                chain.total = sweep_exact_sums(
-                    chain.total, MOVES, prior.births, prior.total_bounds, chain.latent, chain.parts["wanted"],
-                    chain.state, prior.data, prior.sums_data, chain.rng,
-                )  # fmt: skip
-                chain.parts = {**chain.parts, "wanted": chain.parts["wanted"][:0]}
-                prior.sweep(chain, 0, 0, nothing, one, 1)
-        return chain.total
 
     def sample(
         self,
@@ -210,20 +174,21 @@ class RecordEngine:
         """Sweep until the chains have mixed, or the work reaches `WORK` (`sample_chains`)."""
         values, found = sample_chains(
             [self.chain(np.random.default_rng(child)) for child in np.random.SeedSequence(seed).spawn(chains)],
-            self.prior.judged_of, draws=draws, tune=tune, operations=chains * self.operations_a_sweep,
+            self._judged_of, draws=draws, tune=tune, operations=chains * self.operations_a_sweep,
             time_limit=time_limit, cores=cores, progress_bar=progress_bar,
         )  # fmt: skip
-        values["counts"] = self.prior.in_order(values["counts"])
+        values = self._in_order(values)
         densities = log_likelihoods(self.evidence, self.prior.all_cells(values["counts"])).values()
-        return Sampled(
-            draws=self.prior.with_more(values),
-            statistics={"lp": sum(densities, np.zeros(values["total"].shape))},
-            **found,
-        )
+        lp = sum(densities, np.zeros(values["total"].shape))
+        return Sampled(draws=values, statistics={"lp": lp}, **found)
 
-    def in_order(self, counts: FloatArray) -> FloatArray:
-        """Return stored counts of the model's possible cells, in the model's order."""
-        return self.prior.in_order(counts)
+    def _in_order(self, kept: Kept) -> Kept:
+        """Return draws with counts in the model's order, and the functions of them by which mixing is judged."""
+        return self.prior.with_more({**kept, "counts": self.prior.in_order(kept["counts"])})
+
+    def _judged_of(self, kept: Kept) -> list[np.ndarray]:
+        draws = self._in_order(kept)
+        return [draws[name] for name in self.judged]
 
     def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
         """Return marginals, counts and effects of the draws."""

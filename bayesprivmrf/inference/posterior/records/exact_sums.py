@@ -36,7 +36,7 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -54,7 +54,6 @@ from bayesprivmrf.inference.posterior.records.bounds import (
     part,
     reduced,
 )
-from bayesprivmrf.inference.posterior.records.chains import grouped
 from bayesprivmrf.model.tables import FloatArray, IntArray, cells_within
 from bayesprivmrf.model.tables import parent as home_of
 
@@ -185,9 +184,8 @@ class ExactSums:
             sums = np.bincount(own, minlength=group.possible.size)
             if not all(each.lowest <= sums[each.cells].sum() <= each.highest for each in family):
                 raise ModelError(
-                    "exact answers and bounds must allow initial records that are drawn one clique after the other, "
-                    "but here sums of neighboring cliques restrict each other across the variables that they share. "
-                    "Leave out some of these answers, or measure them with noise."
+                    "exact answers and bounds must allow records that are drawn clique by clique, but neighboring "
+                    "cliques restrict each other across the variables that they share; leave some out, or add noise."
                 )
         return found[np.lexsort(found.T)] if self.groups else found
 
@@ -202,6 +200,67 @@ class ExactSums:
                 below[parent] |= below[clique]
             if parent >= 0 or len(self.tree.roots) > 1:
                 yield below[clique] - set(separator), clique, separator
+
+    @cached_property
+    def _homes(self) -> tuple[IntArray, IntArray]:
+        """Clique of each of the forest's cells, and its position there."""
+        homes = np.searchsorted(self.forest.offsets, self.forest.cells, side="right") - 1
+        return homes, self.forest.cells - np.array(self.forest.offsets)[homes]
+
+    @cached_property
+    def codes(self) -> IntArray:
+        """Cell of each group for each of the forest's cells in its home clique, and -1 for others."""
+        (homes, local), codes = self._homes, np.full((len(self.groups), self.forest.cells.size), -1)
+        for own, group in zip(codes, self.groups, strict=True):
+            inside = homes == group.home
+            own[inside] = self._within(group.scope, self.forest.scopes[group.home])[local[inside]]
+        return codes
+
+    @property
+    def sets(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Pairs of one of the forest's cells and a bounded set that contains it, and the bounds of each set."""
+        cells, sets, bounds = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], np.zeros((0, 2), np.int64)
+        for own, group, family in zip(self.codes, self.groups, self.families, strict=True):
+            for each in family:
+                is_inside = np.zeros(group.possible.size, bool)
+                is_inside[each.cells] = True
+                is_all = is_inside[group.possible].all()
+                if is_all and self.total is not None and each.lowest == each.highest == self.total:
+                    continue  # the sum of all records, which is always N
+                found = np.flatnonzero((own >= 0) & is_inside[own])
+                cells.append(found)
+                sets.append(np.full(found.size, len(bounds)))
+                bounds = np.vstack([bounds, [each.lowest, each.highest]])
+        return np.concatenate(cells), np.concatenate(sets), bounds
+
+    @property
+    def arrays(self) -> dict[str, IntArray]:
+        """Arrays of the groups and of the exchanges for compiled moves, by their names in `RecordData`."""
+        forest, (homes, local), moves = self.forest, self._homes, list(self.sides())
+        sides, shared = np.zeros((2, len(moves), homes.size), np.int64)
+        for turn, (variables, group, separator) in enumerate(moves):
+            for clique, scope in enumerate(forest.scopes):
+                own = homes == clique
+                digits = np.unravel_index(local[own], [forest.cardinalities[v] for v in scope])
+                stride = 1
+                for variable, digit in zip(scope[::-1], digits[::-1], strict=True):
+                    if variable in variables:
+                        sides[turn, own] += stride * digit
+                    stride *= forest.cardinalities[variable]
+            own = homes == self.groups[group].home
+            shared[turn, own] = self._within(separator, forest.scopes[self.groups[group].home])[local[own]]
+        places = np.full(max(forest.offsets[-1], forest.cells.max(initial=-1) + 1), -1)
+        places[forest.cells] = np.arange(forest.cells.size)
+        return {
+            "codes": self.codes,
+            "sides": sides,
+            "shared": shared,
+            "homes": np.argsort(forest.order)[[self.groups[group].home for _, group, _ in moves]].astype(
+                np.int64
+            ),
+            "flat": forest.cells.astype(np.int64),
+            "places": places,
+        }
 
     def _sums(self, clique: int) -> NestedSums:
         return NestedSums(self.groups[clique].possible.size, self._allowed[clique])
@@ -279,9 +338,8 @@ class ExactSums:
             own = {model.domain.index(variable) for variable, _ in combination}
             if own & touched and not any(own <= set(scope) for scope in scopes):
                 raise ModelError(
-                    "exact counts of several tables are not supported with impossible cells of other variables, "
-                    "because the sampler might not reach every table. Leave `impossible` out, keep the exact counts "
-                    "of only one table, or use NoiseAwareMAP."
+                    "exact counts of several tables are not supported with impossible cells of other variables. "
+                    "Leave `impossible` out, keep the exact counts of only one table, or use NoiseAwareMAP."
                 )
 
     def _refuse(self, scopes: Iterable[Iterable[int]]) -> NoReturn:
@@ -292,94 +350,3 @@ class ExactSums:
             f"tables must form a tree, got {tables}; otherwise the sampler would not reach every table. Leave some "
             "out, add the exact tables of the shared variables, state a noise, or (without bounds) use NoiseAwareMAP."
         )
-
-
-class SumData(NamedTuple):
-    """Constant arrays of the exact sums, beside `RecordData`."""
-
-    set_starts: IntArray  # where the sets that contain each cell begin in `sets`
-    sets: IntArray
-    member_starts: IntArray  # where the cells of each set begin in `members`
-    members: IntArray
-    lowest: IntArray  # lower and upper bound of each set
-    highest: IntArray
-    strength: float  # L, the log factor of a cell whose set lacks a record
-    codes: IntArray  # cell of each group, for each cell of the group's home clique; -1 elsewhere
-    sides: IntArray  # for each exchange and cell, the part of `flat` that belongs to the exchanged variables
-    shared: IntArray  # for each exchange and cell of its home clique, the state of the separator
-    homes: IntArray  # for each exchange, the clique that contains the separator
-    flat: IntArray  # position of each cell in the model
-    places: IntArray  # cell at each position in the model, or -1
-
-
-def sum_data(sums: ExactSums) -> SumData:
-    """Return the arrays of the sums that have no noise."""
-    forest, groups = sums.forest, sums.groups
-    cards = forest.cardinalities
-    homes = np.searchsorted(forest.offsets, forest.cells, side="right") - 1
-    local = forest.cells - np.array(forest.offsets)[homes]
-    size, count = forest.cells.size, len(groups)
-    codes = np.full((count, size), -1)
-    for position, group in enumerate(groups):
-        own = homes == group.home
-        codes[position, own] = cells_within(cards, group.scope, forest.scopes[group.home])[local[own]]
-    cells, sets, bounds = _sets(sums, codes)
-    set_starts, own_sets = grouped(cells, sets, size)
-    member_starts, members = grouped(sets, cells, len(bounds))
-    most = int(np.diff(set_starts).max(initial=0))
-    sides, shared, at = _exchanges(sums, homes, local)
-    places = np.full(forest.offsets[-1], -1)
-    places[forest.cells] = np.arange(size)
-    return SumData(
-        set_starts=set_starts,
-        sets=own_sets,
-        member_starts=member_starts,
-        members=members,
-        lowest=bounds[:, 0].copy(),
-        highest=bounds[:, 1].copy(),
-        strength=min(30.0, 200.0 / max(most, 1)),  # at most 200 nats for all sets of a cell together
-        codes=codes,
-        sides=sides,
-        shared=shared,
-        homes=at,
-        flat=forest.cells.astype(np.int64),
-        places=places,
-    )
-
-
-def _sets(sums: ExactSums, codes: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return pairs of a cell and a set that contains it, and the bounds of each set."""
-    cells, sets, bounds = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], np.zeros((0, 2), np.int64)
-    for own, group, family in zip(codes, sums.groups, sums.families, strict=True):
-        for each in family:
-            is_inside = np.zeros(group.possible.size, bool)
-            is_inside[each.cells] = True
-            is_all = is_inside[group.possible].all()
-            if is_all and sums.total is not None and each.lowest == each.highest == sums.total:
-                continue  # the sum of all records, which is always N
-            found = np.flatnonzero((own >= 0) & is_inside[own])
-            cells.append(found)
-            sets.append(np.full(found.size, len(bounds)))
-            bounds = np.vstack([bounds, [each.lowest, each.highest]])
-    return np.concatenate(cells), np.concatenate(sets), bounds
-
-
-def _exchanges(sums: ExactSums, homes: IntArray, local: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return `sides`, `shared` and `homes` of `SumData`."""
-    forest, groups = sums.forest, sums.groups
-    cards, moves = forest.cardinalities, list(sums.sides())
-    sides, shared = np.zeros((2, len(moves), homes.size), np.int64)
-    rank = np.argsort(forest.order)
-    for turn, (variables, group, separator) in enumerate(moves):
-        for clique, scope in enumerate(forest.scopes):
-            own = homes == clique
-            digits = np.unravel_index(local[own], [cards[v] for v in scope])
-            stride = 1
-            for variable, digit in zip(scope[::-1], digits[::-1], strict=True):
-                if variable in variables:
-                    sides[turn, own] += stride * digit
-                stride *= cards[variable]
-        own = homes == groups[group].home
-        place = cells_within(cards, separator, forest.scopes[groups[group].home])
-        shared[turn, own] = place[local[own]]
-    return sides, shared, rank[[groups[group].home for _, group, _ in moves]].astype(np.int64)

@@ -21,7 +21,7 @@ from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.bounds import CONTRADICTION, noiseless_numbers
 from bayesprivmrf.inference.posterior.records.chains import MOVES, Kept, RecordChain, RecordData, record_data
-from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums, SumData, sum_data
+from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
 from bayesprivmrf.inference.posterior.records.shape_moves import advance
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
@@ -98,18 +98,12 @@ class RecordPrior(ABC):
         """Draw initial parameters of a chain without records."""
 
     @abstractmethod
-    def sweep(
-        self, chain: RecordChain, moves: int, births: int, records: np.ndarray, out: Kept, thin: int
-    ) -> int:
-        """Sweep records and parameters, fill `out`, and return the number of records; 0 `moves` keep the records."""
+    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
+        """Sweep records and parameters, fill `out`, and return the number of records."""
 
     @abstractmethod
     def in_order(self, counts: FloatArray) -> FloatArray:
         """Return stored counts of the model's possible cells, in the model's order."""
-
-    def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return the draws of a chain by which mixing is judged."""
-        return [kept["counts"], kept["total"]]
 
     def with_more(self, draws: Kept) -> Kept:
         """Return the draws, and the functions of them by which mixing is judged."""
@@ -139,18 +133,15 @@ class RecordPrior(ABC):
         total = None if self.total is None else round(self.total)
         return ExactSums(evidence=self.bagged, forest=self.forest, total=total)
 
-    @cached_property
-    def data(self) -> RecordData:
-        """Arrays of the noisy numbers that moves of records read."""
-        evidence = self.bagged
-        if self.keeps_sums:  # the exact sums have arrays of their own, `sums_data`
-            evidence = replace(evidence, possible=evidence.possible & ~noiseless_numbers(evidence))
-        return record_data(evidence, self.forest, gain=self.gain)
+    @property
+    def noisy(self) -> Evidence:
+        """Same evidence without the numbers that have no noise, for which `sums` stand."""
+        return replace(self.bagged, possible=self.bagged.possible & ~noiseless_numbers(self.bagged))
 
     @cached_property
-    def sums_data(self) -> SumData:
-        """Arrays of the exact sums that moves of records read."""
-        return sum_data(self.sums)
+    def data(self) -> RecordData:
+        """Arrays that moves of records read."""
+        return record_data(self.noisy, self.sums, self.gain)
 
     @cached_property
     def near(self) -> FloatArray:
@@ -171,17 +162,14 @@ class RecordPrior(ABC):
     @property
     def first_total(self) -> int:
         """Number of records with which chains start, within all bounds."""
-        return self.nearest_total(*self.sums.extent) if self.keeps_sums else self.nearest_total(0, None)
+        return self.nearest_total(*self.sums.extent)
 
-    def nearest_total(self, low: int, high: int | None) -> int:
+    def nearest_total(self, low: int, high: int) -> int:
         """Return the number of records within two bounds that is closest to the public or estimated number."""
         found = round(self.evidence.total) if self.total is None else round(self.total)
         least, most = (int(end) for end in self.total_bounds)
         if self.total is None:
-            found = min(max(found, least), most)
-            low, high = max(low, least), most if high is None else min(high, most)
-        if high is None:
-            return int(found)
+            low, high = max(low, least), min(high, most)
         if low > high:
             raise ModelError(CONTRADICTION)
         return int(min(max(found, low), high))
@@ -198,9 +186,8 @@ class RecordPrior(ABC):
         if self.total is not None:
             return 0
         error = self.evidence.total_standard_error
-        return (
-            int(np.clip(error * error, 20, 1000)) if math.isfinite(error) else 1000
-        )  # the ends are arbitrary
+        # the ends are arbitrary
+        return int(np.clip(error * error, 20, 1000)) if math.isfinite(error) else 1000
 
     @property
     def most_births(self) -> int:
@@ -323,13 +310,12 @@ class Rows(DirichletRows):
         position = rng.standard_normal(self.shape_prior.size)
         return Start(self.kept, self.shape_prior.shapes(position), {"position": position})
 
-    def sweep(
-        self, chain: RecordChain, moves: int, births: int, records: np.ndarray, out: Kept, thin: int
-    ) -> int:
+    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         """Sweep records, their number and the shapes, and draw the rows."""
         return advance(
-            chain.total, moves, births, self.total_bounds, records, chain.parts["position"], chain.state, self.data,
-            self.shape_prior.data, chain.rng, thin, tuple(out.values()),
+            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent,
+            chain.parts["position"], chain.state, self.data, self.shape_prior.data, chain.rng, thin,
+            tuple(out.values()),
         )  # fmt: skip
 
     def _finished(

@@ -1,9 +1,34 @@
 r"""Engine for models with one clique: the whole counts of a single table move cell by cell.
 
 The posterior is that of `RecordEngine` with the prior `Rows`, and no count is relaxed. With one clique no tables have
-to agree, so counts can move one at a time (`table_moves`). The cost of a sweep depends on the number of measurements
-of the cells, and not on N. The engine is meant for large tables that are mostly empty, and measured by tables,
-coarsenings and sums. It supports all queries and both noise kernels.
+to agree, so counts can move one at a time. The cost of a move depends on the number of measurements of two cells, and
+not on N or on the size of the table. The engine is meant for large tables that are mostly empty, and measured by
+tables, coarsenings and sums. It supports all queries and both noise kernels.
+
+Let n be the table, whose sums are measured. Given the shapes α, with the row integrated out and
+:math:`p(N) \propto 1/N`,
+
+.. math:: \log p(n \mid y) = \log Γ(N) - \log Γ(α_+ + N)
+          + \sum_i \bigl[\log Γ(α_i + n_i) - \log Γ(n_i + 1)\bigr] + \sum_m \log f_m(y_m - a_m'n).
+
+Several moves leave this distribution invariant. The size d of a move is uniform up to a power of two, which is itself
+drawn uniformly. A cell gains or loses d records. Or d records move from cell i, drawn among the K occupied cells, to
+a cell j, which is drawn in one of three ways:
+
+- among all cells. With K' occupied cells after the move, the reverse move is proposed K / K' times as often.
+- among the K occupied cells, if i is not emptied. The reverse move is proposed equally often.
+- among the cells of a measured number m, which therefore does not change. The number is drawn among those that
+  contain i and other cells, with weight :math:`w_m`, which is larger the fewer cells it has. If :math:`W_i` is the
+  sum of the weights of i, the reverse move by the same number is proposed :math:`K W_i / (K' W_j)` times as often.
+
+The records of two such cells may also be divided anew, from their conditional distribution given their sum s. This is
+needed for a sum that is known well while its parts are not: many of its cells are nearly empty, the records may be in
+one or another of them, and no move of fixed size connects these states. The pair is chosen with a probability
+proportional to a / K, where :math:`a = [n_i > 0] / W_i + [n_j > 0] / W_j`, so the new division is accepted with
+probability :math:`\min(1, a' K / (a K'))`. It takes s + 1 steps, and is made only for s up to 32.
+
+For a number that is known only within bounds, f is the probability of these bounds (`bounds`). Without noise that is
+0 or 1, and -10^9 replaces the log of 0. The module `bounds` also states when moves still reach every table.
 """
 
 from __future__ import annotations
@@ -11,27 +36,205 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 
+from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_table
-from bayesprivmrf.inference.posterior.records.bounds import (
-    CrossingError,
-    NestedSums,
-    bounded_sums,
-    half_widths,
+from bayesprivmrf.inference.posterior.records.bounds import CrossingError, NestedSums, bounded_sums
+from bayesprivmrf.inference.posterior.records.chains import (
+    ChainState,
+    Kept,
+    RecordChain,
+    RecordData,
+    record_data,
 )
-from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain, grouped
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
+from bayesprivmrf.inference.posterior.records.moves import log_noise, step
 from bayesprivmrf.inference.posterior.records.prior import Rows
-from bayesprivmrf.inference.posterior.records.shape_moves import MANY
-from bayesprivmrf.inference.posterior.records.table_moves import (
-    TableData,
-    TableState,
-    advance_table,
-    rounds_of,
-)
+from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.model.tables import FloatArray, IntArray
+
+
+class Cells(NamedTuple):
+    """Cells of the table as moves choose them; the first three arrays change in place."""
+
+    occupied: IntArray  # the first `sizes[0]` entries are the occupied cells
+    places: IntArray  # position of each cell in `occupied`, or -1
+    sizes: IntArray  # number of occupied cells, shape (1,)
+    weights: FloatArray  # cumulative weights w_m of the measured numbers of each cell
+    scales: int  # number of powers of two for the size of a move
+
+
+@njit(nogil=True, inline="always")
+def _log_cell(count, by, shape):
+    """Return the change of the log prior of a cell, log Γ(α + n) / n!, when it gains `by` records."""
+    return (
+        math.lgamma(shape + count + by)
+        - math.lgamma(shape + count)
+        - math.lgamma(count + by + 1.0)
+        + math.lgamma(count + 1.0)
+    )
+
+
+@njit(nogil=True, inline="always")
+def _size(scales, rng):
+    """Draw the size of a move: uniform up to a random power of two."""
+    return 1 + int(rng.random() * (1 << int(rng.random() * scales)))
+
+
+@njit(nogil=True, **INNER)
+def _add(cell, by, state, table, data):
+    """Add records to a cell, update the list of occupied cells, and return the change of the log noise density."""
+    gained = step(cell, by, state, data)
+    occupied, places, sizes, is_occupied = table.occupied, table.places, table.sizes, state.counts[cell] > 0
+    if is_occupied and places[cell] < 0:
+        places[cell] = sizes[0]
+        occupied[sizes[0]] = cell
+        sizes[0] += 1
+    elif not is_occupied and places[cell] >= 0:
+        sizes[0] -= 1
+        last = occupied[sizes[0]]
+        occupied[places[cell]] = last
+        places[last] = places[cell]
+        places[cell] = -1
+    return gained
+
+
+@njit(nogil=True, **INNER)
+def _change_cells(least, most, total, state, table, data, rng):
+    """Add records to each cell or remove some, once one record and once several, and return the number of records."""
+    counts, whole = state.counts, state.shapes.sum()
+    for cell in range(counts.size):
+        for turn in range(2):
+            by = 1 if turn == 0 else _size(table.scales, rng)
+            if rng.random() < 0.5:
+                by = -by
+            if counts[cell] + by < 0 or not least <= total + by <= most:
+                continue
+            # log ratio: prior of the cell, prior of N and normalization of the row, noise
+            ratio = _log_cell(counts[cell], by, state.shapes[cell])
+            ratio += math.lgamma(total + by) - math.lgamma(total)
+            ratio -= math.lgamma(whole + total + by) - math.lgamma(whole + total)
+            ratio += log_noise(cell, by, state.sums, data)
+            if math.log(rng.random()) < ratio:
+                _add(cell, by, state, table, data)
+                total += by
+    return total
+
+
+@njit(nogil=True, **INNER)
+def _partner(i, way, state, table, data, rng):
+    """Draw the cell to which records of cell i move; i itself if there is none."""
+    if way == 0:
+        return int(rng.random() * state.counts.size)
+    if way == 1:
+        return table.occupied[int(rng.random() * table.sizes[0])]
+    # draw a measured number of cell i by its weight, then one of the number's cells
+    k, last = data.table_starts[i], data.table_starts[i + 1] - 1
+    if last < k or table.weights[last] == 0.0:
+        return i
+    mark = rng.random() * table.weights[last]
+    while table.weights[k] <= mark:
+        k += 1
+    first, stop = data.member_starts[data.table_cells[k]], data.member_starts[data.table_cells[k] + 1]
+    return data.members[first + int(rng.random() * (stop - first))]
+
+
+@njit(nogil=True, **INNER)
+def _part(i, j, state, table, data, rng):
+    """Divide the records of two cells anew, from their conditional distribution given their sum."""
+    counts, shapes, occupied = state.counts, state.shapes, table.sizes[0]
+    old, both = counts[i], counts[i] + counts[j]
+    by_i, by_j = (
+        1.0 / table.weights[data.table_starts[i + 1] - 1],
+        1.0 / table.weights[data.table_starts[j + 1] - 1],
+    )
+    before = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / occupied
+    # move all records to j, then one by one to i; the Gumbel trick draws a division from all log weights
+    _add(i, -old, state, table, data)
+    _add(j, old, state, table, data)
+    chosen, log_weight, best = 0, 0.0, -math.log(rng.standard_exponential())
+    for k in range(1, both + 1):
+        log_weight += math.log((shapes[i] + k - 1.0) * (both - k + 1.0) / (k * (shapes[j] + both - k)))
+        log_weight += _add(i, 1, state, table, data) + _add(j, -1, state, table, data)
+        mark = log_weight - math.log(rng.standard_exponential())
+        if mark > best:
+            chosen, best = k, mark
+    _add(i, chosen - both, state, table, data)
+    _add(j, both - chosen, state, table, data)
+    # the pair is chosen with other probabilities after the move: accept or restore
+    after = ((counts[i] > 0) * by_i + (counts[j] > 0) * by_j) / table.sizes[0]
+    if rng.random() * before >= after:
+        _add(i, old - chosen, state, table, data)
+        _add(j, chosen - old, state, table, data)
+
+
+@njit(nogil=True, **INNER)
+def move_between(turn, state, table, data, rng):
+    """Move records from an occupied cell to another; four of eight turns choose a cell with a shared number."""
+    counts, occupied, way = state.counts, table.sizes[0], min(turn % 4, 2)
+    if not occupied:
+        return
+    i = table.occupied[int(rng.random() * occupied)]
+    j = _partner(i, way, state, table, data, rng)
+    if turn % 8 == 3 and i != j and counts[i] + counts[j] <= 32:
+        _part(i, j, state, table, data, rng)
+        return
+    by = _size(table.scales, rng)
+    if i == j or by > counts[i] or (way == 1 and by == counts[i]):
+        return
+    # log ratio: priors of both cells, noise, then the ratio of the proposals
+    ratio = _log_cell(counts[i], -by, state.shapes[i]) + _log_cell(counts[j], by, state.shapes[j])
+    ratio += _add(i, -by, state, table, data) + _add(j, by, state, table, data)
+    ratio += math.log(occupied / table.sizes[0])
+    if way == 2:
+        starts = data.table_starts
+        ratio += math.log(table.weights[starts[i + 1] - 1] / table.weights[starts[j + 1] - 1])
+    if not math.log(rng.random()) < ratio:
+        _add(j, -by, state, table, data)
+        _add(i, by, state, table, data)
+
+
+@njit(nogil=True)
+def rounds_of(cells):
+    """Return the rounds over the cells in a sweep: about 1,000 moves of cells, at most 64 rounds.
+
+    The numbers are from `benchmarks/table_rounds.py`: consecutive draws of small tables are then nearly independent.
+    """
+    return min(1 + 1000 // max(cells, 1), 64)
+
+
+@kept()
+def advance_table(total, is_fixed, bounds, position, state, table, data, prior, rng, thin, out):
+    """Sweep one table in place, store every `thin`-th sweep, and return the number of records.
+
+    `out` has arrays of counts, log rows, totals and positions, one draw per row.
+    """
+    state, table, data, prior = (
+        by_reference(state),
+        by_reference(table),
+        by_reference(data),
+        by_reference(prior),
+    )
+    counts, rows, totals, positions = out
+    rounds = thin * rounds_of(counts.shape[1])
+    for draw in range(totals.size):
+        for sweep in range(rounds):
+            if not is_fixed:
+                total = _change_cells(bounds[0], bounds[1], total, state, table, data, rng)
+            for turn in range(2 * counts.shape[1]):
+                move_between(turn, state, table, data, rng)
+            if position.size and (sweep + draw * rounds) % 4 == 0:  # shapes in every fourth round; arbitrary
+                move_shapes(position, state, data, prior, rng)
+        draw_rows(rows[draw], state, data, rng)
+        put(counts[draw], state.counts)
+        put(positions[draw], position)
+        totals[draw] = total
+    return total
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,46 +244,18 @@ class TableEngine(RecordEngine):
     prior: Rows
 
     @cached_property
-    def _table_data(self) -> TableData:
-        measured, cells = self.prior.measured, self.prior.forest.cells.size
-        order = np.argsort(measured.sources, kind="stable")
-        starts = np.searchsorted(measured.sources[order], np.arange(cells + 1))
-        member_starts, members = grouped(measured.sums, measured.sources, measured.targets.size)
-        distributions = self.evidence.noise
-        widths = self.evidence.spread([distribution.scale for distribution in distributions])[
-            measured.targets
-        ]
-        deviations = np.sqrt(
-            self.evidence.spread([distribution.variance for distribution in distributions])[measured.targets]
-        )
-        bases = [distribution.base_law for distribution in distributions]
-        shared = np.diff(member_starts)[measured.sums[order]]
-        weights = np.cumsum(np.where(shared > 1, 1.0 / np.sqrt(np.maximum(shared, 2)), 0.0))
-        before = np.concatenate([[0.0], weights])[starts[:-1]]
-        return TableData(
-            clique_rows=np.array([0, 1]),
-            row_starts=np.array([0, cells]),
-            entry_starts=starts,
-            entry_sums=measured.sums[order],
-            entries=measured.entries[order],
-            weights=weights - np.repeat(before, np.diff(starts)),
-            member_starts=member_starts,
-            members=members,
-            widths=widths,
-            absolute=self.evidence.spread([distribution.kernel == "absolute" for distribution in bases])[
-                measured.targets
-            ]
-            > 0,
-            halves=half_widths(self.evidence)[measured.targets],
-            scales=1 + max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0),
-        )
+    def data(self) -> RecordData:
+        """Arrays that moves read; numbers without noise are measured numbers here."""
+        prior = self.prior
+        noisy = ExactSums(evidence=prior.noisy, forest=prior.forest, total=None)
+        return record_data(self.evidence, noisy, prior.gain)
 
     @property
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain (`effort`)."""
         cells = self.prior.forest.cells.size
-        margins = np.diff(self.prior.shape_prior.data.group_starts)
-        passes = np.where(margins > MANY, 2, margins).sum() + 1 if self.prior.shape_prior.size else 0
+        # each margin, and the level, by two steps
+        passes = 2 * self.prior.shape_prior.data.group_starts.size if self.prior.shape_prior.size else 0
         moved = 4.0 * self.prior.measured.entries.size + passes * cells / 4
         # 130 operations for each number that a moved cell is part of, and for each cell that a move of shapes reads
         return 130.0 * moved * rounds_of(cells)
@@ -98,15 +273,20 @@ class TableEngine(RecordEngine):
 
     def chain(self, rng: np.random.Generator) -> RecordChain:
         """Return a chain with initial counts near the most detailed noisy numbers; cells with small ones are 0."""
-        start, counts = self.prior.start(rng), self._first_counts(rng)
-        state = TableState(
-            shapes=start.shapes,
-            counts=counts,
-            residuals=self.prior.measured.answers(counts)
-            - self.evidence.noisy_counts[self.prior.measured.targets],
-            occupied=np.concatenate([np.flatnonzero(counts), np.zeros(np.sum(counts == 0), np.int64)]),
-            places=np.where(counts > 0, np.cumsum(counts > 0) - 1, -1),
-            sizes=np.array([np.count_nonzero(counts)]),
+        start, counts, data = self.prior.start(rng), self._first_counts(rng), self.data
+        state, is_occupied = ChainState.empty(data, start.shapes), counts > 0
+        state.counts[:], state.sums[:] = counts, np.rint(self.prior.measured.answers(counts))
+        # cumulative weights of the numbers of each cell
+        sizes, starts = np.diff(data.member_starts)[data.table_cells], data.table_starts
+        weights = np.cumsum(np.where(sizes > 1, 1.0 / np.sqrt(np.maximum(sizes, 2)), 0.0))
+        before = np.concatenate([[0.0], weights])[starts[:-1]]
+        deviation = max((law.standard_deviation for law in self.evidence.noise), default=0.5)
+        cells = Cells(
+            occupied=np.concatenate([np.flatnonzero(is_occupied), np.flatnonzero(~is_occupied)]),
+            places=np.where(is_occupied, np.cumsum(is_occupied) - 1, -1),
+            sizes=np.array([np.count_nonzero(is_occupied)]),
+            weights=weights - np.repeat(before, np.diff(starts)),
+            scales=1 + max(math.ceil(math.log2(2.0 * max(deviation, 0.5))), 0),
         )
         return RecordChain(
             sweep=self._sweep,
@@ -116,59 +296,51 @@ class TableEngine(RecordEngine):
             latent=np.zeros((0, 0), np.int32),
             state=state,
             births=0,
-            parts=start.parts,
+            parts={**start.parts, "cells": cells},
         )
 
     def _sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         prior = self.prior
         return advance_table(
-            chain.total, self.total is not None, prior.total_bounds, chain.parts["position"], chain.state,
-            self._table_data, prior.shape_prior.data, chain.rng, thin, tuple(out.values()),
+            chain.total, prior.total is not None, prior.total_bounds, chain.parts["position"], chain.state,
+            chain.parts["cells"], self.data, prior.shape_prior.data, chain.rng, thin, tuple(out.values()),
         )  # fmt: skip
 
-    @cached_property
-    def _start(self) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Expected initial counts, the number that each cell was assigned, and the standard deviation of each number.
+    def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw initial counts within all bounds, that differ between chains by sampling and noise.
 
         A cell is assigned the measured number that it shares with the fewest other cells, and its expected count is
         an equal share of it. Numbers below two standard deviations of their noise give an expected count of nearly 0
         (arbitrary: chains leave such a start). Cells that no number measures have an additional number.
         """
-        measured, distributions = self.prior.measured, self.evidence.noise
-        deviations = np.sqrt(
-            self.evidence.spread([distribution.variance for distribution in distributions])[measured.targets]
-        )
-        numbers, cells = self.evidence.noisy_counts[measured.targets], np.bincount(measured.sums)
+        assert self._bounds is not None
+        measured, cells = self.prior.measured, np.bincount(self.prior.measured.sums)
+        deviations = np.sqrt(self.evidence.spread([law.variance for law in self.evidence.noise]))[
+            measured.targets
+        ]
+        numbers, size = self.evidence.noisy_counts[measured.targets], deviations.size
         order = np.lexsort((deviations[measured.sums], cells[measured.sums], measured.sources))
         own, first = np.unique(measured.sources[order], return_index=True)
         number = measured.sums[order][first]
-        result, chosen = np.full(measured.cells.size, 1e-9), np.full(measured.cells.size, numbers.size)
-        result[own] += np.where(
+        start, chosen = np.full(measured.cells.size, 1e-9), np.full(measured.cells.size, size)
+        start[own] += np.where(
             numbers[number] > 2.0 * deviations[number], numbers[number] / cells[number], 0.0
         )
         chosen[own] = number
-        return result, chosen, np.append(deviations, np.inf)
-
-    def _first_counts(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw initial counts within all bounds, that differ between chains by sampling and noise.
-
-        They are multinomial, but the sum behind each measured number deviates from it only by a few standard
-        deviations of its noise. Moves have that size, and would need many sweeps to correct larger deviations.
-        """
-        assert self._bounds is not None
+        # multinomial counts, but the sum behind each measured number deviates from it only by a few standard
+        # deviations of its noise: moves have that size, and would need many sweeps to correct larger deviations
         total = self.prior.nearest_total(*self._bounds.extent)
-        start, chosen, deviations = self._start
-        drawn = rng.multinomial(total, start / start.sum()).astype(np.float64)
-        sums, size = np.bincount(chosen, drawn, deviations.size), deviations.size
-        expected = np.bincount(chosen, total * start / start.sum(), size)
-        nearer = np.minimum(1.0, deviations / np.sqrt(np.maximum(expected, 1.0)))
-        moved = np.divide((1.0 - nearer) * (expected - sums), sums, out=np.zeros(size), where=sums > 0)
+        shares = start / start.sum()
+        drawn = rng.multinomial(total, shares).astype(np.float64)
+        sums, expected = (np.bincount(chosen, each, size + 1) for each in (drawn, total * shares))
+        nearer = np.minimum(1.0, np.append(deviations, np.inf) / np.sqrt(np.maximum(expected, 1.0)))
+        moved = np.divide((1.0 - nearer) * (expected - sums), sums, out=np.zeros(size + 1), where=sums > 0)
         return self._bounds.table(total, drawn + drawn * moved[chosen])
 
     @property
     def first_total(self) -> int:
         """Number of records with which chains start, before bounds are taken into account."""
-        return self.prior.nearest_total(0, None)
+        return self.prior.nearest_total(0, 1 << 60)
 
     @property
     def reaches_all(self) -> bool:
@@ -179,7 +351,7 @@ class TableEngine(RecordEngine):
     def _bounds(self) -> NestedSums | None:
         """Exact bounds, and the number of records if it is public; None if they cross."""
         try:
-            sums = bounded_sums(self.evidence, self.prior.measured, self.total)
+            sums = bounded_sums(self.evidence, self.prior.measured, self.prior.total)
             return NestedSums(self.prior.forest.cells.size, sums)
         except CrossingError:
             return None

@@ -1,9 +1,21 @@
-r"""Shared transition rows of a chain, as a prior of whole records.
+r"""Shared transition rows of a chain, as a prior of whole records, and compiled sweeps of such records.
 
-The prior is hyper-Dirichlet with two tables. The distribution of the first states is one row, and the transition
-matrix has a row for each past; their shapes are fixed or learned (`shape_prior`). Records contribute to these rows at
-every step, so the rows depend on the sums over the steps. Any query may be measured, including queries of single
-steps. Counts are whole, and nothing is approximated (`transition_moves`).
+The prior is hyper-Dirichlet with two tables. The distribution π of the first states is one row, and the transition
+matrix P has a row for each past; their shapes are fixed or learned (`shape_prior`). Any query may be measured,
+including queries of single steps. Given π and P, records are independent except through the measurements. Their
+distribution
+
+.. math:: p(x) = π(x_1) \prod_t P(x_t, x_{t+1})
+
+factors along the windows of the chain, so `moves` draws them with cell weights that follow from π and P. A record
+passes a row of P several times. If P were integrated out, each of its steps would change the distribution of the
+others; therefore P is not integrated out. Given the records, P depends only on their sums: the table F of the first
+states, and the transitions C added up over all steps,
+
+.. math:: π \sim \operatorname{Dirichlet}(α + F), \qquad P_i \sim \operatorname{Dirichlet}(α_i + C_i).
+
+The learned shapes α move first, with π and P integrated out (`shape_moves`). Together this is one draw from the
+distribution of shapes and rows given the records.
 """
 
 from __future__ import annotations
@@ -11,10 +23,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+from numba import njit
 
+from bayesprivmrf.compiled import INNER, by_reference, kept, put
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.forest import (
     JunctionForest,
@@ -25,17 +39,169 @@ from bayesprivmrf.inference.posterior.forest import (
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
+from bayesprivmrf.inference.posterior.records.births import first_records, move_total, take
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
+from bayesprivmrf.inference.posterior.records.moves import move_records, step, sum_rows
 from bayesprivmrf.inference.posterior.records.prior import DirichletRows, Start
-from bayesprivmrf.inference.posterior.records.transition_moves import (
-    SharedData,
-    SharedRows,
-    advance_transitions,
-)
+from bayesprivmrf.inference.posterior.records.shape_moves import draw_rows, move_shapes
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.model.tables import FloatArray, IntArray
+
+
+class SharedData(NamedTuple):
+    """Constant arrays that map cells to shared probabilities: the cells of π, then those of P, row after row."""
+
+    places: IntArray  # transition of each cell of the chain's windows
+    firsts: IntArray  # first states of each cell of the first window
+    clique_rows: IntArray
+    row_starts: IntArray
+    steps: IntArray  # cell of each transition among the possible ones of P, or -1
+    windows: IntArray  # cell of the chain for each step and transition
+    states: int
+    scales: int  # number of powers of two for the pairs of records that exchange at once
+
+
+class SharedRows(NamedTuple):
+    """Rows π and P of one chain, with their shapes and sums; the arrays change in place."""
+
+    shapes: FloatArray
+    counts: IntArray  # F and C
+    log_rows: FloatArray  # log π and log P
+
+
+@njit(nogil=True, **INNER)
+def _spread_out(log_rows, state, shared):
+    """Write the probabilities of π and P to the cells of the windows."""
+    for cell in range(shared.places.size):
+        state.shapes[cell] = math.exp(log_rows[shared.places[cell]])
+    for cell in range(shared.firsts.size):
+        state.shapes[cell] *= math.exp(log_rows[shared.firsts[cell]])
+
+
+@njit(nogil=True, **INNER)
+def _pairs(a, b, windows, counts):
+    """Return the number of pairs of records that make two given transitions at the same step."""
+    total = 0.0
+    for t in range(windows.shape[0]):
+        total += float(counts[windows[t, a]]) * counts[windows[t, b]]
+    return total
+
+
+@njit(nogil=True, **INNER)
+def _exchange(size, old, new, steps, state, data, shared, rng):
+    """Let pairs of records exchange their states after a step.
+
+    Return the number of pairs that did, and the log acceptance ratio without the prior.
+    """
+    windows, counts, ratio = shared.windows, state.counts, 0.0
+    for k in range(size):
+        ways = _pairs(old[0], old[1], windows, counts)
+        if ways == 0.0:
+            return k, -np.inf
+        # draw a step, with probability proportional to the number of pairs that can exchange there
+        left, t = rng.random() * ways, -1
+        while left >= 0.0 and t + 1 < windows.shape[0]:
+            t += 1
+            left -= float(counts[windows[t, old[0]]]) * counts[windows[t, old[1]]]
+        while counts[windows[t, old[0]]] == 0 or counts[windows[t, old[1]]] == 0:  # rounding of the sum
+            t -= 1
+        steps[k] = t
+        # both records take the other's transition; the reverse move has other numbers of pairs
+        for i in range(2):
+            ratio += step(windows[t, old[i]], -1, state, data)
+            ratio += step(windows[t, new[i]], 1, state, data)
+        ratio += math.log(ways / _pairs(new[0], new[1], windows, counts))
+    return size, ratio
+
+
+@njit(nogil=True, **INNER)
+def _exchange_tails(tries, rows, state, data, shared, rng):
+    """Move the sums C by exchanges between many records at once, which keep the margins of every step."""
+    windows, states = shared.windows, shared.states
+    pasts = windows.shape[1] // states
+    old, new, steps = np.empty(2, np.int64), np.empty(2, np.int64), np.empty(1 << shared.scales, np.int64)
+    alpha, cells = rows.shapes, shared.steps
+    for _ in range(tries):
+        # draw two pasts with the same last states, two states that follow them, and a number of pairs
+        a = int(rng.random() * pasts)
+        b = (a + pasts // states * (1 + int(rng.random() * (states - 1)))) % pasts
+        j = int(rng.random() * states)
+        k = (j + 1 + int(rng.random() * (states - 1))) % states
+        size = 1 + int(rng.random() * (1 << int(rng.random() * shared.scales)))
+        old[0], old[1], new[0], new[1] = a * states + k, b * states + j, a * states + j, b * states + k
+        if min(cells[old[0]], cells[old[1]], cells[new[0]], cells[new[1]]) < 0:
+            continue  # nobody leaves the end state; other transitions are possible at every step
+        if min(rows.counts[cells[old[0]]], rows.counts[cells[old[1]]]) < size:
+            continue
+        done, ratio = _exchange(size, old, new, steps, state, data, shared, rng)
+        # the prior, with π and P integrated out
+        if done == size:
+            for i in range(2):
+                here, there = cells[old[i]], cells[new[i]]
+                ratio += math.lgamma(alpha[here] + rows.counts[here] - size)
+                ratio -= math.lgamma(alpha[here] + rows.counts[here])
+                ratio += math.lgamma(alpha[there] + rows.counts[there] + size)
+                ratio -= math.lgamma(alpha[there] + rows.counts[there])
+        if math.log(rng.random()) < ratio:
+            for i in range(2):
+                rows.counts[cells[old[i]]] -= size
+                rows.counts[cells[new[i]]] += size
+            continue
+        # rejected: undo every exchange
+        for n in range(done):
+            for i in range(2):
+                step(windows[steps[n], old[i]], 1, state, data)
+                step(windows[steps[n], new[i]], -1, state, data)
+
+
+@kept()
+def advance_transitions(
+    total, moves, births, bounds, wanted, records, position, rows, state, data, shared, prior, rng, thin, out
+):
+    """Sweep records, their number, the shapes and the rows in place, and store every `thin`-th sweep.
+
+    `out` has arrays of counts, log rows, totals and positions, one draw per row. `records` has space for `moves`
+    records. Return the number of records.
+    """
+    rows, state, data, shared, prior = (
+        by_reference(rows),
+        by_reference(state),
+        by_reference(data),
+        by_reference(shared),
+        by_reference(prior),
+    )
+    counts, log_rows, totals, positions = out
+    _spread_out(rows.log_rows, state, shared)
+    sum_rows(state, data)
+    if not state.counts.any():
+        first_records(wanted, records[:1], total, state, data, rng)
+    for draw in range(totals.size):
+        for _ in range(thin):
+            # random records given π and P
+            visited = records[: min(moves, total)]
+            take(visited, state, data, rng)
+            move_records(moves, visited, visited.shape[0], state, data, rng)
+            total = move_total(births, bounds, records[:1], total, state, data, rng)
+            # the sums, then the shapes with the rows integrated out, then the rows; the number of exchanges is
+            # arbitrary
+            rows.counts[:] = 0
+            for cell in range(shared.places.size):
+                rows.counts[shared.places[cell]] += state.counts[cell]
+            for cell in range(shared.firsts.size):
+                rows.counts[shared.firsts[cell]] += state.counts[cell]
+            _exchange_tails(200 + 4 * shared.windows.shape[1], rows, state, data, shared, rng)
+            if position.size:
+                move_shapes(position, rows, shared, prior, rng)
+            draw_rows(rows.log_rows, rows, shared, rng)
+            _spread_out(rows.log_rows, state, shared)
+            sum_rows(state, data)
+        put(counts[draw], state.counts)
+        put(log_rows[draw], rows.log_rows)
+        put(positions[draw], position)
+        totals[draw] = total
+    return total
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,9 +233,9 @@ class SharedTransitions(DirichletRows):
         """Junction forest of the windows in the order of time, each the child of the previous one."""
         model, chain = self.evidence.specification, self.chain_rows.chain
         parents, separators = [-1] * len(model.scopes), [()] * len(model.scopes)
-        for step, (before, clique) in enumerate(zip(chain.cliques, chain.cliques[1:], strict=False), 1):
+        for time, (before, clique) in enumerate(zip(chain.cliques, chain.cliques[1:], strict=False), 1):
             parents[clique] = before
-            separators[clique] = tuple(sorted(chain.positions[step : step + chain.order]))
+            separators[clique] = tuple(sorted(chain.positions[time : time + chain.order]))
         return JunctionForest(
             cardinalities=model.cardinalities,
             scopes=model.scopes,
@@ -109,9 +275,8 @@ class SharedTransitions(DirichletRows):
         kept = [set(times[start : start + order]) for start in range(len(times) - order + 1)]
         if not all(any(set(group.scope) <= each for each in kept) for group in sums.groups):
             raise ModelError(
-                "exact or bounded counts of a chain with shared transitions must be tables of single times, or of at "
-                "most as many successive times as the order of the chain. Leave out the others, state a noise for "
-                "them, or declare the chain without `share='transitions'`."
+                "exact or bounded counts of a chain with shared transitions must be tables of single times, or of as "
+                "many as its order; leave out the others, add noise, or declare no `share='transitions'`."
             )
         return sums
 
@@ -141,15 +306,13 @@ class SharedTransitions(DirichletRows):
 
     def start(self, rng: np.random.Generator) -> Start:
         """Draw shapes from their prior, and rows around a least-squares estimate."""
-        pooled, cells = self.shape_prior.forest, self.forest.cells.size
+        pooled = self.shape_prior.forest
         position = rng.standard_normal(self.shape_prior.size)
         shapes = self.shape_prior.shapes(position)
         # a quarter of the counts, so that chains start wider than the posterior; arbitrary
         start = draw_log_rows(pooled, (shapes + 0.25 * self._rough)[:, np.newaxis], rng)[:, 0]
         rows = SharedRows(shapes=shapes, counts=np.zeros(pooled.cells.size, np.int64), log_rows=start)
-        # initial records that keep exact sums are drawn with equal weights
-        weights = np.ones(cells) if self.keeps_sums else np.zeros(cells)
-        return Start(self.kept, weights, {"position": position, "rows": rows})
+        return Start(self.kept, np.zeros(self.forest.cells.size), {"position": position, "rows": rows})
 
     @cached_property
     def _rough(self) -> FloatArray:
@@ -169,17 +332,11 @@ class SharedTransitions(DirichletRows):
         """
         return ("sums",) if self.total is not None else ("sums", "total")
 
-    def judged_of(self, kept: Kept) -> list[np.ndarray]:
-        """Return the draws of a chain by which mixing is judged."""
-        return [self._sums(self.in_order(kept["counts"])), kept["total"]]
-
     def with_more(self, draws: Kept) -> Kept:
-        """Return the draws, and the sums by which mixing is judged."""
-        return {**draws, "sums": self._sums(draws["counts"])}
-
-    def _sums(self, counts: FloatArray) -> FloatArray:
-        """Return F, C and the exact values of the measured numbers."""
-        return np.concatenate([self._pooled(counts), self.measured.answers(counts)], axis=-1)
+        """Return the draws, and the sums by which mixing is judged: F, C and the exact measured numbers."""
+        counts = draws["counts"]
+        sums = np.concatenate([self._pooled(counts), self.measured.answers(counts)], axis=-1)
+        return {**draws, "sums": sums}
 
     def _pooled(self, counts: FloatArray) -> FloatArray:
         """Return F and C for the possible transitions, given the counts of the model's possible cells."""
@@ -187,32 +344,14 @@ class SharedTransitions(DirichletRows):
         full[..., np.sort(self.forest.cells)] = counts
         return self.chain_rows.sums(full)[..., self.shape_prior.forest.cells]
 
-    def sweep(
-        self, chain: RecordChain, moves: int, births: int, records: np.ndarray, out: Kept, thin: int
-    ) -> int:
+    def sweep(self, chain: RecordChain, out: Kept, thin: int) -> int:
         """Sweep records, their number, the shapes and the rows."""
         parts = chain.parts
-        total = advance_transitions(
-            chain.total, moves, births, self.total_bounds, records[: self.moves], parts["position"], parts["rows"],
-            chain.state, self.data, self._shared, self.shape_prior.data, chain.rng, thin, tuple(out.values()),
+        return advance_transitions(
+            chain.total, self.moves, self.births, self.total_bounds, chain.wanted, chain.latent, parts["position"],
+            parts["rows"], chain.state, self.data, self._shared, self.shape_prior.data, chain.rng, thin,
+            tuple(out.values()),
         )  # fmt: skip
-        if self.keeps_sums:
-            chain.latent[:total] = self._records(chain)
-        return total
-
-    def _records(self, chain: RecordChain) -> IntArray:
-        """Draw records with the tables of the chain, after exchanges of tails, shape (records, windows)."""
-        forest, data, counts = self.forest, self.data, chain.state.counts
-        found = np.zeros((chain.total, len(forest.order)), np.int64)
-        for column in range(len(forest.order)):
-            first, last = data.clique_rows[column : column + 2]
-            for row in range(first, last):
-                cells = np.arange(*data.row_starts[row : row + 2])
-                drawn = chain.rng.permutation(np.repeat(cells, counts[cells]))
-                above = data.sources[slice(*data.source_starts[row : row + 2])]
-                at = np.flatnonzero(np.isin(found[:, column - 1], above)) if column else slice(None)
-                found[at, column] = drawn
-        return found
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""

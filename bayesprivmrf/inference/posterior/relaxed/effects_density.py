@@ -133,7 +133,7 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, data
     # forward: whitened position -> θ', τ, N -> μ(θ') -> counts n = (N + κ) μ - κ μ(0)
     moved, log_scale, log_total, prior, precision, relative = stretch(position, *stretching)
     excess, coordinates, total = stretching[12][0], moved[: stretching[7].size].copy(), math.exp(log_total)
-    mu, _, state = _marginals(coordinates, *data)
+    mu, _, state = _marginals(coordinates, data)
     # latent numbers: counts, N, θ' and log τ
     size = cells.size
     latent = np.empty(size + 1 + coordinates.size + log_scale.size)
@@ -152,7 +152,7 @@ def _visit(task, position, by_latent, by_prior, stretching, cells, uniform, data
     for k in range(size):
         by_mu[cells[k]] = (total + excess) * by_latent[k]
         by_total += mu[cells[k]] * by_latent[k]
-    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(state, by_mu, *data)
+    by_coordinates = by_latent[size + 1 : size + 1 + coordinates.size] + _pull_back(state, by_mu, data)
     gradient = stretch_pullback(
         by_coordinates, by_latent[size + 1 + coordinates.size :], by_total * total, by_prior,
         moved, log_scale, log_total, precision, relative, position, *stretching,

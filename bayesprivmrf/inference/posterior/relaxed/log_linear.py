@@ -171,7 +171,7 @@ class LogLinear(RelaxedCounts):
         return Density(
             visit=visit_effects,
             kinds=KINDS,
-            arrays=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.data), tuple(self._noise)),
+            arrays=(tuple(stretching), cells, latent.uniform, latent.plan.data, tuple(self._noise)),
             size=stretching.mode.size + stretching.root.shape[0],
             shapes={
                 "counts": cells.shape,

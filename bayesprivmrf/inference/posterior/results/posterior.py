@@ -29,7 +29,7 @@ from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, e
 from bayesprivmrf.inference.posterior.results.synthetic import records_of
 from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
+from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Given, Label, Variable, conditions
 from bayesprivmrf.model.tables import labelled

@@ -39,6 +39,7 @@ from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixin
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
+from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model.domain import Given, Label, Variable, coded_states, conditions
 from bayesprivmrf.model.tables import FloatArray, parent
 
