@@ -8,32 +8,31 @@ they support the release, and whole records otherwise.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_posterior_memory
-from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
 from bayesprivmrf.inference.posterior.records.chains import MOVES
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine
+from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
 from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
 
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
-class _Engine(NamedTuple):
-    """Engine of one formulation: name, reason to refuse a release, constructor, and operations per effective draw."""
+type Formulation = RecordEngine | RelaxedCounts
+"""Posterior of one evidence: a prior, latent numbers that a sampler moves, and the marginals that follow."""
 
-    name: Literal["exact", "hyper-dirichlet", "log-linear"]
-    refuses: Callable[[Evidence, Settings], BayesPrivMRFError | None]
-    make: Callable[[], Formulation]
-    cost: Callable[[Any], float] = lambda made: 0.0  # no forecast
+type _Engine = tuple[Callable[[Evidence, LatentCounts], BayesPrivMRFError | None], Callable[[], Formulation]]
+"""Function that returns the reason to refuse a release or a setting, or None; and the constructor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class Choice:
     Parameters
     ----------
     asked
-        Settings of the estimator.
+        Estimator with the settings.
     evidence
         Evidence of the releases.
     draws
@@ -55,16 +54,11 @@ class Choice:
         settings: a setting of the sampler never changes the model.
     """
 
-    asked: Settings
+    asked: LatentCounts
     evidence: Evidence
     draws: int
-    is_plain: bool
     chains: int = 4
-
-    @cached_property
-    def has_exact_sums(self) -> bool:
-        """True if some counts are known exactly or within bounds."""
-        return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
+    is_plain: bool = True
 
     def formulation(self) -> Formulation:
         """Return the requested formulation or, with ``"auto"``, the suitable one with the least forecast work.
@@ -75,33 +69,25 @@ class Choice:
             Every engine that was asked for refuses the model, the measurements or a setting, or the draws would not
             fit in memory.
         """
-        accepted, reasons = [], []
+        evidence, asked = self.evidence, self.asked.formulation
         # only the engine of whole records supports exact counts and bounds
-        asked = (
-            "exact" if self.asked.formulation == "auto" and self.has_exact_sums else self.asked.formulation
-        )
-        priors = {"rows": self._of_rows, "effects": self._of_effects, "transitions": self._of_transitions}
-        for engine in priors[self._prior]():  # in order of preference
-            if asked not in ("auto", engine.name):
-                continue
-            reason = engine.refuses(self.evidence, self.asked)
-            if reason is None and engine.name == "exact" and self.asked.smoothing > 0:
-                reason = ArgumentError(
-                    "`smoothing` applies to relaxed counts, and formulation='exact' has none; leave it out."
-                )
-            if reason is None:
-                accepted.append(engine)
-            else:
-                reasons.append(reason)
-        if not accepted:
-            raise reasons[0]
-        require_posterior_memory(self.evidence, self.draws, needs_marginals=self._prior == "effects")
-        made: list[Formulation] = [engine.make() for engine in accepted]
-        costs = [engine.cost(one) for engine, one in zip(accepted, made, strict=True)] if made[1:] else [0.0]
-        chosen: Formulation = made[costs.index(min(costs))]
+        if asked == "auto" and (evidence.has_bounds or evidence.is_exact.any()):
+            asked = "exact"
+        of_prior = self._engines()
+        engines = {name: engine for name, engine in of_prior.items() if asked in ("auto", name)}
+        reasons = {name: refuses(evidence, self.asked) for name, (refuses, _) in engines.items()}
+        made = {name: engines[name][1] for name, reason in reasons.items() if reason is None}
+        if not made:
+            raise next(reason for reason in reasons.values() if reason)
+        require_posterior_memory(evidence, self.draws, needs_marginals="log-linear" in of_prior)
+        chosen = next(iter(made.values()))()
+        if len(made) > 1 and isinstance(chosen, RecordEngine):
+            # the forecast was never fitted to queries on several cliques
+            is_forecast = len(evidence.specification.scopes) == 1 or evidence.queries is None
+            relaxed: Any = made["hyper-dirichlet"]()
+            chosen = chosen if is_forecast and chosen.work <= relaxed.work else relaxed
         if isinstance(chosen, RecordEngine):
-            self._require_no_nuts(chosen)
-            _require_records(chosen, self.chains)
+            self._require_records(chosen)
         return chosen
 
     def other(self, chosen: Formulation) -> str | None:
@@ -109,8 +95,7 @@ class Choice:
         if isinstance(chosen, RecordEngine):
             return chosen.other
         try:
-            asked = replace(self.asked, formulation="exact", smoothing=0.0)
-            exact = replace(self, asked=asked, is_plain=True).formulation()
+            exact = replace(self, asked=replace(self.asked, formulation="exact"), is_plain=True).formulation()
         except (ArgumentError, ModelError):
             return None
         assert isinstance(exact, RecordEngine)
@@ -119,98 +104,64 @@ class Choice:
         is_many = exact.bytes_a_record > 0 and exact.first_total > 100 * MOVES
         return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
 
-    def _require_no_nuts(self, chosen: RecordEngine) -> None:
+    def _require_records(self, chosen: RecordEngine) -> None:
+        """Raise an error for settings of NUTS, or if the records of all chains would not fit in memory."""
+        other = chosen.other and f"formulation={chosen.other!r}"
         if not self.is_plain:
-            other = self.other(chosen)
-            remedy = f", or ask for formulation={other!r}" if other else ""
             raise ArgumentError(
                 "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave "
-                f"out `sampler` and all settings except `cores` and `progress_bar`{remedy}."
+                "out `sampler` and all settings except `cores` and `progress_bar`"
+                f"{f', or ask for {other}' if other else ''}."
             )
+        needed = self.chains * chosen.first_total * chosen.bytes_a_record
+        remedy = f"use {other or 'NoiseAwareMAP'}, whose memory does not depend on the number of records"
+        what = f"{self.chains} chains of {chosen.first_total:,} whole records"
+        require_memory(what, needed, remedy, MEMORY)
 
-    @cached_property
-    def _prior(self) -> Literal["rows", "effects", "transitions"]:
-        """Requested prior, or the default prior of the model."""
-        if self.asked.formulation == "hyper-dirichlet":
-            return "rows"
-        if self.asked.formulation == "log-linear":
-            return "effects"
-        model = self.evidence.specification
-        if model.shares_transitions:
-            return "transitions"
-        has_rows = not (model.is_restricted or model.levels or model.ordinal) and is_decomposable(
-            self.evidence
-        )
-        return "rows" if has_rows else "effects"
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        """Arguments that every engine receives."""
-        evidence = self.evidence
-        return {
+    def _engines(self) -> dict[str, _Engine]:
+        """Return the engines of the requested prior, or of the model's default prior, in order of preference."""
+        asked, evidence, model = self.asked, self.evidence, self.evidence.specification
+        given: dict[str, Any] = {
             "evidence": evidence,
             # a total that is public, or that exact answers determine, has no standard error
             "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
-            "total_range": self.asked.total_range,
+            "total_range": asked.total_range,
         }
+        rows: dict[str, Any] = given | {"concentration": asked.concentration}
+        if model.shares_transitions and asked.formulation in ("auto", "exact"):
+            from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 
-    def _of_rows(self) -> tuple[_Engine, ...]:
-        given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
-        is_table = len(self.evidence.specification.scopes) == 1
-        # the forecast was never fitted to queries on several cliques
-        is_forecast = is_table or self.evidence.queries is None
-
-        def make_whole() -> Formulation:
-            prior = Rows(**given)
-            table = TableEngine(prior=prior) if is_table else None
-            return table if table is not None and table.reaches_all else RecordEngine(prior=prior)
-
-        return (
-            _Engine(
-                "exact",
-                HyperDirichlet.refuses_prior,
-                make_whole,
-                lambda made: made.work if is_forecast else math.inf,
-            ),
-            _Engine(
-                "hyper-dirichlet",
-                HyperDirichlet.refuses,
-                partial(HyperDirichlet, **given, smoothing=self.asked.smoothing),
-                lambda made: made.work,
-            ),
-        )
-
-    def _of_effects(self) -> tuple[_Engine, ...]:
+            return {"exact": (_refuse_scale, lambda: RecordEngine(prior=SharedTransitions(**rows)))}
+        is_free = not (model.is_restricted or model.levels or model.ordinal)
+        if asked.formulation == "hyper-dirichlet" or (
+            asked.formulation != "log-linear" and is_free and is_decomposable(evidence)
+        ):
+            return {
+                "exact": (HyperDirichlet.refuses_prior, partial(_whole_rows, rows)),
+                "hyper-dirichlet": (HyperDirichlet.refuses, partial(HyperDirichlet, **rows)),
+            }
         # loading these compiles marginal inference, which Dirichlet rows do not need
         from bayesprivmrf.inference.posterior.records.effects import NormalEffects
         from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
-        given: dict[str, Any] = self._given | {"scale": self.asked.scale}
-        return (
-            _Engine(
-                "log-linear", LogLinear.refuses, partial(LogLinear, **given, smoothing=self.asked.smoothing)
-            ),
-            _Engine("exact", LogLinear.refuses_prior, lambda: RecordEngine(prior=NormalEffects(**given))),
-        )
-
-    def _of_transitions(self) -> tuple[_Engine, ...]:
-        from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
-
-        given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
-        return (_Engine("exact", _of_shared_rows, lambda: RecordEngine(prior=SharedTransitions(**given))),)
+        effects: dict[str, Any] = given | {"scale": asked.scale}
+        return {
+            "log-linear": (LogLinear.refuses, partial(LogLinear, **effects)),
+            "exact": (LogLinear.refuses_prior, lambda: RecordEngine(prior=NormalEffects(**effects))),
+        }
 
 
-def _require_records(sampler: RecordEngine, chains: int) -> None:
-    """Raise an error that names another formulation if the whole records of all chains would not fit in memory."""
-    needed = chains * sampler.first_total * sampler.bytes_a_record
-    other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
-    remedy = f"use {other}, whose memory does not depend on the number of records"
-    require_memory(f"{chains} chains of {sampler.first_total:,} whole records", needed, remedy, MEMORY)
+def _whole_rows(rows: dict[str, Any]) -> RecordEngine:
+    """Return the engine of whole records under Dirichlet rows; that of one table if its moves reach every table."""
+    prior = Rows(**rows)
+    if len(prior.evidence.specification.scopes) == 1 and (table := TableEngine(prior=prior)).reaches_all:
+        return table
+    return RecordEngine(prior=prior)
 
 
-def _of_shared_rows(evidence: Evidence, settings: Settings) -> ArgumentError | None:
+def _refuse_scale(evidence: Evidence, asked: LatentCounts) -> ArgumentError | None:
     """Return the reason why shared Dirichlet rows do not support the settings, or None."""
-    if settings.scale is None:
+    if asked.scale is None:
         return None
     return ArgumentError(
         "`scale` is a prior scale of log-linear effects, and a chain with shared transitions has Dirichlet rows; "

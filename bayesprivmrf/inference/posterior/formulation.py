@@ -1,9 +1,7 @@
-"""Interface of a formulation of the posterior, and the types that its samplers and results share.
+"""Types that the engines of the posterior, their samplers and their results share.
 
-A `Formulation` is one way to write the posterior of an evidence: a prior, latent numbers that a sampler moves, and
-the marginals that follow from their draws. A sampler returns `Sampled`; `Formulation.finish` turns it into
-`Finished`. The module also has the settings and the source of a posterior, a clock with a limit, and the progress bar
-of the samplers.
+A sampler returns `Sampled`, and ``finish`` of the engine turns it into `Finished`. The module also has the source of
+a posterior, a clock with a limit, and the progress bar of the samplers.
 """
 
 from __future__ import annotations
@@ -14,18 +12,14 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
 from bayesprivmrf.compiled_cache import is_watched
 from bayesprivmrf.inference.evidence import Population
-from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.base import Released
-
-if TYPE_CHECKING:
-    import pymc as pm
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -77,99 +71,6 @@ class Finished:
     learned: Mapping[str, FloatArray] = field(default_factory=dict)
     prior_fit: FloatArray | None = None
     least: FloatArray | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings of `LatentCounts`, as the engines read them."""
-
-    formulation: str
-    concentration: float | None
-    scale: float | None
-    total_range: tuple[float, float]
-    smoothing: float
-
-
-class Formulation(Protocol):
-    """Posterior of one evidence: settings of its prior, a PyMC model, and the step from draws to marginals.
-
-    Attributes
-    ----------
-    name
-        ``"hyper-Dirichlet"``, ``"log-linear"`` or ``"exact"``.
-    judged
-        Variables on which convergence is judged, such as ``("counts", "total")``: those that the sampler moves, in a
-        form that the data identify. They never include the draws that `finish` adds: these have fresh independent
-        noise and would look better mixed than the chain is.
-    hidden
-        Other latent numbers that `finish` needs; they are not shown to the user.
-    settings
-        Settings of the prior by name, numbers and text; they become `constant_data` and attributes of the tree.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name of the formulation."""
-        ...
-
-    @property
-    def judged(self) -> tuple[str, ...]:
-        """Variables on which convergence is judged."""
-        ...
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Variables that are stored only for `finish`."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Settings of the prior, by name."""
-        ...
-
-    @property
-    def sparsity(self) -> float:
-        """Half-counts per record, a measure of the error of the relaxation; 0 if that error is negligible."""
-        ...
-
-    def model(self) -> pm.Model:
-        """Return a new PyMC model of this release with the same density; noisy counts and scales are ``pm.Data``."""
-        ...
-
-    def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
-        """Return marginals, counts and effects of sampled draws.
-
-        Parameters
-        ----------
-        draws
-            The judged and hidden variables, each of shape (chain, draw, ...).
-        rng
-            Generator for quantities that are drawn exactly, given the sampled ones.
-        """
-        ...
-
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Draw from the prior exactly, shape (1, size, ...): μ, and the counts of N records."""
-        ...
-
-
-class RelaxedFormulation(Formulation, Protocol):
-    """Formulation with relaxed counts, whose density NUTS samples."""
-
-    @property
-    def acceptance(self) -> float:
-        """Mean acceptance probability for which the step size is tuned, unless `target_accept` is given."""
-        ...
-
-    @property
-    def operations_a_gradient(self) -> float:
-        """Operations of one evaluation of the density and its gradient (`effort`)."""
-        ...
-
-    @property
-    def density(self) -> Density:
-        """Compiled density, whose groups of latent numbers have the names of the variables."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -267,54 +168,43 @@ class Clock:
 
 
 class StepProgress:
-    """Progress bar on standard error, which disappears when sampling ends; it can also show nothing."""
+    """Progress bar on standard error, which disappears when sampling ends.
 
-    def __init__(self, steps: int, *, is_shown: bool) -> None:
-        self._bar: Any = None
-        if not is_shown:
-            return
+    Parameters
+    ----------
+    steps
+        Number of steps of each chain.
+    is_shown
+        Whether the bar is shown; None shows it in a terminal or a suitable notebook.
+    """
+
+    def __init__(self, steps: int, *, is_shown: bool | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+        # in a notebook without ipywidgets rich would only warn
+        can_draw = "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
+        columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn()
         self._bar = Progress(
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("steps"),
-            TimeElapsedColumn(),
+            *columns,
             TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
+            disable=not ((is_watched() if is_shown is None else is_shown) and can_draw),
         )
-        self._bar.add_task("sampling", total=steps)
+        self._task = self._bar.add_task("sampling", total=steps)
 
-    def __enter__(self) -> StepProgress:
-        if self._bar:
-            self._bar.start()
+    def __enter__(self) -> Self:
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
+        self._bar.stop()
 
     def reach(self, steps: int) -> None:
         """Report the number of steps that the slowest chain has made."""
-        self._update(completed=steps)
+        self._bar.update(self._task, completed=steps)
 
     def aim(self, steps: int, reason: str) -> None:
         """Report the number of steps that each chain will now make, and show the reason."""
-        self._update(total=steps, description=reason)
-
-    def _update(self, **changes: Any) -> None:
-        if self._bar:
-            self._bar.update(self._bar.task_ids[0], **changes)
-
-
-def step_progress(steps: int, *, is_shown: bool | None = None) -> StepProgress:
-    """Return a progress bar for a number of steps; with None it is shown in a terminal or a suitable notebook."""
-    is_shown = is_watched() if is_shown is None else is_shown
-    return StepProgress(steps, is_shown=is_shown and _can_draw())
-
-
-def _can_draw() -> bool:
-    """Return True if rich can draw here without a warning; in a notebook it needs ipywidgets."""
-    return "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
+        self._bar.update(self._task, total=steps, description=reason)

@@ -33,7 +33,6 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -221,41 +220,6 @@ class Whitening:
         )
 
 
-class StretchData(NamedTuple):
-    """Arguments of `effects_density.stretch`, in its order.
-
-    Parameters
-    ----------
-    basis, information, shares, mode
-        Fields of `Whitening`.
-    root, scale
-        R, and the preliminary log τ; R has no entries if τ is fixed.
-    total
-        Preliminary log N, which is log N itself if N is public. A private N adds the ends l and h, and c.
-    levels, variance, means
-        Scale and sampling variance of each coordinate, and the mean sampling variance over the coordinates of each
-        scale.
-    expected, hyper
-        Prior mean and prior precision of log τ.
-    excess
-        κ, shape (1,).
-    """
-
-    basis: FloatArray
-    information: FloatArray
-    shares: FloatArray
-    mode: FloatArray
-    root: FloatArray
-    scale: FloatArray
-    total: FloatArray
-    levels: IntArray
-    variance: FloatArray
-    means: FloatArray
-    expected: FloatArray
-    hyper: FloatArray
-    excess: FloatArray
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Preliminary:
     """Preliminary estimate of a log-linear posterior, computed when it is first used.
@@ -330,29 +294,30 @@ class Preliminary:
         precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
         return np.linalg.inv(np.linalg.cholesky(precision)).T
 
-    def data(self) -> StretchData:
-        """Return the arguments of `effects_density.stretch`."""
+    def data(self) -> tuple[np.ndarray, ...]:
+        """Return the arguments of `effects_density.stretch` after the position, in its order."""
         latent, whitening, prior = self.latent, self.whitening, self.latent.effects_prior
-        count = prior.count
+        count, variance = prior.count, latent.sampling_variance
         sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
-        means = np.bincount(prior.levels, weights=latent.sampling_variance, minlength=count) / sizes
-        total = [math.log(max(self.total, 1.0))] if self.total is not None else []
-        arrays = StretchData(
-            basis=whitening.basis,
-            information=whitening.information,
-            shares=whitening.shares,
-            mode=whitening.mode,
-            root=np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
-            scale=self.mode.log_scales,
-            total=np.array(total or [self.mode.log_total, *self.total_bounds.values()]),
-            levels=prior.levels,
-            variance=latent.sampling_variance,
-            means=means,
-            expected=prior.expected_log_scales,
-            hyper=np.linalg.inv(prior.scale_covariance),
-            excess=np.array([latent.excess]),
+        total = [math.log(max(self.total or 0.0, 1.0))]
+        if self.total is None:
+            total = [self.mode.log_total, *self.total_bounds.values()]
+        arrays = (
+            whitening.basis,
+            whitening.information,
+            whitening.shares,
+            whitening.mode,
+            np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
+            self.mode.log_scales,
+            np.array(total),
+            prior.levels,
+            variance,
+            np.bincount(prior.levels, weights=variance, minlength=count) / sizes,
+            prior.expected_log_scales,
+            np.linalg.inv(prior.scale_covariance),
+            np.array([latent.excess]),
         )
-        return arrays._replace(**{name: np.ascontiguousarray(x) for name, x in arrays._asdict().items()})
+        return tuple(np.ascontiguousarray(array) for array in arrays)
 
     def curvature(self) -> FloatArray:
         """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""

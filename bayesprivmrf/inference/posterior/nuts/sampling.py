@@ -10,9 +10,8 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import partial
-from typing import Any, cast
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,17 +19,10 @@ from bayesprivmrf.checks import one_of, probability, whole_number
 from bayesprivmrf.compiled_cache import is_watched
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.posterior.effort import MEMORY, WORK
-from bayesprivmrf.inference.posterior.formulation import (
-    STATISTICS,
-    Clock,
-    Finished,
-    Formulation,
-    RelaxedFormulation,
-    Sampled,
-    Sampler,
-)
-from bayesprivmrf.inference.posterior.nuts.nutpie import refuse_unknown_of_nutpie, sample_with_nutpie
+from bayesprivmrf.inference.posterior.formulation import STATISTICS, Clock, Finished, Sampled, Sampler
+from bayesprivmrf.inference.posterior.nuts.nutpie import sample_with_nutpie
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
+from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.results.diagnostics import (
     LONGEST,
     SMALLEST_ESS,
@@ -39,6 +31,9 @@ from bayesprivmrf.inference.posterior.results.diagnostics import (
     mixing_of,
     saturates,
 )
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.choice import Formulation
 
 # settings of ``pymc.sample`` and ``pymc.NUTS`` that `fit` does not set itself
 _SETTINGS = (
@@ -49,7 +44,7 @@ _SETTINGS = (
 
 
 def sample_with_pymc(
-    formulation: Formulation, *, draws: int, tune: int, chains: int, seed: int, settings: dict[str, Any]
+    formulation: RelaxedCounts, *, draws: int, tune: int, chains: int, seed: int, settings: dict[str, Any]
 ) -> Sampled:
     """Draw with PyMC's own sampler; the arguments are those of `draw_posterior`."""
     import pymc as pm
@@ -57,47 +52,29 @@ def sample_with_pymc(
     stored = [*formulation.judged, *formulation.hidden]
     settings.setdefault("progressbar", is_watched())
     settings.setdefault("cores", 1)  # each worker process would compile everything again
-    clock = Clock()
-    logger = logging.getLogger("pymc")
+    clock, logger = Clock(), logging.getLogger("pymc")
     level = logger.level
     # `diagnostics` reports the convergence of the judged variables
     logger.setLevel(logging.ERROR)
+    how = {"draws": draws, "tune": tune, "chains": chains, "random_seed": seed, "nuts_sampler": "pymc"}
+    sample: Any = pm.sample  # its overloads do not include settings that are passed on
     try:
         with formulation.model(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            sample: Any = pm.sample  # its overloads do not include settings that are passed on
-            tree = sample(
-                draws=draws,
-                tune=tune,
-                chains=chains,
-                random_seed=seed,
-                nuts_sampler="pymc",
-                var_names=stored,
-                compute_convergence_checks=False,
-                **settings,
-            )
+            tree = sample(**how, var_names=stored, compute_convergence_checks=False, **settings)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"PyMC refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}"
-        ) from error
+        given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise ArgumentError(f"PyMC refuses a setting among {given}: {error}") from error
     finally:
         logger.setLevel(level)
     statistics = {name: tree["sample_stats"][name].values for name in STATISTICS}
-    values = {name: tree["posterior"][name].values for name in stored}
-    shape = statistics["lp"].shape
     return Sampled(
-        draws=values,
+        draws={name: tree["posterior"][name].values for name in stored},
         statistics=statistics,
-        is_interrupted=shape != (chains, draws),
+        is_interrupted=statistics["lp"].shape != (chains, draws),
         stats={"sampler": f"PyMC {pm.__version__}", "sampling_seconds": clock.seconds},
+        work=formulation.operations_a_gradient * float(np.sum(statistics["n_steps"])),
     )
-
-
-def refuse_unknown_of_pymc(settings: Mapping[str, Any]) -> None:
-    """Raise an error for a setting that PyMC's NUTS does not have; PyMC would silently ignore some of them."""
-    for name in settings:
-        if name not in _SETTINGS:
-            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")
 
 
 # settings of the samplers that `fit` sets itself
@@ -139,11 +116,11 @@ def draw_posterior(
     """
     how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
     if isinstance(formulation, RecordEngine):
-        sampled = formulation.sample(**how, time_limit=time_limit, **_of_exact(settings))
+        # whole records do not use NUTS
+        own = {name: value for name, value in settings.items() if name in ("cores", "progress_bar")}
+        sampled = formulation.sample(**how, time_limit=time_limit, **own)
     else:
-        relaxed, clock = cast("RelaxedFormulation", formulation), Clock(time_limit)
-        sample = partial(_by_nuts, relaxed, sampler, how, clock)
-        sampled = _with_steps_that_hold(sample, relaxed, settings, clock)
+        sampled = _with_steps_that_hold(formulation, sampler, how, settings, Clock(time_limit))
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned, so there are no draws"
@@ -152,8 +129,9 @@ def draw_posterior(
 
 
 def _with_steps_that_hold(
-    sample: Callable[..., Sampled | None],
-    formulation: RelaxedFormulation,
+    formulation: RelaxedCounts,
+    sampler: Sampler,
+    how: Mapping[str, Any],
     settings: Mapping[str, Any],
     clock: Clock,
 ) -> Sampled:
@@ -163,96 +141,58 @@ def _with_steps_that_hold(
     work of the first. Its draws are kept if it ends within eight times the work so far, and if not too many of its
     trajectories reach the maximum tree depth. Otherwise the first draws are kept.
     """
-    spent = 0.0
+    # each length as a multiple of the number of draws; one length for few draws, and as many as fit in memory
+    most = MEMORY / (8 * how["chains"] * how["draws"] * max(formulation.density.size, 1))
+    times = [n for n in _TIMES if n == 1 or (n <= most and how["draws"] >= SMALLEST_ESS)]
 
-    def may_repeat(sampled: Sampled) -> bool:
-        return 4 * (spent + sampled.work) <= WORK
-
-    def noted(sampled: Sampled, acceptance: float) -> Sampled:
-        own = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
-        return replace(sampled, stats={**sampled.stats, **own})
+    def judged(sampled: Sampled) -> Sampled:
+        own = [sampled.draws[name] for name in formulation.judged]
+        return replace(sampled, mixing=mixing_of(own, sampled.statistics["energy"]))
 
     usual, given = formulation.acceptance, settings.get("target_accept")
-    # the next two acceptances above the formulation's: with many kinks of a Laplace likelihood no step is small
-    # enough for more, and trees reach their maximum depth
-    higher = [acceptance for acceptance in (0.8, 0.9, 0.99) if acceptance > usual][:2]
-    first, *smaller = (usual, *higher) if given is None else (given,)
-    drawn = sample(
-        {**settings, "target_accept": first},
-        may_stop=lambda sampled: bool(smaller) and diverges(sampled) and may_repeat(sampled),
-    )
-    assert drawn is not None  # the first length is always completed
-    found = noted(drawn, first)
-    for acceptance in smaller:
-        if found.is_interrupted or not diverges(found) or not may_repeat(found) or clock.is_over:
-            break
-        spent, is_last = spent + found.work, acceptance == smaller[-1]
+    # with many kinks of a Laplace likelihood no step is small enough for an acceptance far above the usual one, and
+    # trees reach their maximum depth
+    ladder = [usual, *(higher for higher in (0.8, 0.9, 0.99) if higher > usual)][:3]
+    found, spent = None, 0.0
+    for acceptance in ladder if given is None else [given]:
+        last = given is not None or acceptance == ladder[-1]
+
+        def is_repeated(sampled: Sampled, *, last: bool = last, spent: float = spent) -> bool:
+            return not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK
+
+        def may_stop(sampled: Sampled, is_repeated: Callable[[Sampled], bool] = is_repeated) -> bool:
+            mixing = sampled.mixing
+            is_done = sampled.is_interrupted or (mixing is not None and is_mixed(mixing, how["chains"]))
+            return is_done or is_repeated(sampled)
+
+        own = {**settings, "target_accept": acceptance}
         try:
-            following = sample(
-                {**settings, "target_accept": acceptance},
-                most=min(_TIMES_AT_MOST * spent, WORK - spent),
-                may_stop=lambda sampled, last=is_last: not last and diverges(sampled) and may_repeat(sampled),
-            )
+            if sampler == "pymc":  # it stores all latent numbers at each position, and compiles in each call
+                new = judged(sample_with_pymc(formulation, **how, settings=own))
+            else:
+                new = sample_with_nutpie(
+                    formulation,
+                    **how,
+                    settings=own,
+                    lengths=[how["draws"] * n for n in times],
+                    judge=judged,
+                    may_stop=may_stop,
+                    clock=clock,
+                    most=math.inf if found is None else min(_TIMES_AT_MOST * spent, WORK - spent),
+                )
         except KeyboardInterrupt:
+            if found is None:
+                raise
             return replace(found, is_interrupted=True)
-        if following is None:
+        if found is not None and (new is None or new.is_interrupted or saturates(new)):
+            return replace(found, is_interrupted=new is not None and new.is_interrupted)
+        assert new is not None  # the first length of the first run is always completed
+        facts = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
+        found, spent = replace(new, stats={**new.stats, **facts}), spent + new.work
+        if found.is_interrupted or clock.is_over or not diverges(found) or 4 * spent > WORK:
             break
-        if following.is_interrupted:
-            return replace(found, is_interrupted=True)
-        if saturates(following):
-            break
-        found = noted(following, acceptance)
+    assert found is not None
     return found
-
-
-def _by_nuts(
-    formulation: RelaxedFormulation,
-    sampler: Sampler,
-    how: Mapping[str, Any],
-    clock: Clock,
-    settings: dict[str, Any],
-    *,
-    may_stop: Callable[[Sampled], bool],
-    most: float = math.inf,
-) -> Sampled | None:
-    """Run the sampler with one target acceptance; return None if a second run took too much work or time."""
-    if sampler == "pymc":  # PyMC stores all latent numbers at each position, and compiles in each call
-        sampled = _judged(sample_with_pymc(formulation, **how, settings=settings), formulation)
-        gradients = float(np.sum(sampled.statistics["n_steps"]))
-        return replace(sampled, work=formulation.operations_a_gradient * gradients)
-    return sample_with_nutpie(
-        formulation,
-        **how,
-        settings=settings,
-        lengths=_lengths(formulation, how["draws"], how["chains"]),
-        judge=partial(_judged, formulation=formulation),
-        may_stop=lambda sampled: may_stop(sampled) or _may_stop(sampled, how["chains"]),
-        clock=clock,
-        most=most,
-    )
-
-
-def _lengths(formulation: RelaxedFormulation, draws: int, chains: int) -> list[int]:
-    """Return the steps per chain at which sampling may end, as many as fit in memory; one length for few draws."""
-    most = MEMORY / (8 * chains * draws * max(formulation.density.size, 1))
-    times = _TIMES if draws >= SMALLEST_ESS else _TIMES[:1]
-    return [draws * n for n in times if n == 1 or n <= most]
-
-
-def _judged(sampled: Sampled, formulation: Formulation) -> Sampled:
-    """Add the mixing of the chains to a sampling."""
-    judged = [sampled.draws[name] for name in formulation.judged]
-    return replace(sampled, mixing=mixing_of(judged, sampled.statistics["energy"]))
-
-
-def _may_stop(sampled: Sampled, chains: int) -> bool:
-    """Return True if longer chains would not help: they have mixed, or sampling was interrupted."""
-    return sampled.is_interrupted or (sampled.mixing is not None and is_mixed(sampled.mixing, chains))
-
-
-def _of_exact(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that apply to the exact formulation, which does not use NUTS."""
-    return {name: value for name, value in settings.items() if name in ("cores", "progress_bar")}
 
 
 def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
@@ -269,7 +209,8 @@ def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: M
         if name in _OWN:
             remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
             raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
-    (refuse_unknown_of_pymc if sampler == "pymc" else refuse_unknown_of_nutpie)(settings)
+        if sampler == "pymc" and name not in _SETTINGS:  # PyMC would silently ignore some of them
+            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")
 
 
 def prior_as_sampled(
@@ -278,17 +219,12 @@ def prior_as_sampled(
     """Return draws of the prior in the form of a sampling, for a release whose posterior is the prior."""
     prior = formulation.prior_draws(chains * draws, rng)
 
-    def shaped(values: np.ndarray) -> np.ndarray:
-        return values.reshape(chains, draws, *values.shape[2:])
+    def shaped(values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {name: shaped(own) for name, own in values.items()}
+        return None if values is None else values.reshape(chains, draws, *values.shape[2:])
 
-    finished = Finished(
-        marginals=shaped(prior.marginals),
-        counts=shaped(prior.counts),
-        effects=shaped(prior.effects),
-        total=shaped(prior.total),
-        scales=None if prior.scales is None else shaped(prior.scales),
-        log_prior={name: shaped(values) for name, values in prior.log_prior.items()},
-    )
+    finished = Finished(**{each.name: shaped(getattr(prior, each.name)) for each in fields(prior)})
     zeros = np.zeros((chains, draws))
     statistics: dict[str, np.ndarray] = dict.fromkeys(STATISTICS, zeros)
     statistics |= dict.fromkeys(("diverging", "reached_max_treedepth"), zeros > 0)

@@ -17,7 +17,7 @@ from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.forest import JunctionForest
-from bayesprivmrf.inference.posterior.formulation import Clock, StepProgress, step_progress
+from bayesprivmrf.inference.posterior.formulation import Clock, StepProgress
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.bounds import half_widths
 from bayesprivmrf.inference.posterior.records.table_moves import TableState
@@ -268,7 +268,7 @@ def sample_chains(
     thin, kept = 1, [state.space(0) for state in states]
     with (
         ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers,
-        step_progress(tune + draws, is_shown=progress_bar) as bar,
+        StepProgress(tune + draws, is_shown=progress_bar) as bar,
     ):
         _, stopped = _together(workers, states, tune, 1, bar, Clock())
         for state in states:

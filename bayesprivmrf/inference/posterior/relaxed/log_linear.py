@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.effort import gradient_operations
-from bayesprivmrf.inference.posterior.formulation import Finished, Settings
+from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Preliminary, draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
 from bayesprivmrf.inference.posterior.relaxed.density import Density
@@ -36,6 +36,9 @@ from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.sampling import draw_tables
 from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,16 +52,17 @@ class LogLinear(RelaxedCounts):
     ----------
     scale
         Prior standard deviation τ of all effects, nats; None learns one for each effect.
-    evidence, total, total_range, smoothing
+    evidence, total, total_range
         Parameters of `RelaxedCounts`.
     """
 
     scale: float | None = None
 
+    name: ClassVar[str] = "log-linear"
     _of_whole_numbers: ClassVar[bool] = False
 
     @staticmethod
-    def refuses_prior(evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+    def refuses_prior(evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why normal effects do not support the model or the settings, or None."""
         if evidence.specification.shares_transitions:
             return ModelError(
@@ -80,34 +84,21 @@ class LogLinear(RelaxedCounts):
         )
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
         reason = cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
         if reason or not evidence.specification.is_restricted or MeanCounts(evidence=evidence).tells_all:
             return reason
         return ModelError(
             "with shared parameters, relaxed counts represent only the sums that these depend on, and the "
-            "measurements contain more, such as a table for each scope. Leave out `formulation`, `smoothing` and the "
+            "measurements contain more, such as a table for each scope. Leave out `formulation` and the "
             "sampler's settings, or measure the sums (`queries.pooled`, or `queries.weighted` by products of scores)."
         )
 
     @property
-    def name(self) -> str:
-        """Name of the formulation."""
-        return "log-linear"
-
-    @property
     def judged(self) -> tuple[str, ...]:
         """``counts`` of the possible cells, ``log_scale`` if it is learned, and ``total`` if it is private."""
-        return ("counts", *self._scales_and_total)
-
-    @property
-    def _scales_and_total(self) -> tuple[str, ...]:
-        return (*(("log_scale",) if self._learns_scale else ()), *self._private)
-
-    @property
-    def _shown(self) -> tuple[str, ...]:
-        return ("coordinates", *self._scales_and_total)
+        return ("counts", *(("log_scale",) if self._learns_scale else ()), *self._private)
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -167,17 +158,18 @@ class LogLinear(RelaxedCounts):
     @property
     def density(self) -> Density:
         """Compiled density of this release; position 0 is the preliminary estimate."""
-        latent, cells, stretching = self.latent, self._measured.cells, self.preliminary.data()
+        latent, cells, rough = self.latent, self._measured.cells, self.preliminary
+        scales = rough.mode.log_scales
         return Density(
             visit=visit_effects,
             kinds=KINDS,
-            arrays=(tuple(stretching), cells, latent.uniform, tuple(latent.plan.data), tuple(self._noise)),
-            size=stretching.mode.size + stretching.root.shape[0],
+            arrays=(rough.data(), cells, latent.uniform, tuple(latent.plan.data), tuple(self._noise)),
+            size=rough.whitening.mode.size + (0 if self.scale is not None else scales.size),
             shapes={
                 "counts": cells.shape,
                 "total": (),
                 "coordinates": (latent.effects.size,),
-                "log_scale": stretching.scale.shape,
+                "log_scale": scales.shape,
             },
         )
 
@@ -224,8 +216,13 @@ class LogLinear(RelaxedCounts):
         acceptance: float | None = None,
     ) -> Finished:
         """Return all quantities that follow from draws of potentials, tables, numbers of records and scales."""
-        coordinates, names = self.latent.effects, dimension_names(self.evidence.specification.domain)
-        own = log_scales[..., self.latent.effects_prior.levels]
+        coordinates, prior = self.latent.effects, self.latent.effects_prior
+        names = dimension_names(self.evidence.specification.domain)
+        own, learned = log_scales[..., prior.levels], {}
+        if self._learns_scale:
+            scores = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
+            labels = scaled_effects(prior, names)
+            learned = {f"scale of {effect}": scores[..., k] for k, effect in enumerate(labels)}
         # squared effects in prior standard deviations: mean 1 and variance 2 under the prior
         squares = (effects * np.exp(-own)) ** 2
         density = -0.5 * squares - own
@@ -242,15 +239,12 @@ class LogLinear(RelaxedCounts):
                     coordinates.subsets, pairwise(coordinates.offsets), strict=True
                 )
             },
-            learned=self._learned(log_scales),
+            learned=learned,
             prior_fit=(1 - squares).sum(axis=-1) / math.sqrt(2 * max(squares.shape[-1], 1)),
         )
 
     def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the tables of N whole records.
-
-        With `is_whole`, the prior of a private N is proportional to 1/N on the whole numbers, as for whole records.
-        """
+        """Draw from the prior: see `RelaxedCounts.prior_draws`."""
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
         total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
         if self.scale is not None:
@@ -260,9 +254,12 @@ class LogLinear(RelaxedCounts):
             log_scales = rng.multivariate_normal(expected, prior.scale_covariance, size)
         effects = np.exp(log_scales)[:, prior.levels] * rng.standard_normal((size, latent.effects.size))
         marginals, counts = np.zeros((size, model.size)), np.zeros((size, model.size))
-        for k, potentials in enumerate(self._potentials(effects)):
+        potentials = latent.effects.potentials(effects)
+        if self.evidence.supported is not None:
+            potentials[..., ~self.evidence.supported] = -np.inf
+        for k, own in enumerate(potentials):
             marginals[k] = latent.plan.moments(effects[k])[1]
-            counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
+            counts[k] = draw_tables(model.cardinalities, model.scopes, own, int(total[k]), rng)
         return self.finished(
             effects[np.newaxis],
             marginals[np.newaxis],
@@ -270,17 +267,3 @@ class LogLinear(RelaxedCounts):
             total[np.newaxis].astype(float),
             log_scales[np.newaxis],
         )
-
-    def _learned(self, log_scales: FloatArray) -> dict[str, FloatArray]:
-        if not self._learns_scale:
-            return {}
-        prior = self.latent.effects_prior
-        standardized = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
-        effects = scaled_effects(prior, dimension_names(self.evidence.specification.domain))
-        return {f"scale of {effect}": standardized[..., k] for k, effect in enumerate(effects)}
-
-    def _potentials(self, effects: FloatArray) -> FloatArray:
-        flat = self.latent.effects.potentials(effects)
-        if self.evidence.supported is not None:
-            flat[..., ~self.evidence.supported] = -np.inf
-        return flat

@@ -13,20 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.marginals import marginal_engine, marginal_of
 from bayesprivmrf.marginals.arrays import ImpossibleError
+from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.conditions import Condition, given_error, share_given
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray, parent
+from bayesprivmrf.model.tables import FloatArray, cells_within, parent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,23 +42,22 @@ class Draws:
 
     Parameters
     ----------
-    model
-        The declared model.
-    supported
-        Mask of the possible cells; None if all are possible.
+    evidence
+        Evidence of the releases.
     finished
         The draws.
-    is_simulated
-        Whether the noise of some release was drawn from a seed.
     status
         Status of the fit; solutions of single draws have the same status.
     """
 
-    model: ModelSpecification
-    supported: np.ndarray | None
+    evidence: Evidence
     finished: Finished
-    is_simulated: bool = False
     status: Status = Status.CONVERGED
+
+    @property
+    def model(self) -> ModelSpecification:
+        """Declared model."""
+        return self.evidence.specification
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -66,8 +66,10 @@ class Draws:
         return chains, draws
 
     @cached_property
-    def _forest(self) -> JunctionForest | None:
-        return junction_forest(self.model.cardinalities, self.model.scopes, self.supported)
+    def _separators(self) -> tuple[tuple[int, ...], ...] | None:
+        """Variables that each clique shares with its parent in a junction forest; None if there is no such forest."""
+        trees = junction_trees(self.model.cardinalities, self.model.scopes)
+        return None if trees is None else trees.separators
 
     def synthetic(self, number: int, size: int, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
         """Yield data sets of `size` records, each from its own draw, with draws as far apart as possible."""
@@ -79,21 +81,16 @@ class Draws:
         """Return potentials of the model with the mean marginals, exact or by maximum likelihood, and the status."""
         from bayesprivmrf.inference.naive_mle import match_marginals
 
-        mean = self.finished.marginals.mean(axis=(0, 1))
-        if self._forest is not None:
-            return self._product_form(mean), Status.CONVERGED
-        model = self.model
-        start = Effects.of(model.cardinalities, model.scopes).potentials(
-            np.nan_to_num(self.finished.effects.mean(axis=(0, 1)))
+        mean, effects = (
+            values.mean(axis=(0, 1)) for values in (self.finished.marginals, self.finished.effects)
         )
-        potentials, status, _ = match_marginals(
-            model.cardinalities, model.scopes, mean, possible=self.supported, start=start
-        )
+        potentials, status = self._potentials(mean, effects), Status.CONVERGED
+        if self._separators is None:
+            cards, scopes, possible = self.model.cardinalities, self.model.scopes, self.evidence.supported
+            potentials, status, _ = match_marginals(cards, scopes, mean, possible=possible, start=potentials)
         return potentials, status
 
-    def mean_solution(
-        self, *, stats: Mapping[str, Any], problems: tuple[str, ...], of_records: tuple[str, ...]
-    ) -> Solution:
+    def mean_solution(self, stats: Mapping[str, Any], problems: tuple[str, ...]) -> Solution:
         """Return the solution with the mean marginals: see `Posterior.solution`."""
         potentials, status = self.mean_potentials()
         return Solution(
@@ -102,19 +99,30 @@ class Draws:
             method="posterior mean",
             status=status if self.status is Status.CONVERGED else self.status,
             stats=stats,
-            is_simulated=self.is_simulated,
+            is_simulated=self.evidence.is_simulated,
             problems=problems,
-            of_records=of_records,
+            of_records=self.evidence.of_records,
         )
 
     def potentials(self, chain: int, draw: int) -> FloatArray:
         """Return the potentials of one draw, shape (cells,), nats."""
-        if self._forest is not None:
-            return self._product_form(self.finished.marginals[chain, draw])
-        effects = Effects.of(self.model.cardinalities, self.model.scopes)
-        flat = effects.potentials(np.nan_to_num(self.finished.effects[chain, draw]))
-        if self.supported is not None:
-            flat[~self.supported] = -np.inf
+        return self._potentials(self.finished.marginals[chain, draw], self.finished.effects[chain, draw])
+
+    def _potentials(self, marginals: FloatArray, effects: FloatArray) -> FloatArray:
+        """Return the potentials of clique marginals, with A = 0, or of effects if there is no junction forest."""
+        model = self.model
+        if self._separators is None:
+            flat = Effects.of(model.cardinalities, model.scopes).potentials(np.nan_to_num(effects))
+        else:
+            flat = np.log(np.maximum(marginals, _SMALLEST))
+            for clique, separator in enumerate(self._separators):
+                if separator:
+                    start, stop = model.offsets[clique : clique + 2]
+                    states = cells_within(model.cardinalities, separator, model.scopes[clique])
+                    sums = np.bincount(states, weights=marginals[start:stop])
+                    flat[start:stop] -= np.log(np.maximum(sums, _SMALLEST))[states]
+        if self.evidence.supported is not None:
+            flat[~self.evidence.supported] = -np.inf
         return flat
 
     def solution(self, chain: int, draw: int) -> Solution:
@@ -124,7 +132,7 @@ class Draws:
             potentials=self.model.tables(self.potentials(chain, draw)),
             method=f"posterior draw {draw} of chain {chain}",
             status=self.status,
-            is_simulated=self.is_simulated,
+            is_simulated=self.evidence.is_simulated,
         )
 
     def thinned(self, most: int) -> np.ndarray:
@@ -134,10 +142,8 @@ class Draws:
         return np.linspace(0, draws - 1, each).round().astype(int)
 
     def log_prior(self, kept: int) -> dict[str, FloatArray]:
-        """Return the log density of each part of the prior at `kept` evenly spaced draws of each chain."""
-        places = (
-            np.linspace(0, self.shape[1] - 1, kept).round().astype(int)
-        )  # the draws that `thinned` selects
+        """Return the log density of each part of the prior, at the `kept` draws that `thinned` selects."""
+        places = np.linspace(0, self.shape[1] - 1, kept).round().astype(int)
         return {name: values[:, places] for name, values in self.finished.log_prior.items()}
 
     def pairs(self, most: int) -> Iterator[tuple[int, int]]:
@@ -146,17 +152,6 @@ class Draws:
         for chain in range(self.shape[0]):
             for draw in kept:
                 yield chain, int(draw)
-
-    def table(self, query: Sequence[int], kind: Literal["marginals", "counts"]) -> FloatArray | None:
-        """Return draws of the table of some variables, axes as asked; None if no clique contains all of them.
-
-        Returns
-        -------
-        ndarray or None
-            Shape (chain, draw, K_v for v in query).
-        """
-        model, flat = self.model, getattr(self.finished, kind)
-        return None if parent(model.scopes, query) is None else model.project(flat, query)
 
     def joint(self, query: Sequence[int], most: int, given: Condition | None = None) -> FloatArray:
         """Return draws of the joint marginal of any variables, thinned if each draw needs inference.
@@ -176,8 +171,8 @@ class Draws:
             Shape (chain, kept draws, K_v for v in query).
         """
         model, given = self.model, given or {}
-        table = self.table([*query, *given], "marginals")
-        if table is not None:
+        if parent(model.scopes, [*query, *given]) is not None:
+            table = model.project(self.finished.marginals, [*query, *given])
             shares = share_given(table, len(query), given)
             if shares is None:
                 raise given_error(model.domain, given, "draws of this posterior")
@@ -195,35 +190,20 @@ class Draws:
     def records(self, query: Sequence[int], given: Condition) -> FloatArray:
         """Return draws of the number of records in each joint state, or of its share given states of others."""
         model = self.model
-        table = self.table([*query, *given], "counts")
-        if table is None:
+        if parent(model.scopes, [*query, *given]) is None:
             names = [model.domain.variables[v] for v in (*query, *given)]
             raise ModelError(
                 f"counts of the records exist only for variables that share a clique, got {names!r}; "
                 'ask for of="population".'
             )
-        shares = share_given(np.maximum(np.rint(table), 0.0), len(query), given)
+        table = np.maximum(np.rint(model.project(self.finished.counts, [*query, *given])), 0.0)
+        shares = share_given(table, len(query), given)
         if shares is None:
             raise ModelError(
                 "some record must have the states in `given`, and in some draws no record has them; ask for "
                 'of="population", or for the number of records without `given`.'
             )
         return shares
-
-    def _product_form(self, marginals: FloatArray) -> FloatArray:
-        """Return potentials of a decomposable model from its clique marginals, with A = 0."""
-        forest, model = self._forest, self.model
-        assert forest is not None
-        flat = np.log(np.maximum(marginals, _SMALLEST))
-        for clique, separator in enumerate(forest.separators):
-            if separator:
-                start, stop = model.offsets[clique : clique + 2]
-                states = forest.separator_states(clique, separator)
-                sums = np.bincount(states, weights=marginals[start:stop])
-                flat[start:stop] -= np.log(np.maximum(sums, _SMALLEST))[states]
-        if self.supported is not None:
-            flat[~self.supported] = -np.inf
-        return flat
 
 
 def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:
@@ -248,19 +228,14 @@ def log_predictive(draws: Draws, states: np.ndarray, most: int) -> FloatArray:
     """
     model = draws.model
     engine = marginal_engine(model.cardinalities, model.scopes)
-    potentials = [draws.potentials(chain, draw) for chain, draw in draws.pairs(most)]
-    log_partition = np.array([engine.log_partition(each) for each in potentials])
-    table = np.array(potentials)
     cells = [
         start + np.ravel_multi_index(tuple(states[:, v] for v in scope), shape)
         for start, scope, shape in zip(model.offsets, model.scopes, model.shapes, strict=False)
     ]
-    result = np.empty(len(states))
-    step = max(1, 4_000_000 // len(table))  # 32 MB of log probabilities at once
-    for begin in range(0, len(states), step):
-        part = slice(begin, begin + step)
-        logs = np.zeros((len(table), len(result[part]))) - log_partition[:, np.newaxis]
-        for own in cells:
-            logs += table[:, own[part]]
-        result[part] = np.logaddexp.reduce(logs, axis=0) - np.log(len(table))
-    return result
+    pairs = list(draws.pairs(most))
+    result = np.full(len(states), -np.inf)
+    for chain, draw in pairs:
+        potentials = draws.potentials(chain, draw)
+        logs = sum((potentials[own] for own in cells), np.zeros(len(states)))
+        result = np.logaddexp(result, logs - engine.log_partition(potentials))
+    return result - np.log(len(pairs))
