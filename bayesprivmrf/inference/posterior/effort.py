@@ -37,12 +37,12 @@ time of the better one.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bayesprivmrf.checks import require_memory
+from bayesprivmrf.checks import require, require_memory
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
@@ -64,66 +64,43 @@ _SWEEPS = 1.5
 _REACH = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CellSpread:
-    """Rough posterior means and variances of a model's counts, from the most precise measurement of each cell.
+class CellSpread(NamedTuple):
+    """Rough posterior means and variances of a model's counts, from the most precise measurement of each cell."""
 
-    Parameters
-    ----------
-    means, variances
-        Mean (records) and variance (records squared) of the count of each possible cell, shape (cells,).
-    noise
-        Variance of each count given only its noisy measurement, records squared, shape (cells,).
-    is_part
-        Mask of the cells that are measured only in sums with other cells, shape (cells,).
-    even
-        Number of records in each cell if all cells had the same number.
-    scale, deviation
-        Smallest scale of Laplace noise, infinite without Laplace noise, and largest standard deviation of any noise,
-        records.
-    """
-
-    means: FloatArray
-    variances: FloatArray
-    noise: FloatArray
-    is_part: NDArray[np.bool_]
-    even: float
-    scale: float
-    deviation: float
+    means: FloatArray  # mean count of each possible cell, records
+    variances: FloatArray  # its variance, records squared
+    is_part: NDArray[np.bool_]  # mask of the cells that are measured only in sums with other cells
+    even: float  # number of records in each cell if all cells had the same number
+    scale: float  # smallest scale of Laplace noise, infinite without Laplace noise
+    deviation: float  # largest standard deviation of any noise
 
     @classmethod
     def of(cls, evidence: Evidence, measured: MeasuredCells, total: float) -> CellSpread:
         """Return the spread of the model's possible cells, given the measurements and a public or estimated total."""
-        distributions, cells = evidence.noise, max(measured.cells.size, 1)
-        is_laplace = [distribution.base_law.kernel == "absolute" for distribution in distributions]
-        widths = evidence.spread([distribution.scale for distribution in distributions])[measured.targets]
+        laws, cells = evidence.noise, max(measured.cells.size, 1)
+        is_laplace = [law.base_law.kernel == "absolute" for law in laws]
+        widths = evidence.spread([law.scale for law in laws])[measured.targets]
         absolute = evidence.spread(is_laplace)[measured.targets] > 0
-        own = _variances(evidence.noisy_counts[measured.targets], widths, absolute)
+        noisy = evidence.noisy_counts[measured.targets]
         entries = np.maximum(np.abs(measured.entries), 1e-9)
         members = np.bincount(measured.sums, minlength=measured.targets.size)[measured.sums]
-        numbers = np.maximum(evidence.noisy_counts[measured.targets], 0.0)[measured.sums]
-        shares = numbers / (members * entries)
+        shares = np.maximum(noisy, 0.0)[measured.sums] / (members * entries)
         # a part of a sum may be anything between 0 and the whole sum
-        spread = own[measured.sums] / entries**2
+        spread = _variances(noisy, widths, absolute)[measured.sums] / entries**2
         spread += np.where(members > 1, shares**2, 0.0)
+        # the most precise measurement of each cell; cells without one are even
         order = np.lexsort((spread, measured.sources))
         seen, first = np.unique(measured.sources[order], return_index=True)
         best, even = order[first], total / cells
-        means, noise, is_part = np.full(cells, even), np.full(cells, even**2), np.ones(cells, bool)
-        means[seen], noise[seen], is_part[seen] = shares[best], spread[best], members[best] > 1
-        scales = [
-            distribution.scale
-            for distribution, one in zip(distributions, is_laplace, strict=True)
-            if one and distribution.scale > 0
-        ]
+        means, variances, is_part = np.full(cells, even), np.full(cells, even**2), np.ones(cells, bool)
+        means[seen], variances[seen], is_part[seen] = shares[best], spread[best], members[best] > 1
         return cls(
             means=means,
-            variances=np.minimum(noise, np.maximum(means, even) ** 2),
-            noise=noise,
+            variances=np.minimum(variances, np.maximum(means, even) ** 2),
             is_part=is_part,
             even=even,
-            scale=min(scales, default=math.inf),
-            deviation=max((distribution.standard_deviation for distribution in distributions), default=0.0),
+            scale=float(widths[absolute & (widths > 0)].min(initial=math.inf)),
+            deviation=max((law.standard_deviation for law in laws), default=0.0),
         )
 
 
@@ -132,12 +109,12 @@ def _variances(noisy: FloatArray, scales: FloatArray, absolute: NDArray[np.bool_
     variances = np.where(absolute, 2.0, 1.0) * scales**2
     # under narrow noise the distance of the noisy number from whole numbers matters: sum over these; from a scale of
     # 2 on the continuous variance is right within 4 %
+    whole = np.arange(-_REACH, _REACH + 1)
     for m in np.flatnonzero((scales > 0.0) & (scales < 2.0)):
-        ratio = np.abs(np.arange(-_REACH, _REACH + 1) - noisy[m] + np.rint(noisy[m])) / scales[m]
+        ratio = np.abs(whole - noisy[m] + np.rint(noisy[m])) / scales[m]
         log_weights = -ratio if absolute[m] else -0.5 * ratio * ratio
         weights = np.exp(log_weights - log_weights.max())
-        mean = np.average(np.arange(-_REACH, _REACH + 1), weights=weights)
-        variances[m] = np.average((np.arange(-_REACH, _REACH + 1) - mean) ** 2, weights=weights)
+        variances[m] = np.average((whole - np.average(whole, weights=weights)) ** 2, weights=weights)
     return variances
 
 
@@ -183,27 +160,23 @@ def relaxed_work(numbers: int, scale: float) -> float:
 def require_posterior_memory(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
     """Raise an error that names a remedy if the draws, the effects or exact inference would not fit in memory."""
     model = evidence.specification
-    cells = max(model.size, evidence.offsets[-1])
+    cells, states = max(model.size, evidence.offsets[-1]), max(model.cardinalities, default=1)
     # ten numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler
-    needed = 8 * 10 * cells * draws
     remedy = "use fewer `draws` or `chains`, or NoiseAwareMAP, which stores no draws"
-    require_memory(f"{draws:,} draws of {cells:,} cells", needed, remedy, MEMORY)
-    states = max(model.cardinalities, default=1)
+    require_memory(f"{draws:,} draws of {cells:,} cells", 8 * 10 * cells * draws, remedy, MEMORY)
     effects = f"the effects of a variable of {states:,} states"
     require_memory(effects, 8 * states**2, "declare fewer states, or merge the rare ones", MEMORY)
-    if needs_marginals and cells:
-        cost = forecast(model.cardinalities, model.scopes)
-        if not cost.memory_bytes <= MEMORY:
-            raise ModelTooLargeError(
-                "the log-linear formulation needs exact inference in every step, here with a table of "
-                f"{cost.largest_table:,} cells",
-                remedy="use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or "
-                "NaiveMLE(inference='loopy'), or fewer or smaller cliques",
-                option="use `--method cgm --inference loopy`, or fewer or smaller cliques",
-            )
-        size = Effects.of(model.cardinalities, model.scopes).size
-        if not size <= LARGEST_DIMENSION:
-            raise ModelTooLargeError(
-                f"the log-linear formulation has {size:,} effects here, more than {LARGEST_DIMENSION:,}; use "
-                "NoiseAwareMAP, or fewer or smaller cliques."
-            )
+    if not needs_marginals or not cells:
+        return
+    cost = forecast(model.cardinalities, model.scopes)
+    if not cost.memory_bytes <= MEMORY:
+        raise ModelTooLargeError(
+            "the log-linear formulation needs exact inference in every step, here with a table of "
+            f"{cost.largest_table:,} cells",
+            remedy="use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or NaiveMLE(inference='loopy'), or "
+            "fewer or smaller cliques",
+            option="use `--method cgm --inference loopy`, or fewer or smaller cliques",
+        )
+    size, must = Effects.of(model.cardinalities, model.scopes).size, f"be at most {LARGEST_DIMENSION:,}"
+    remedy, kind = "use NoiseAwareMAP, or fewer or smaller cliques", ModelTooLargeError
+    require(size <= LARGEST_DIMENSION, "the number of log-linear effects", must, size, remedy, error=kind)

@@ -121,19 +121,14 @@ def log_uniform(place, low, high):
 
 
 def draw_totals(
-    total: float | None, bounds: tuple[float, float], size: int, rng: np.random.Generator, *, is_whole: bool
+    total: float | None, bounds: tuple[float, float], size: int, rng: np.random.Generator
 ) -> IntArray:
-    r"""Draw numbers of records from a log-uniform prior on `bounds`, rounded; a public number is repeated.
+    r"""Draw numbers of records from the prior, proportional to 1/N within `bounds`; a public one is repeated.
 
-    With `is_whole` the prior is proportional to 1/N on the whole numbers within the bounds. It is drawn by rejection
-    from :math:`\lfloor e^U \rfloor`, whose probability is proportional to log(1 + 1/N).
+    They are drawn by rejection from :math:`\lfloor e^U \rfloor`, whose probability is proportional to log(1 + 1/N).
     """
     if total is not None:
         return np.full(size, round(total))
-    if not is_whole:
-        return np.rint(np.exp(rng.uniform(float(np.log(bounds[0])), float(np.log(bounds[1])), size))).astype(
-            np.int64
-        )
     low, high = max(math.ceil(bounds[0]), 1), math.floor(bounds[1])
     found = np.zeros(0, np.int64)
     while found.size < size:

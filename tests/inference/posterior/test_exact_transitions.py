@@ -125,7 +125,7 @@ def test_a_chain_that_starts_in_its_law_stays_in_it(kind, order, end):
         log_rows = draw_log_rows(
             blank.shape_prior.forest, blank.shape_prior.shapes(position)[:, np.newaxis], rng
         )
-        total = draw_totals(None, (10, 60), 1, rng, is_whole=True)
+        total = draw_totals(None, (10, 60), 1, rng)
         own = draw_tables(blank.forest, blank._in_windows(log_rows), total, rng)[:, 0]
         counts, whole = own[np.argsort(blank.forest.cells)], np.zeros(model.size, np.int64)
         whole[supported] = counts

@@ -203,7 +203,7 @@ def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
 
 def test_prior_draws_have_the_scales_and_totals_of_the_prior():
     engine = formulation(CYCLE, total_range=(50.0, 5000.0))
-    drawn = engine.prior_draws(1500, np.random.default_rng(2))
+    drawn = engine.prior_draws(6000, np.random.default_rng(2))
     prior = engine.latent.effects_prior
     log_scales = np.log(drawn.scales[0])
     np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.08)

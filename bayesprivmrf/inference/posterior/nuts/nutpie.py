@@ -22,7 +22,6 @@ from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.formulation import Clock, Sampled, StepProgress
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
-from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_BFMI
 
 
 def sample_with_nutpie(
@@ -110,7 +109,7 @@ def sample_with_nutpie(
                         break
                     if clock.is_over:
                         return replace(found, is_late=True)
-                    bar.aim(tune + length, f"continuing: {reason_to_continue(found, chains)}")
+                    bar.aim(tune + length, "continuing: the chains have not mixed")
                 is_first, done = found is None, length
                 limit = most / each if is_first else math.inf
                 must_end = is_first and math.isinf(most)
@@ -126,17 +125,6 @@ def sample_with_nutpie(
             return read(run.end(), is_stopped=True)
         finally:
             run.end()
-
-
-def reason_to_continue(sampled: Sampled, chains: int) -> str:
-    """Return the reason why sampling continues, in a few words."""
-    mixing = sampled.mixing
-    if mixing is None or math.isnan(mixing.r_hat):
-        return "the chains have not mixed"
-    draws = min(mixing.bulk, mixing.tail) / chains
-    effective = "" if math.isnan(draws) else f", {draws:.0f} effective draws a chain"
-    energy = f", E-BFMI {mixing.bfmi:.2f}" if mixing.bfmi < SMALLEST_BFMI else ""
-    return f"R-hat {mixing.r_hat:.3f}{effective}{energy}"
 
 
 def _nutpie_model(density: Density) -> Any:

@@ -100,11 +100,8 @@ class RelaxedCounts(ABC):
         """Return marginals, counts and effects of sampled draws; quantities drawn exactly given these use `rng`."""
 
     @abstractmethod
-    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the tables of N whole records.
-
-        With `is_whole`, the prior of a private N is proportional to 1/N on the whole numbers, as for whole records.
-        """
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
 
     @property
     def sparsity(self) -> float:

@@ -180,10 +180,10 @@ class HyperDirichlet(RelaxedCounts):
         whole = np.maximum(np.rint(flat), 0.0)
         return self.finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
 
-    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior: see `RelaxedCounts.prior_draws`."""
         forest = self.forest
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng)
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
         counts = np.zeros((1, size, forest.offsets[-1]))

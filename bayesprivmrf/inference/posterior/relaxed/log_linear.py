@@ -243,10 +243,10 @@ class LogLinear(RelaxedCounts):
             prior_fit=(1 - squares).sum(axis=-1) / math.sqrt(2 * max(squares.shape[-1], 1)),
         )
 
-    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior: see `RelaxedCounts.prior_draws`."""
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng)
         if self.scale is not None:
             log_scales = np.full((size, prior.count), math.log(self.scale))
         else:

@@ -222,8 +222,8 @@ class Posterior(Card):
         has_sums_alone = self.specification.is_restricted and self._formulation.name == "log-linear"
         if asked.of == "records" and has_sums_alone:
             raise ModelError(
-                "`of='records'` needs the counts of each table, and with tied potentials this posterior has only sums "
-                "of tables; ask for of='population', or fit LatentCounts(formulation='exact')."
+                "`of='records'` needs the counts of each table, and with tied potentials this posterior has only "
+                "sums of tables; ask for of='population', or fit LatentCounts(formulation='exact')."
             )
         return intervals_of(self._draws, asked)
 

@@ -56,6 +56,9 @@ LARGEST_SENSITIVITY = 1.0
 # range of a quantity without bounds
 _NO_ENDS: Ends = (-np.inf, np.inf)
 
+type Limits = tuple[FloatArray, FloatArray, FloatArray]
+"""Estimate, and lower and upper limit."""
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Quantity:
@@ -138,7 +141,7 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
 
 def interval_of_draws(
     draws: FloatArray, prob: float, ends: Ends = _NO_ENDS, *, is_whole: bool = False
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> Limits:
     """Return the mean over the first two axes, and the limits of `limits_of_draws`."""
     return draws.mean(axis=(0, 1)), *limits_of_draws(draws, prob, ends, is_whole=is_whole)
 
@@ -223,7 +226,7 @@ def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
 
 
 def _framed(
-    draws: Draws, drawn: FloatArray, limits: Any, index: pd.Index, marks: Sequence[Mark]
+    draws: Draws, drawn: FloatArray, limits: Limits, index: pd.Index, marks: Sequence[Mark]
 ) -> pd.DataFrame:
     """Return the interval frame of drawn numbers, with the mark of those that the prior decides."""
     facts: dict[str, Any] = {"status": draws.status, "is_simulated": draws.evidence.is_simulated}

@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability, same_labels
+from bayesprivmrf.checks import number_array, probability, require, same_labels
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.model.tables import FloatArray
@@ -110,24 +110,15 @@ def combine_estimates(
     >>> round(combined.estimate, 3), round(combined.variance, 5)
     (0.314, 0.00068)
     """
-    if not same_labels([estimates, variances]):
-        raise ArgumentError(
-            "`estimates` and `variances` must have the same index in the same order, got two; write "
-            "`variances.reindex(estimates.index)`."
-        )
-    try:
-        q, u = np.asarray(estimates, dtype=float), np.asarray(variances, dtype=float)
-    except (TypeError, ValueError, OverflowError):
-        raise ArgumentError(
-            "`estimates` and `variances` must be lists of numbers; pass two such lists."
-        ) from None
-    if q.ndim != 1 or q.shape != u.shape or len(q) < 2:
-        raise ArgumentError(
-            "`estimates` and `variances` must have one number for each of at least two synthetic data sets, got "
-            f"shapes {q.shape} and {u.shape}."
-        )
-    if not (np.isfinite(q).all() and np.isfinite(u).all() and (u >= 0).all()):
-        raise ArgumentError("`estimates` must be finite, and `variances` finite and at least 0.")
+    both, must = "`estimates` and `variances`", "have the same index in the same order"
+    remedy = "write `variances.reindex(estimates.index)`"
+    require(same_labels([estimates, variances]), both, must, "two", remedy)
+    q = number_array("estimates", estimates, float)
+    u = number_array("variances", variances, float)
+    must = "have one number for each of at least two synthetic data sets"
+    require(q.ndim == 1 and q.shape == u.shape and len(q) > 1, both, must, f"shapes {q.shape} and {u.shape}")
+    is_finite = np.isfinite(q).all() and np.isfinite(u).all() and (u >= 0).all()
+    require(is_finite, both, "be finite, and `variances` at least 0", "others")
     prob = probability("prob", prob, zero=False, remedy="0.9 is for 90 %")
     m, center = len(q), float(q.mean())
     between, within = float(q.var(ddof=1)), float(u.mean())
