@@ -19,13 +19,14 @@ from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
-from bayesprivmrf.inference.posterior.choice import Choice, Formulation
-from bayesprivmrf.inference.posterior.formulation import Clock, Sampler, Source
-from bayesprivmrf.inference.posterior.nuts.sampling import (
+from bayesprivmrf.inference.posterior.choice import (
+    Choice,
+    Formulation,
     check_settings,
     draw_posterior,
     prior_as_sampled,
 )
+from bayesprivmrf.inference.posterior.formulation import Clock, Sampler, Source
 from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior

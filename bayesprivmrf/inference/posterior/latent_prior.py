@@ -49,15 +49,24 @@ from bayesprivmrf.model.ties import TiedEffects, coordinates_of
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LatentPrior:
-    """Prior of the latent tables of one model.
+    """Prior of the latent tables of one model, and a preliminary estimate, computed when it is first used.
 
     Parameters
     ----------
     evidence
-        Evidence of the releases, of which only the model and the measured tables' sizes are used.
+        Evidence of the releases; the prior uses only the model and the sizes of the measured tables.
+    scale
+        Prior standard deviation τ of all effects, nats; None if it is learned.
+    total
+        Public N; None if it is private.
+    total_range
+        Lower and upper end of the prior of a private N.
     """
 
     evidence: Evidence
+    scale: float | None
+    total: float | None
+    total_range: tuple[float, float]
 
     @cached_property
     def effects(self) -> Effects | TiedEffects:
@@ -106,6 +115,91 @@ class LatentPrior:
         inverse = math.exp(-log_total)
         variance = 1 / self.effects_prior.precision(log_scales) + inverse * self.sampling_variance
         return (1 + self.excess * inverse) ** 2 / variance
+
+    @cached_property
+    def mode(self) -> Mode:
+        """Noise-aware mode."""
+        known = self.evidence if self.total is None else replace(self.evidence, total=max(self.total, 1.0))
+        return noise_aware_mode(known, Settings(scale=self.scale))
+
+    @property
+    def is_dense(self) -> bool:
+        """True if the curvature is a matrix, rather than its diagonal."""
+        return self.effects.size <= DENSE_LIMIT
+
+    @cached_property
+    def total_bounds(self) -> dict[str, float]:
+        """Ends of the prior of log N, and the logistic position of the estimate between them.
+
+        The estimate is kept 0.1 % of the range away from the ends; this changes no posterior.
+        """
+        low, high = np.log(self.total_range)
+        inside = min(max((self.mode.log_total - low) / (high - low), 1e-3), 1 - 1e-3)
+        return {"low": float(low), "high": float(high), "center": math.log(inside / (1 - inside))}
+
+    @cached_property
+    def whitening(self) -> Whitening:
+        """Coordinates in which the posterior is nearly standard normal."""
+        mode, prior = self.mode, self.effects_prior
+        precision = self.precision(mode.log_scales, mode.log_total)
+        information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
+        count = prior.count
+        if self.total is not None:
+            information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
+            return Whitening.of(information, precision, point, groups, count)
+        bounds = self.total_bounds
+        share = 1 / (1 + math.exp(-bounds["center"]))
+        slope = np.ones(len(point) + 1)
+        # derivative of log N with respect to its logistic position
+        slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
+        information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
+        precision = np.append(precision, 3 / math.pi**2)  # the variance of the logistic distribution is π²/3
+        return Whitening.of(
+            information, precision, np.append(point, 0.0), np.append(groups, count), count + 1
+        )
+
+    @property
+    def log_scale_root(self) -> FloatArray:
+        """Root of the covariance that log τ would have if every effect were known, shape (scales, scales)."""
+        prior = self.effects_prior
+        sizes = np.bincount(prior.levels, minlength=prior.count)
+        precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
+        return np.linalg.inv(np.linalg.cholesky(precision)).T
+
+    def data(self) -> tuple[np.ndarray, ...]:
+        """Return the arguments of `effects_density.stretch` after the position, in its order."""
+        whitening, prior = self.whitening, self.effects_prior
+        count, variance = prior.count, self.sampling_variance
+        sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
+        total = [math.log(max(self.total or 0.0, 1.0))]
+        if self.total is None:
+            total = [self.mode.log_total, *self.total_bounds.values()]
+        arrays = (
+            whitening.basis,
+            whitening.information,
+            whitening.shares,
+            whitening.mode,
+            np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
+            self.mode.log_scales,
+            np.array(total),
+            prior.levels,
+            variance,
+            np.bincount(prior.levels, weights=variance, minlength=count) / sizes,
+            prior.expected_log_scales,
+            np.linalg.inv(prior.scale_covariance),
+            np.array([self.excess]),
+        )
+        return tuple(np.ascontiguousarray(array) for array in arrays)
+
+    def curvature(self) -> FloatArray:
+        """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""
+        mode, plan = self.mode, self.plan
+        prior = self.effects_prior.precision(mode.log_scales)
+        total, beta = math.exp(mode.log_total), np.ascontiguousarray(mode.coordinates)
+        if not self.is_dense:
+            _, _, mean, square = plan.moments(beta)
+            return total * np.maximum(square - mean**2, 0.0) + prior
+        return total * fisher_information(beta, *plan.data) + np.diag(prior)
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
@@ -213,113 +307,3 @@ class Whitening:
             shares=(vectors**2).T @ member,
             mode=vectors.T @ (root * mode),
         )
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Preliminary:
-    """Preliminary estimate of a log-linear posterior, computed when it is first used.
-
-    Parameters
-    ----------
-    evidence
-        Evidence of the releases.
-    latent
-        Prior of the latent tables.
-    scale
-        Prior standard deviation τ of all effects, nats; None if it is learned.
-    total
-        Public N; None if it is private.
-    total_range
-        Lower and upper end of the prior of a private N.
-    """
-
-    evidence: Evidence
-    latent: LatentPrior
-    scale: float | None
-    total: float | None
-    total_range: tuple[float, float]
-
-    @cached_property
-    def mode(self) -> Mode:
-        """Noise-aware mode."""
-        known = self.evidence if self.total is None else replace(self.evidence, total=max(self.total, 1.0))
-        return noise_aware_mode(known, Settings(scale=self.scale))
-
-    @property
-    def is_dense(self) -> bool:
-        """True if the curvature is a matrix, rather than its diagonal."""
-        return self.latent.effects.size <= DENSE_LIMIT
-
-    @cached_property
-    def total_bounds(self) -> dict[str, float]:
-        """Ends of the prior of log N, and the logistic position of the estimate between them.
-
-        The estimate is kept 0.1 % of the range away from the ends; this changes no posterior.
-        """
-        low, high = np.log(self.total_range)
-        inside = min(max((self.mode.log_total - low) / (high - low), 1e-3), 1 - 1e-3)
-        return {"low": float(low), "high": float(high), "center": math.log(inside / (1 - inside))}
-
-    @cached_property
-    def whitening(self) -> Whitening:
-        """Coordinates in which the posterior is nearly standard normal."""
-        mode, prior = self.mode, self.latent.effects_prior
-        precision = self.latent.precision(mode.log_scales, mode.log_total)
-        information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
-        count = prior.count
-        if self.total is not None:
-            information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
-            return Whitening.of(information, precision, point, groups, count)
-        bounds = self.total_bounds
-        share = 1 / (1 + math.exp(-bounds["center"]))
-        slope = np.ones(len(point) + 1)
-        # derivative of log N with respect to its logistic position
-        slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
-        information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
-        precision = np.append(precision, 3 / math.pi**2)  # the variance of the logistic distribution is π²/3
-        return Whitening.of(
-            information, precision, np.append(point, 0.0), np.append(groups, count), count + 1
-        )
-
-    @property
-    def log_scale_root(self) -> FloatArray:
-        """Root of the covariance that log τ would have if every effect were known, shape (scales, scales)."""
-        prior = self.latent.effects_prior
-        sizes = np.bincount(prior.levels, minlength=prior.count)
-        precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
-        return np.linalg.inv(np.linalg.cholesky(precision)).T
-
-    def data(self) -> tuple[np.ndarray, ...]:
-        """Return the arguments of `effects_density.stretch` after the position, in its order."""
-        latent, whitening, prior = self.latent, self.whitening, self.latent.effects_prior
-        count, variance = prior.count, latent.sampling_variance
-        sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
-        total = [math.log(max(self.total or 0.0, 1.0))]
-        if self.total is None:
-            total = [self.mode.log_total, *self.total_bounds.values()]
-        arrays = (
-            whitening.basis,
-            whitening.information,
-            whitening.shares,
-            whitening.mode,
-            np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
-            self.mode.log_scales,
-            np.array(total),
-            prior.levels,
-            variance,
-            np.bincount(prior.levels, weights=variance, minlength=count) / sizes,
-            prior.expected_log_scales,
-            np.linalg.inv(prior.scale_covariance),
-            np.array([latent.excess]),
-        )
-        return tuple(np.ascontiguousarray(array) for array in arrays)
-
-    def curvature(self) -> FloatArray:
-        """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""
-        mode, plan = self.mode, self.latent.plan
-        prior = self.latent.effects_prior.precision(mode.log_scales)
-        total, beta = math.exp(mode.log_total), np.ascontiguousarray(mode.coordinates)
-        if not self.is_dense:
-            _, _, mean, square = plan.moments(beta)
-            return total * np.maximum(square - mean**2, 0.0) + prior
-        return total * fisher_information(beta, *plan.data) + np.diag(prior)

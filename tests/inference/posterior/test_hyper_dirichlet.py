@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.nuts.sampling import draw_posterior
+from bayesprivmrf.inference.posterior.choice import draw_posterior
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace

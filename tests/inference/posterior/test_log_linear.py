@@ -302,7 +302,7 @@ def test_populations_stay_with_tables_whose_cells_are_mostly_empty(seed):
     rng = np.random.default_rng(seed)
     counts, _ = simulated_counts(CYCLE, 10_000, rng, scale=15.0)
     engine = LogLinear(evidence=gather(noisy_release(CYCLE, counts, DiscreteLaplace(1.0), rng)), total=1e4)
-    latent, preliminary = engine.latent, engine.preliminary
+    latent = preliminary = engine.latent
     whitening = preliminary.whitening
     own = whitening.mode + rng.standard_normal((100, len(whitening.mode))) / np.sqrt(
         whitening.information + 1

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.compiled_cache import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import WORK
 from bayesprivmrf.inference.posterior.forest import JunctionForest
-from bayesprivmrf.inference.posterior.formulation import Clock, StepProgress
+from bayesprivmrf.inference.posterior.formulation import WORK, Clock, StepProgress
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.bounds import half_widths
 from bayesprivmrf.inference.posterior.records.table_moves import TableState

@@ -22,7 +22,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence, supported_cells
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.latent_prior import Preliminary, Whitening
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Whitening
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain, grouped
 from bayesprivmrf.inference.posterior.records.effect_moves import FAR, advance_effects
@@ -57,7 +57,7 @@ class NormalEffects(RecordPrior):
     @property
     def no_relaxed(self) -> str | None:
         """Reason why relaxed counts cannot represent the measurements; None if they can."""
-        if self.relaxed.preliminary.mode.means.tells_all:
+        if self.relaxed.latent.mode.means.tells_all:
             return None
         return (
             "this posterior has no PyMC model: relaxed counts represent only the sums that a model with shared "
@@ -90,11 +90,11 @@ class NormalEffects(RecordPrior):
         return bag_forest(self.bagged)
 
     @cached_property
-    def preliminary(self) -> Preliminary:
+    def preliminary(self) -> LatentPrior:
         """Preliminary estimate that scales the steps of the potentials; it gives exact sums normal noise."""
         if not self.keeps_sums:
-            return self.relaxed.preliminary
-        return replace(self.relaxed.preliminary, evidence=_softened(self.evidence))
+            return self.relaxed.latent
+        return replace(self.relaxed.latent, evidence=_softened(self.evidence))
 
     @cached_property
     def effects(self) -> EffectData:
@@ -251,10 +251,10 @@ def bag_forest(bagged: Evidence) -> JunctionForest:
 
 
 def effect_data(
-    evidence: Evidence, bagged: Evidence, forest: JunctionForest, rough: Preliminary
+    evidence: Evidence, bagged: Evidence, forest: JunctionForest, rough: LatentPrior
 ) -> EffectData:
     """Return the arrays that moves of the effects read."""
-    model, prior = evidence.specification, rough.latent.effects_prior
+    model, prior = evidence.specification, rough.effects_prior
     cards = model.cardinalities
     own_tables = replace(
         bagged,
@@ -285,14 +285,14 @@ def effect_data(
     )
 
 
-def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) -> dict[str, FloatArray]:
+def _whitened(rough: LatentPrior, curvature: FloatArray, precision: FloatArray) -> dict[str, FloatArray]:
     """Return coordinates in which the posterior of the potentials is nearly standard normal.
 
     They have no rows if the noisy tables have at least half of the information of whole records in every direction.
     Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on missing
     information).
     """
-    count, size = rough.latent.effects_prior.count, len(precision)
+    count, size = rough.effects_prior.count, len(precision)
     nothing = np.zeros((0, 0))
     fields = {"basis": nothing, "inverse": nothing, "known": np.zeros(0), "center": np.zeros(0)}
     if curvature.ndim == 1 or not size:
@@ -303,7 +303,7 @@ def _whitened(rough: Preliminary, curvature: FloatArray, precision: FloatArray) 
     present = np.linalg.eigvals(np.linalg.solve(curvature, observed + np.diag(precision))).real.min()
     if present > 0.5:
         return {**fields, "shares": nothing}
-    levels = rough.latent.effects_prior.levels
+    levels = rough.effects_prior.levels
     map_ = Whitening.of(observed, precision, rough.mode.coordinates, levels, count)
     fields = {"basis": map_.basis, "inverse": np.linalg.inv(map_.basis), "known": map_.information}
     fields |= {"shares": map_.shares, "center": map_.mode}

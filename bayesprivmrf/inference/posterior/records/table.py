@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_table
+from bayesprivmrf.inference.posterior.formulation import CellSpread, sweeps_of_table
 from bayesprivmrf.inference.posterior.records.bounds import (
     CrossingError,
     NestedSums,

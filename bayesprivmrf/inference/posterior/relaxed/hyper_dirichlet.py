@@ -30,7 +30,6 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.forest import (
     JunctionForest,
     draw_log_rows,
@@ -39,12 +38,12 @@ from bayesprivmrf.inference.posterior.forest import (
     junction_forest,
     marginals_of,
 )
-from bayesprivmrf.inference.posterior.formulation import Finished
+from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
-from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, RowData, visit_forest
+from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, visit_forest
 from bayesprivmrf.inference.posterior.relaxed.rows import row_weights_data
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
 from bayesprivmrf.marginals.junction import junction_trees
@@ -159,7 +158,7 @@ class HyperDirichlet(RelaxedCounts):
         return Density(
             visit=visit_forest,
             kinds=KINDS,
-            arrays=(tuple(self._rows), tuple(self._noise)),
+            arrays=(self._rows, tuple(self._noise)),
             size=cells + (self.total is None) + self.prior.size,
             shapes={"counts": (own,), "inner": (cells - own,), "total": (), "shapes": (cells,)},
         )
@@ -203,11 +202,11 @@ class HyperDirichlet(RelaxedCounts):
         return forest
 
     @cached_property
-    def _rows(self) -> RowData:
+    def _rows(self) -> tuple[Any, ...]:
         forest, evidence = self.forest, self.evidence
         shapes = self.prior.shapes(np.zeros(self.prior.size))
         total = self.total if self.total is not None else evidence.total
-        return RowData(
+        return (
             forest.row_starts,
             forest.source_starts,
             forest.sources,

@@ -25,9 +25,8 @@ from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, Mo
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.mean_counts import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
-from bayesprivmrf.inference.posterior.effort import gradient_operations
-from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Preliminary, draw_totals
+from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.effects_density import KINDS, visit_effects
@@ -109,13 +108,8 @@ class LogLinear(RelaxedCounts):
     def _prior_settings(self) -> Mapping[str, Any]:
         if self.scale is not None:
             return {"prior_scale": float(self.scale)}
-        prior = self.latent.effects_prior
-        return {
-            "prior_scale_location": prior.location,
-            "prior_scale_spread_in_common": prior.spread_in_common,
-            "prior_scale_spread_between_orders": prior.spread_between_orders,
-            "prior_scale_spread_between_effects": prior.spread_between_effects,
-        }
+        names = ("location", "spread_in_common", "spread_between_orders", "spread_between_effects")
+        return {f"prior_scale_{name}": getattr(self.latent.effects_prior, name) for name in names}
 
     @property
     def sparsity(self) -> float:
@@ -131,24 +125,15 @@ class LogLinear(RelaxedCounts):
     def operations_a_gradient(self) -> float:
         """Operations of one density and gradient (`effort`): marginals, products with the basis, and cells."""
         model, size = self.evidence.specification, self.latent.effects.size
-        products = 2.0 * size * size if self.preliminary.is_dense else 0.0
+        products = 2.0 * size * size if self.latent.is_dense else 0.0
         marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
         return marginals + products + gradient_operations(size + model.size)
 
     @cached_property
     def latent(self) -> LatentPrior:
-        """Prior of the latent tables."""
-        return LatentPrior(evidence=self.evidence)
-
-    @cached_property
-    def preliminary(self) -> Preliminary:
-        """Preliminary estimate, which scales the sampler's coordinates."""
-        return Preliminary(
-            evidence=self.evidence,
-            latent=self.latent,
-            scale=self.scale,
-            total=self.total,
-            total_range=self.total_range,
+        """Prior of the latent tables, and the preliminary estimate that scales the sampler's coordinates."""
+        return LatentPrior(
+            evidence=self.evidence, scale=self.scale, total=self.total, total_range=self.total_range
         )
 
     @property
@@ -158,13 +143,13 @@ class LogLinear(RelaxedCounts):
     @property
     def density(self) -> Density:
         """Compiled density of this release; position 0 is the preliminary estimate."""
-        latent, cells, rough = self.latent, self._measured.cells, self.preliminary
-        scales = rough.mode.log_scales
+        latent, cells = self.latent, self._measured.cells
+        scales = latent.mode.log_scales
         return Density(
             visit=visit_effects,
             kinds=KINDS,
-            arrays=(rough.data(), cells, latent.uniform, tuple(latent.plan.data), tuple(self._noise)),
-            size=rough.whitening.mode.size + (0 if self.scale is not None else scales.size),
+            arrays=(latent.data(), cells, latent.uniform, tuple(latent.plan.data), tuple(self._noise)),
+            size=latent.whitening.mode.size + (0 if self.scale is not None else scales.size),
             shapes={
                 "counts": cells.shape,
                 "total": (),
@@ -181,13 +166,13 @@ class LogLinear(RelaxedCounts):
         if self._learns_scale:
             log_scales = np.asarray(draws["log_scale"], dtype=float)
         else:
-            log_scales = np.broadcast_to(self.preliminary.mode.log_scales, (*lead, prior.count))
+            log_scales = np.broadcast_to(self.latent.mode.log_scales, (*lead, prior.count))
         effects, marginals, acceptance = draw_potentials(
             latent.plan,
             np.asarray(draws["coordinates"], dtype=float).reshape(draws_in_all, latent.effects.size),
             total.reshape(draws_in_all),
             np.exp(-2 * log_scales.reshape(draws_in_all, -1))[:, prior.levels],
-            self.preliminary.curvature(),
+            self.latent.curvature(),
             rng,
             excess=latent.excess,
             information=self._information,
@@ -202,8 +187,8 @@ class LogLinear(RelaxedCounts):
         """Fisher information of one record about each coordinate of a tied model, at the preliminary mode."""
         if self.latent.effects.matrix is None:
             return None
-        mode, prior = self.preliminary.mode, self.latent.effects_prior
-        own = np.diag(self.preliminary.curvature()) - prior.precision(mode.log_scales)
+        mode, prior = self.latent.mode, self.latent.effects_prior
+        own = np.diag(self.latent.curvature()) - prior.precision(mode.log_scales)
         return np.maximum(own, 0.0) / math.exp(mode.log_total)
 
     def finished(

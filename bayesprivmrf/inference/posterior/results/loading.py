@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.posterior.formulation import Finished, Source
@@ -107,16 +108,12 @@ def _require_format(tree: xr.DataTree, target: Path, largest: int) -> None:
             f"{str(target)!r} is not a posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
         )
     version = tree.attrs["format_version"]
-    if not version <= VERSION:
-        raise NewerFormatError(
-            f"{str(target)!r} has format version {version}, newer than {VERSION}, the newest that this bayesprivmrf "
-            "reads; upgrade it."
-        )
+    newest = f"be at most {VERSION}, the newest that this bayesprivmrf reads"
+    what = f"the format version of {str(target)!r}"
+    require(version <= VERSION, what, newest, version, "upgrade it", error=NewerFormatError)
     size = sum(variable.nbytes for node in tree.subtree for variable in node.dataset.variables.values())
-    if size > largest:
-        raise ReleaseFileError(
-            f"its variables would take {size:,} bytes, more than {largest:,}; pass `largest=`"
-        )
+    must, remedy = f"be at most {largest:,} bytes", "pass `largest=`"
+    require(size <= largest, "the size of its variables", must, f"{size:,}", remedy, error=ReleaseFileError)
 
 
 def _posterior(tree: xr.DataTree) -> Posterior:

@@ -18,20 +18,9 @@ from bayesprivmrf.inference.criticism.assumptions import function_marks, model_a
 from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Source
-from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.quantities import (
-    THINNED,
-    PosteriorSummary,
-    Quantity,
-    chain_bounds,
-    draws_of,
-    edge_presence,
-    intervals_of,
-    probability_of,
-    quantity_of,
-    summary_of,
-)
-from bayesprivmrf.inference.posterior.results.synthetic import records_of
+from bayesprivmrf.inference.posterior.results import quantities
+from bayesprivmrf.inference.posterior.results.draws import Draws, records_of
+from bayesprivmrf.inference.posterior.results.quantities import THINNED, PosteriorSummary, Quantity
 from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
@@ -225,10 +214,10 @@ class Posterior(Card):
                 "`of='records'` needs the counts of each table, and with tied potentials this posterior has only "
                 "sums of tables; ask for of='population', or fit LatentCounts(formulation='exact')."
             )
-        return intervals_of(self._draws, asked)
+        return quantities.intervals_of(self._draws, asked)
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
-        return chain_bounds(self._draws, asked, prob)
+        return quantities.chain_bounds(self._draws, asked, prob)
 
     def probability(
         self, states: Mapping[Variable, Label], prob: float = 0.9, *, given: Given | None = None
@@ -251,7 +240,7 @@ class Posterior(Card):
         ModelError
             `states` is empty, a variable or a state is not declared, or the given states are impossible.
         """
-        return probability_of(self._draws, states, coverage(prob), given)
+        return quantities.probability_of(self._draws, states, coverage(prob), given)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -283,7 +272,9 @@ class Posterior(Card):
             posterior.quantity(odds_ratio)
         """
         prob, marks = coverage(prob), function_marks(self._evidence)
-        return quantity_of(self._draws, draws_of(self._draws, function, draws), prob, marks)
+        return quantities.quantity_of(
+            self._draws, quantities.draws_of(self._draws, function, draws), prob, marks
+        )
 
     def summary(self, prob: float = 0.9) -> PosteriorSummary:
         """Return a summary of the posterior that fits on one screen.
@@ -300,7 +291,7 @@ class Posterior(Card):
             scalar parameters of the prior, and diagnostics. It is displayed as a card.
         """
         sampled = self.tree["posterior"].to_dataset()
-        return summary_of(self._draws, sampled, self._formulation.name, self.stats, coverage(prob))
+        return quantities.summary_of(self._draws, sampled, self._formulation.name, self.stats, coverage(prob))
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Return the edges of the graph, ordered by the probability that they are stronger than a threshold.
@@ -321,7 +312,7 @@ class Posterior(Card):
             The index has the two variables; the most probable edge comes first. Entries are NaN for variables with
             structural zeros, whose effects are not defined.
         """
-        return edge_presence(self._draws, threshold, prob)
+        return quantities.edge_presence(self._draws, threshold, prob)
 
     def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
         r"""Compare each released table with its latent counts, and with the prediction of the model.

@@ -18,8 +18,7 @@ from numba import cfunc, types
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import Clock, Sampled, StepProgress
+from bayesprivmrf.inference.posterior.formulation import WORK, Clock, Sampled, StepProgress
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 
