@@ -127,17 +127,17 @@ class Source:
 
 type Sampler = Literal["nutpie", "pymc"]
 
-# Statistics that both samplers report, by ArviZ's names
-STATISTICS = (
-    "diverging",
-    "tree_depth",
-    "reached_max_treedepth",
-    "n_steps",
-    "energy",
-    "lp",
-    "acceptance_rate",
-    "step_size",
-)
+# Statistics that both samplers report: ArviZ's and PyMC's names, and those of nutpie
+STATISTICS = {
+    "diverging": "diverging",
+    "tree_depth": "depth",
+    "reached_max_treedepth": "maxdepth_reached",
+    "n_steps": "n_steps",
+    "energy": "energy",
+    "lp": "logp",
+    "acceptance_rate": "mean_tree_accept",
+    "step_size": "step_size",
+}
 
 
 class Mixing(NamedTuple):

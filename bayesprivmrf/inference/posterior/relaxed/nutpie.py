@@ -18,7 +18,7 @@ from numba import cfunc, types
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.formulation import WORK, Clock, Sampled, StepProgress
+from bayesprivmrf.inference.posterior.formulation import STATISTICS, WORK, Clock, Sampled, StepProgress
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 
@@ -162,17 +162,6 @@ def _copy() -> Any:
     return copy
 
 
-# nutpie's names of the statistics that both samplers report, and the names of ArviZ and PyMC
-_NAMES = {
-    "diverging": "diverging",
-    "depth": "tree_depth",
-    "maxdepth_reached": "reached_max_treedepth",
-    "n_steps": "n_steps",
-    "energy": "energy",
-    "logp": "lp",
-    "mean_tree_accept": "acceptance_rate",
-    "step_size": "step_size",
-}
 # milliseconds between two reports of nutpie, for the progress bar and for Ctrl-C
 _RATE = 50
 
@@ -280,7 +269,7 @@ def steps_made(
     positions = [_column(chains[c][0], "position", warm[c], many) for c in kept]
     statistics = {
         ours: np.reshape([_column(chains[c][1], theirs, warm[c], many) for c in kept], (len(kept), many))
-        for theirs, ours in _NAMES.items()
+        for ours, theirs in STATISTICS.items()
     }
     return np.reshape(positions, (len(kept), many, size)), statistics, is_short
 
