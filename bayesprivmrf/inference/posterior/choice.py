@@ -18,7 +18,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -109,11 +109,11 @@ class Choice:
             raise next(reason for reason in reasons.values() if reason)
         require_posterior_memory(evidence, self.draws, needs_marginals="log-linear" in of_prior)
         chosen = next(iter(made.values()))()
-        if len(made) > 1 and isinstance(chosen, RecordEngine):
+        if len(made) > 1 and "hyper-dirichlet" in made:
             # the forecast was never fitted to queries on several cliques
             is_forecast = len(evidence.specification.scopes) == 1 or evidence.queries is None
-            relaxed: Any = made["hyper-dirichlet"]()
-            chosen = chosen if is_forecast and chosen.work <= relaxed.work else relaxed
+            whole, relaxed = cast("RecordEngine", chosen), cast("HyperDirichlet", made["hyper-dirichlet"]())
+            chosen = whole if is_forecast and whole.work <= relaxed.work else relaxed
         if isinstance(chosen, RecordEngine):
             self._require_records(chosen)
         return chosen

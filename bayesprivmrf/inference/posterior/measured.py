@@ -226,8 +226,8 @@ def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tu
     """
     if evidence.queries is not None:
         found = least_squares(evidence)
-        known = np.divide(1, found.variances, out=np.zeros_like(found.counts), where=~found.undetermined)
-        return _of_cells(forest, found.counts, known)
+        counts, variance = found.counts, np.where(found.undetermined, np.inf, found.variances)
+        return forest.with_inner(counts), 1 / forest.with_inner(variance)
     precision, weighted = np.zeros((2, forest.offsets[-1]))
     for position, scope in enumerate(evidence.scopes):
         home = evidence.specification.parent(scope)
@@ -240,12 +240,6 @@ def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tu
     sizes = np.diff(forest.offsets)
     even = np.repeat(total / np.maximum(sizes, 1), sizes)
     counts = np.divide(weighted, precision, out=even, where=precision > 0)
-    return _of_cells(forest, counts, precision)
-
-
-def _of_cells(
-    forest: JunctionForest, counts: FloatArray, precision: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return counts and precisions of the forest's cells, given those of the model's cells; variances add up."""
     variance = np.divide(1, precision, out=np.full_like(precision, np.inf), where=precision > 0)
+    # variances of cells add up in the inner cells
     return forest.with_inner(counts), 1 / forest.with_inner(variance)

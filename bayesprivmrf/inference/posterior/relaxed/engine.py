@@ -167,12 +167,16 @@ class RelaxedCounts(ABC):
             _declare_tables(specification, flat)
         return model
 
+    def _all_cells(self, values: np.ndarray) -> FloatArray:
+        """Return the values of all cells of the cliques, 0 in impossible ones, given those of the possible cells."""
+        full = np.zeros((*values.shape[:-1], self.evidence.specification.size))
+        full[..., self._measured.cells] = values
+        return full
+
     def _counts_and_total(self, draws: Mapping[str, np.ndarray]) -> tuple[FloatArray, FloatArray]:
         """Return the counts of all cells of the cliques, and the numbers of records, of sampled draws."""
-        sampled = np.asarray(draws["counts"], dtype=float)
-        counts = np.zeros((*sampled.shape[:-1], self.evidence.specification.size))
-        counts[..., self._measured.cells] = sampled
-        total = draws["total"] if self.total is None else np.full(sampled.shape[:-1], self.total)
+        counts = self._all_cells(draws["counts"])
+        total = draws["total"] if self.total is None else np.full(counts.shape[:-1], self.total)
         return counts, np.asarray(total, dtype=float)
 
 

@@ -185,10 +185,7 @@ class HyperDirichlet(RelaxedCounts):
         total = draw_totals(self.total, self.total_range, size, rng)
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
-        counts = np.zeros((1, size, forest.offsets[-1]))
-        counts[0][:, np.sort(forest.cells)[: forest.places.size]] = draw_tables(forest, log_rows, total, rng)[
-            forest.places
-        ].T
+        counts = self._all_cells(draw_tables(forest, log_rows, total, rng)[forest.places].T)[np.newaxis]
         return self.finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
 
     @cached_property
@@ -236,9 +233,7 @@ class HyperDirichlet(RelaxedCounts):
     ) -> Finished:
         """Return all quantities that follow from log probabilities and shapes of the rows, both (cells, draws)."""
         forest, lead = self.forest, counts.shape[:-1]
-        marginals = np.zeros(counts.shape)
-        own = np.sort(forest.cells)[: forest.places.size]
-        marginals[..., own] = marginals_of(forest, log_rows)[forest.places].T.reshape(*lead, own.size)
+        marginals = self._all_cells(marginals_of(forest, log_rows)[forest.places].T).reshape(counts.shape)
         effects = effects_of(forest, log_rows)
         names = dimension_names(self.evidence.specification.domain)
         return Finished(

@@ -100,9 +100,17 @@ class Draws:
         trees = junction_trees(self.model.cardinalities, self.model.scopes)
         return None if trees is None else trees.separators
 
-    def synthetic(self, number: int, size: int, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
-        """Yield data sets of `size` records, each from its own draw, with draws as far apart as possible."""
-        chains, draws = self.shape
+    def synthetic(self, number: int, size: int | None, rng: np.random.Generator) -> Iterator[pd.DataFrame]:
+        """Yield data sets of `size` records, each from its own draw, with draws as far apart as possible.
+
+        The default size is the posterior median of N, which is robust to a long upper tail.
+        """
+        evidence, (chains, draws) = self.evidence, self.shape
+        if size is None:
+            seen = f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f} by the release"
+            must = "be given if the number of records cannot be distinguished from 0"
+            require(evidence.has_total, "size", must, seen, "its posterior is mostly the prior")
+            size = round(float(np.median(self.finished.total)))
         for place in np.linspace(0, chains * draws - 1, number).round().astype(int):
             yield self.solution(int(place // draws), int(place % draws)).sample(size, rng=rng)
 
@@ -381,17 +389,3 @@ def _half_width(m: int, between: float, within: float, prob: float) -> float:
     # the widest component determines the tails of the mixture
     root: Any = brentq(excess, 0.0, 40.0 * float(deviations.max()))
     return float(root)
-
-
-def records_of(evidence: Evidence, total: FloatArray) -> int:
-    """Return the posterior median of N, which is robust to a long upper tail.
-
-    Raises
-    ------
-    ArgumentError
-        The release's own estimate of the number of records is not distinguishable from 0.
-    """
-    seen = f"{evidence.estimated_total:,.0f} ± {evidence.total_standard_error:,.0f} by the release"
-    must = "be given if the number of records cannot be distinguished from 0"
-    require(evidence.has_total, "size", must, seen, "its posterior is mostly the prior")
-    return round(float(np.median(total)))

@@ -19,7 +19,7 @@ from bayesprivmrf.inference.criticism.predictive_check import predictive_check
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Source
 from bayesprivmrf.inference.posterior.results import quantities
-from bayesprivmrf.inference.posterior.results.draws import Draws, records_of
+from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import THINNED, PosteriorSummary, Quantity
 from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
@@ -352,8 +352,7 @@ class Posterior(Card):
             `number` is outside its range, or `size` is needed because the number of records may be 0.
         """
         number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
-        records = records_of(self._evidence, self._draws.finished.total) if size is None else size
-        return list(self._draws.synthetic(number, records, generator(rng)))
+        return list(self._draws.synthetic(number, size, generator(rng)))
 
     def sample(
         self,
