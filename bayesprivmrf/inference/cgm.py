@@ -26,7 +26,6 @@ from bayesprivmrf.inference.naive_mle import match_marginals
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model.cliques import minimum_norm_potentials
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -88,7 +87,7 @@ class EMPath:
         self.settings = settings
         self.evidence = evidence
         self.engine = evidence.engine(settings.inference)
-        self.basis = shared_basis(evidence.specification)
+        self.basis = evidence.family.basis
         # with ties, θ + A'g is no longer a model: a block of steps would then end elsewhere than the steps one by one
         self.acceleration = settings.acceleration if self.basis is None else 1.0
         # an E-step in blocks may miss a count by a tenth of the noise or of the mean residual, whichever is
@@ -97,8 +96,7 @@ class EMPath:
         self.measure = Discrepancy.of(evidence, self.engine)
         noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
         self.smallest = min(noisy, default=0.0)
-        potentials = np.where(evidence.supported_cells, 0.0, -np.inf)
-        potentials, self.is_feasible = honoured(evidence, self.engine, potentials)
+        potentials, self.is_feasible = honoured(evidence, self.engine, evidence.family.base)
         self.start = self.point = self.steepest = self._point(
             potentials, self.engine.marginals(potentials)[1], 0.0
         )
@@ -186,8 +184,9 @@ class EMPath:
         return step
 
     def _shared_potentials(self) -> FloatArray:
-        """Return coordinates β for which B β is near the potentials, and equal to them if all cells are possible."""
-        return self._left_inverse @ np.where(self.evidence.supported_cells, self.point.potentials, 0.0)
+        """Return β for which θ_0 + B β is near the potentials, and equal to them if all cells are possible."""
+        inside, base = self.evidence.supported_cells, self.evidence.family.base
+        return self._left_inverse @ np.where(inside, self.point.potentials - np.where(inside, base, 0.0), 0.0)
 
     @cached_property
     def _left_inverse(self) -> FloatArray:
@@ -200,11 +199,9 @@ class EMPath:
             potentials, marginals = step.potentials, step.marginals
         else:
             potentials, _, stats = match_marginals(
-                self.evidence.specification.cardinalities,
-                self.evidence.specification.scopes,
+                self.engine,
+                self.evidence.family.base,
                 step.marginals,
-                possible=self.evidence.supported,
-                inference=self.settings.inference,
                 start=self.point.potentials if self.basis is None else self._shared_potentials(),
                 basis=self.basis,
             )

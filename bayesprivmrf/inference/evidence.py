@@ -14,9 +14,9 @@ import numpy as np
 from bayesprivmrf.checks import one_of
 from bayesprivmrf.errors import (
     ModelError,
-    ModelTooLargeError,
 )
 from bayesprivmrf.inference.criticism.agreement import agreed_total
+from bayesprivmrf.inference.family import Inference, LogLinearFamily, family_of
 from bayesprivmrf.inference.given_releases import (
     JointMeasurements,
     checked_releases,
@@ -25,7 +25,7 @@ from bayesprivmrf.inference.given_releases import (
     unlike_guarantees,
 )
 from bayesprivmrf.inference.waves import of_waves
-from bayesprivmrf.marginals import MarginalEngine, marginal_engine
+from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray, cells_within
 from bayesprivmrf.noise.base import CONTRADICTION
@@ -40,7 +40,6 @@ LARGEST_TOTAL = 1e12
 WIDEST_RANGE = (1.0, 100 * LARGEST_TOTAL)
 
 
-type Inference = Literal["exact", "loopy"]
 type Population = Literal["one", "waves"]
 
 
@@ -61,8 +60,6 @@ class Evidence:
         Noise distribution of each table, or of each query.
     possible
         Cells that may occur, and answers that count one such cell at least, shape (size,).
-    supported
-        Cells of the model's cliques that may occur, shape (model size,); None where all may.
     is_simulated
         Whether any release's noise was seeded.
     total
@@ -89,7 +86,6 @@ class Evidence:
     noisy_counts: FloatArray
     noise: tuple[NoiseDistribution, ...]
     possible: np.ndarray
-    supported: np.ndarray | None
     total: float
     estimated_total: float
     total_standard_error: float
@@ -180,9 +176,19 @@ class Evidence:
         return csr_array(rows, dtype=float), self.noisy_counts[self.possible], noise[self.possible]
 
     @property
+    def family(self) -> LogLinearFamily:
+        """The distributions that the model allows: what estimators know of the declaration."""
+        return family_of(self.specification)
+
+    @property
+    def supported(self) -> np.ndarray | None:
+        """Mask of the cells of the model's cliques that may occur, shape (model size,); None where all may."""
+        return self.family.supported
+
+    @property
     def supported_cells(self) -> np.ndarray:
         """Mask of the cells of the model's cliques that may occur, shape (model size,)."""
-        return np.ones(self.specification.size, bool) if self.supported is None else self.supported
+        return np.isfinite(self.family.base)
 
     @cached_property
     def is_count(self) -> np.ndarray:
@@ -234,7 +240,7 @@ class Evidence:
 
     def engine(self, inference: Inference) -> MarginalEngine:
         """Return the engine for marginals of the model's cliques."""
-        return marginal_engine(self.specification.cardinalities, self.specification.scopes, kind=inference)
+        return self.family.engine(inference)
 
     def gathered(self, cells: FloatArray) -> FloatArray:
         """Return A x, the exact measured numbers of tables x of the model's cliques, shape (size,)."""
@@ -317,7 +323,6 @@ def gather(
             f"the releases must hold at most {LARGEST_TOTAL:,.0f} records, got about {total:.3g}; check that their "
             "tables are counts of records, or fit parts of the population."
         )
-    supported = supported_cells(model)
     people = [release.person_rows for release in given if release.person_rows is not None]
     evidence = Evidence(
         specification=model,
@@ -325,8 +330,7 @@ def gather(
         queries=queries,
         noisy_counts=np.concatenate([np.zeros(0), *(one.flat.astype(float) for one in given), joint.public]),
         noise=(*(law for release in given for law in release.noise), *([NoNoise()] if joint.public else [])),
-        possible=_possible(joint, supported),
-        supported=supported,
+        possible=_possible(joint),
         total=max(total, 1.0) if total == total else 1.0,
         estimated_total=total,
         total_standard_error=error,
@@ -371,24 +375,9 @@ def require_inference(inference: str) -> None:
     one_of("inference", inference, ("exact", "loopy"))
 
 
-def supported_cells(model: ModelSpecification) -> np.ndarray | None:
-    """Return a mask of the clique cells that some possible joint state reaches; None if all may occur.
-
-    A structural zero can exclude cells of other cliques. They are found as the zero marginals of the uniform
-    distribution; where that is too large, the declared zeros alone are used.
-    """
-    if model.possible is None:
-        return None
-    try:
-        engine = marginal_engine(model.cardinalities, model.scopes)
-        return engine.marginals(np.where(model.possible, 0.0, -np.inf))[1] > 0
-    except ModelTooLargeError:
-        return model.possible
-
-
-def _possible(joint: JointMeasurements, supported: np.ndarray | None) -> np.ndarray:
+def _possible(joint: JointMeasurements) -> np.ndarray:
     """Return a mask of the numbers that count some cell which a possible joint state reaches."""
-    model = joint.specification
+    model, supported = joint.specification, family_of(joint.specification).supported
     if joint.queries is not None:
         cells = np.ones(model.size) if supported is None else supported
         return abs(stacked(joint.queries, model.size)) @ cells > 0

@@ -23,10 +23,9 @@ from bayesprivmrf.inference.transitions.mode import (
     refuse_loopy_transitions,
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.marginals import marginal_engine
+from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import shared_basis
 from bayesprivmrf.release import NoisyStatistics
 from bayesprivmrf.threads import one_blas_thread
 
@@ -174,25 +173,23 @@ class NaiveMLE:
                 rows, target, float(ridges.mean()), iterations=self.iterations, tolerance=self.tolerance
             )
             return self._solution(evidence, pooled, rows.potentials(phi), status, stats, ridges, begin)
-        possible, is_table = evidence.supported_cells, target.min(initial=0.0) >= 0
+        base, is_table = evidence.family.base, target.min(initial=0.0) >= 0
         if is_exact and basis is None and is_table and self.inference == "exact":
             given = given_back(model, engine, target)
             return self._solution(evidence, pooled, *given, ridges, begin)
         if is_exact and (is_table or not model.is_restricted):
             sums = eye_array(model.size, format="csr") if basis is None else basis
-            possible = possible & ~without_records(sums, sums.T @ target)
+            base = np.where(without_records(sums, sums.T @ target), -np.inf, base)
         if is_exact and pooled.undetermined and not model.is_restricted:
             # of largest entropy: the nearest to the even distribution
-            potentials, status, stats = np.where(possible, 0.0, -np.inf), Status.CONVERGED, {}
+            potentials, status, stats = base, Status.CONVERGED, {}
         else:
             potentials, status, stats = match_marginals(
-                model.cardinalities,
-                model.scopes,
+                engine,
+                base,
                 target,
-                possible=possible,
                 ridge=cells if basis is None else abs(basis).T @ cells / (abs(basis).T @ np.ones(model.size)),
                 basis=basis,
-                inference=self.inference,
                 iterations=self.iterations,
                 tolerance=self.tolerance,
             )
@@ -268,7 +265,7 @@ def _require_told_sums(model: ModelSpecification, pooled: Pooled, basis: Any | N
 def _basis(evidence: Evidence, pooled: Pooled) -> Any | None:
     """Return the sparse B of θ = Bβ: that of the ties, or A' if answers leave cells open."""
     if evidence.specification.is_restricted:
-        return shared_basis(evidence.specification)
+        return evidence.family.basis
     rows = evidence.possible_rows() if pooled.undetermined else None
     return None if rows is None else rows.T.tocsr().astype(float)
 
@@ -295,32 +292,29 @@ def default_ridge(evidence: Evidence, pooled: Pooled | None = None) -> FloatArra
 
 
 def match_marginals(
-    cardinalities: Sequence[int],
-    scopes: Sequence[tuple[int, ...]],
+    engine: MarginalEngine,
+    base: FloatArray,
     target: FloatArray,
     *,
-    possible: np.ndarray | None = None,
     ridge: float | FloatArray = 0.0,
-    inference: Inference = "exact",
     iterations: int = 2000,
     tolerance: float = 1e-7,
     start: FloatArray | None = None,
     basis: Any = None,
 ) -> tuple[FloatArray, Status, dict[str, float]]:
-    """Return the potentials that minimize A(θ) - target'θ + Σ ridge_i θ_i²: maximum likelihood from marginals.
+    """Return the potentials θ_0 + β that minimize A - target'β + Σ ridge_i β_i²: maximum likelihood from marginals.
 
-    With a basis B, sparse, over θ = B β, the ridge and the start being those of β: the solution of
-    B'μ(Bβ) + 2 ridge β = B'target.
+    θ_0 is the base, minus infinity at impossible cells, and the start is one of θ. With a basis B, sparse, θ is
+    θ_0 + B β, and the start one of β: the solution of B'μ(θ_0 + Bβ) + 2 ridge β = B'target.
 
     Returns
     -------
     potentials, status, stats
-        Shape (size,), minus infinity where `possible` is False; how it ended; iterations and evaluations. Without
+        Shape (size,), minus infinity where the base is; how it ended; iterations and evaluations. Without
         a ridge, a target of zero or less at a possible cell has no finite maximum: the status is DIVERGED.
     """
-    engine = marginal_engine(cardinalities, scopes, kind=inference)
-    free = np.ones(engine.size, bool) if possible is None else possible
-    full = np.full(engine.size, -np.inf)
+    free, full = np.isfinite(base), base.copy()
+    origin = base[free]
     rows = None if basis is None else basis[free]
     columns = None if rows is None else rows.T.tocsr()
 
@@ -334,15 +328,15 @@ def match_marginals(
     )
 
     def objective(beta: FloatArray) -> tuple[float, FloatArray]:
-        full[free] = beta if rows is None else rows @ beta
+        full[free] = origin + (beta if rows is None else rows @ beta)
         log_partition, marginals = engine.marginals(full)
         value = float(log_partition - wanted @ beta + beta @ (weight * beta))
         return value, summed(marginals) - wanted + 2 * weight * beta
 
-    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free]
+    begin = np.zeros(len(wanted)) if start is None else start if basis is not None else start[free] - origin
     optimum = minimize(objective, begin, gradient_tolerance=tolerance, iterations=iterations)
-    potentials = np.full(engine.size, -np.inf)
-    potentials[free] = optimum.point if rows is None else rows @ optimum.point
+    potentials = base.copy()
+    potentials[free] = origin + (optimum.point if rows is None else rows @ optimum.point)
     status = optimum.status
     counted = np.ones(len(wanted), bool)
     if columns is not None:  # sums of cells alone: of signed ones zero is no edge

@@ -11,7 +11,7 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference import NoiseAwareMAP, Status, gather, mean_counts
+from bayesprivmrf.inference import NoiseAwareMAP, Status, family, gather
 from bayesprivmrf.inference.transitions import NoisySums, TransitionRows, transition_mode
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects, ModelSpecification, ties
@@ -162,7 +162,7 @@ def test_cgm_rises_in_the_tied_likelihood_of_its_latent_counts():
 def test_what_statistics_leave_open_matches_enumeration(network):
     model, cells, counts = data_of(network)
     release = NoisyStatistics.from_tables(network, dict(model.tables(counts).items()), noise=Laplace(1.0))
-    means = mean_counts.MeanCounts(evidence=gather(release))
+    means = family.MeanCounts(evidence=gather(release))
     gamma = np.random.default_rng(5).normal(size=means.effects.size)
     found = means.at(np.append(gamma, np.log(100.0)))
     law, mean = moments(cells, means.effects.potentials(gamma))
@@ -194,10 +194,10 @@ def test_pooled_sums_tell_all_that_tied_potentials_rest_on():
     network = chain(4, 3)
     _, _, counts = data_of(network)
     release = pooled_release(network, [f"m{t}" for t in range(4)], counts)
-    assert mean_counts.MeanCounts(evidence=gather(release)).tells_all
+    assert family.MeanCounts(evidence=gather(release)).tells_all
     untied = bpm.declare(dict.fromkeys(["m0", "m1"], range(2)), [("m0", "m1")])
     plain = NoisyStatistics.from_tables(untied, {("m0", "m1"): np.full((2, 2), 9)}, noise=Laplace(1.0))
-    assert mean_counts.MeanCounts(evidence=gather(plain)).tells_all
+    assert family.MeanCounts(evidence=gather(plain)).tells_all
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # the exact tables are made up

@@ -51,7 +51,7 @@ from scipy.special import chdtrc
 
 from bayesprivmrf.inference.criticism.noise_misfit import Misfit, misfit_of_free
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.optimize import Expanded, damped_steps
 from bayesprivmrf.inference.transitions.rows import NoisySums
 from bayesprivmrf.model.tables import FloatArray
@@ -99,7 +99,7 @@ def misfit_of(
         return None
     try:
         with np.errstate(all="ignore"):
-            family = _family(evidence, potentials, inference)
+            family = _restricted(evidence, potentials, inference)
             if family is None:
                 return misfit_of_free(evidence, potentials, inference, marginals)
             moments = _Moments(evidence, family, inference)
@@ -110,7 +110,7 @@ def misfit_of(
         return None
 
 
-def _family(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted | None:
+def _restricted(evidence: Evidence, potentials: FloatArray, inference: Inference) -> _Restricted | None:
     if evidence.specification.shares_transitions:
         sums = NoisySums.of(evidence)
         rows = sums.rows
@@ -120,7 +120,7 @@ def _family(evidence: Evidence, potentials: FloatArray, inference: Inference) ->
         start = rows.coordinates(first + tiny, steps / steps.sum(axis=1, keepdims=True))
         return _Restricted(start=start, potentials=rows.potentials, jacobian=sums.jacobian)
     means = MeanCounts(evidence=evidence, inference=inference)
-    if means.effects.size == means.effects.full.size:
+    if evidence.family.is_free:
         return None
 
     def jacobian(point: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -128,8 +128,8 @@ def _family(evidence: Evidence, potentials: FloatArray, inference: Inference) ->
         return means.jacobian(linearized).T, linearized.mean
 
     return _Restricted(
-        start=means.effects.coordinates(np.where(np.isfinite(potentials), potentials, 0.0)),
-        potentials=means.potentials,
+        start=evidence.family.coordinates(potentials),
+        potentials=evidence.family.potentials,
         jacobian=jacobian,
     )
 

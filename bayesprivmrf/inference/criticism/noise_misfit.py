@@ -33,7 +33,7 @@ from scipy.special import chdtrc
 
 from bayesprivmrf.inference.criticism.discrepancy import expected_residual
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.model.tables import FloatArray
 

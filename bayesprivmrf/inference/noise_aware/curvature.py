@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from bayesprivmrf.inference.mean_counts import Linearized
+from bayesprivmrf.inference.family import Linearized
 from bayesprivmrf.model.tables import FloatArray
 
 # random sign vectors for a diagonal, and normal vectors for a low-rank part; arbitrary: a preconditioner may be

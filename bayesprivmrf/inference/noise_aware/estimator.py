@@ -152,7 +152,7 @@ class NoiseAwareSolution(Solution):
         mode, means = self.mode, self.mode.means
 
         def moved(points: FloatArray) -> FloatArray:
-            flat = [means.engine.marginals(point)[1] for point in means.potentials(points)]
+            flat = [means.engine.marginals(point)[1] for point in means.evidence.family.potentials(points)]
             return asked.of_marginals(np.array(flat))
 
         errors = delta_errors(moved, mode.coordinates, coordinate_covariance(mode))
@@ -263,7 +263,7 @@ class NoiseAwareMAP:
         )
         mode = noise_aware_mode(evidence, settings)
         potentials = minimum_norm_potentials(
-            model.cardinalities, model.scopes, mode.means.potentials(mode.coordinates)
+            model.cardinalities, model.scopes, evidence.family.potentials(mode.coordinates)
         )
         found = verdict(mode.status, evidence, potentials, self.inference, stacklevel=3)
         return NoiseAwareSolution(

@@ -16,7 +16,7 @@ import math
 import warnings
 
 from bayesprivmrf.errors import ForecastWarning
-from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import Objective
 from bayesprivmrf.inference.optimize import MEMORY
 from bayesprivmrf.marginals import forecast

@@ -29,8 +29,8 @@ import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
+from bayesprivmrf.inference.family import Linearized, with_total_held
 from bayesprivmrf.inference.limits import Ends, standard_limits
-from bayesprivmrf.inference.mean_counts import Linearized, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
     DenseCurvature,
@@ -73,7 +73,7 @@ def standard_errors(mode: Mode, query: Sequence[int], given: Condition) -> tuple
     means = mode.means
     share = 1.0
     if given:
-        whole = means.engine.log_partition(means.potentials(mode.coordinates))
+        whole = means.engine.log_partition(means.evidence.family.potentials(mode.coordinates))
         share = float(np.exp(cells.log_partition - whole))
     variances = noise_variances(mode, cells.rows) + sampling_variances(mode, cells.rows, cells.single / share)
     return cells.values, on_log_odds(np.sqrt(variances), cells.single)
@@ -106,7 +106,9 @@ def answers_of_cells(mode: Mode, query: Sequence[int], given: Condition) -> Answ
     means, model = mode.means, mode.means.evidence.specification
     engine = marginal_engine(model.cardinalities, (*model.scopes, tuple(query)), kind=means.inference)
     start = engine.offsets[-2]
-    held = clamped(model.cardinalities, model.scopes, means.potentials(mode.coordinates), given)
+    held = clamped(
+        model.cardinalities, model.scopes, means.evidence.family.potentials(mode.coordinates), given
+    )
     log_partition, marginals, product = engine.linearize(np.append(held, np.zeros(engine.size - start)))
     probabilities = marginals[start:]
     rows = np.empty((len(probabilities), means.effects.size))
@@ -146,7 +148,7 @@ def errors_of_answers(
 def answers_of_query(mode: Mode, bound: BoundQuery) -> AnswersPerRecord:
     """Return the answers of a query per record."""
     means = mode.means
-    _, marginals, product = means.engine.linearize(means.potentials(mode.coordinates))
+    _, marginals, product = means.engine.linearize(means.evidence.family.potentials(mode.coordinates))
     require_memory(
         f"derivatives of {len(bound):,} answers",
         8.0 * len(bound) * means.effects.size,
@@ -324,7 +326,7 @@ def statistics_covariance(mode: Mode) -> FloatArray:
     """Return Σ, the covariance of one record's statistics, shape (d, d)."""
     means = mode.means
     effects = means.effects
-    _, _, product = means.engine.linearize(means.potentials(mode.coordinates))
+    _, _, product = means.engine.linearize(means.evidence.family.potentials(mode.coordinates))
     columns = effects.potentials(np.eye(effects.size))
     covariance = np.array([effects.pull_back(product(column)) for column in columns])
     covariance = covariance.reshape(effects.size, effects.size)

@@ -40,7 +40,7 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.naive_mle import default_ridge, match_marginals
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.forecast import warn_if_slow
@@ -168,7 +168,7 @@ class Search:
 
     def honouring(self, coordinates: FloatArray) -> tuple[FloatArray, bool]:
         """Return the step from some coordinates to those of the nearest distribution that gives the exact answers."""
-        before = self.means.potentials(coordinates)
+        before = self.evidence.family.potentials(coordinates)
         after, is_feasible = honoured(self.evidence, self.means.engine, before)
         moved = np.subtract(after, before, out=np.zeros_like(before), where=np.isfinite(before))
         return self.means.effects.coordinates(moved), is_feasible
@@ -212,18 +212,15 @@ class Search:
         ridge = np.repeat(default_ridge(evidence, pooled), np.diff(model.offsets))
         target = pseudo_marginals(evidence, "simplex", has_own_ridges=True, pooled=pooled)
         potentials, _, _ = match_marginals(
-            model.cardinalities,
-            model.scopes,
+            self.means.engine,
+            evidence.family.base,
             target,
-            possible=evidence.supported,
             ridge=ridge,
-            inference=self.settings.inference,
             iterations=_NAIVE_STEPS,
             tolerance=1e-5,
         )
         naive = uniform.copy()
-        finite = np.where(np.isfinite(potentials), potentials, 0.0)
-        naive[:-1] = self.means.effects.coordinates(finite)
+        naive[:-1] = evidence.family.coordinates(potentials)
         values = []
         for point in (uniform, naive):
             variance = self.objective.variance(self.means.at(point))

@@ -40,7 +40,7 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.mean_counts import Linearized, MeanCounts, with_total_held
+from bayesprivmrf.inference.family import Linearized, MeanCounts, with_total_held
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
 from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
 from bayesprivmrf.model.effects import Effects

@@ -52,7 +52,7 @@ class PlanData(NamedTuple):
     sizes: NDArray[np.int64]
     scratch_sizes: NDArray[np.int64]
     support: NDArray[np.uint8]
-    blocked: FloatArray  # 0, or minus infinity at impossible cells; the last entry is the constant part of A
+    base: FloatArray  # potentials at β = 0; the last entry is the constant part of A
     rows: NDArray[np.int64]  # D as a sparse matrix by rows: where the entries of each cell begin
     columns: NDArray[np.int64]
     entries: FloatArray
@@ -66,29 +66,29 @@ class Plan:
     ----------
     effects
         The coordinates.
-    possible
-        Mask of the possible cells of the cliques, shape (cells,); None if all are possible.
+    base
+        Potentials at β = 0 (`LogLinearFamily.base`), shape (cells,); None if all are 0.
     """
 
     effects: Effects | TiedEffects
-    possible: NDArray[np.bool_] | None
+    base: FloatArray | None
 
     @classmethod
-    def of(cls, effects: Effects | TiedEffects, possible: NDArray[np.bool_] | None = None) -> Plan:
+    def of(cls, effects: Effects | TiedEffects, base: FloatArray | None = None) -> Plan:
         """Return the plan of a model; plans are cached for the process.
 
         Raises
         ------
         ModelError
-            The shape of the mask is not (cells,), or no joint state is possible.
+            The shape of the base is not (cells,), or no joint state is possible.
         ModelTooLargeError
             Exact marginals need too much memory.
         """
-        if possible is None or possible.all():
+        if base is None or not base.any():
             return _plan(effects, None)
-        if possible.shape != (effects.cells,):
-            raise ModelError(f"`possible` must have shape ({effects.cells},), got {possible.shape}.")
-        return _plan(effects, possible.astype(bool).tobytes())
+        if base.shape != (effects.cells,):
+            raise ModelError(f"`base` must have shape ({effects.cells},), got {base.shape}.")
+        return _plan(effects, base.tobytes())
 
     @cached_property
     def data(self) -> PlanData:
@@ -100,11 +100,8 @@ class Plan:
             raise ModelError(
                 "the log-linear posterior needs marginals that numba compiles; check the installation of `numba`."
             )
-        blocked = np.zeros(self.effects.cells)
-        support = np.zeros(0, dtype=np.uint8)
-        if self.possible is not None:
-            blocked[~self.possible] = -np.inf
-            support = engine.support(blocked)
+        base = np.zeros(self.effects.cells) if self.base is None else self.base
+        support = np.zeros(0, dtype=np.uint8) if np.isfinite(base).all() else engine.support(base)
         program, bounds, constants, scratch_sizes, free_log_count = engine.arrays
         rows, columns, entries = _sparse(self.effects)
         sizes = (
@@ -120,7 +117,7 @@ class Plan:
             sizes=np.array(sizes, dtype=np.int64),
             scratch_sizes=scratch_sizes,
             support=support,
-            blocked=np.append(blocked, free_log_count),
+            base=np.append(base, free_log_count),
             rows=rows,
             columns=columns,
             entries=entries,
@@ -133,9 +130,8 @@ class Plan:
 
 
 @lru_cache(maxsize=32)
-def _plan(effects: Effects | TiedEffects, possible: bytes | None) -> Plan:
-    mask = None if possible is None else np.frombuffer(possible, dtype=bool)
-    return Plan(effects, mask)
+def _plan(effects: Effects | TiedEffects, base: bytes | None) -> Plan:
+    return Plan(effects, None if base is None else np.frombuffer(base, dtype=float))
 
 
 def _sparse(effects: Effects | TiedEffects) -> tuple[NDArray[np.int64], NDArray[np.int64], FloatArray]:

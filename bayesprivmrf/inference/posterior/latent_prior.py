@@ -44,7 +44,7 @@ from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT, EffectsPri
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.model.ties import TiedEffects, coordinates_of
+from bayesprivmrf.model.ties import TiedEffects
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -71,7 +71,7 @@ class LatentPrior:
     @cached_property
     def effects(self) -> Effects | TiedEffects:
         """Coordinates of the potentials."""
-        return coordinates_of(self.evidence.specification)
+        return self.evidence.family.effects
 
     @cached_property
     def effects_prior(self) -> EffectsPrior:
@@ -81,7 +81,7 @@ class LatentPrior:
     @cached_property
     def plan(self) -> Plan:
         """Compiled marginals of the model."""
-        return Plan.of(self.effects, self.evidence.supported)
+        return Plan.of(self.effects, self.evidence.family.base)
 
     @cached_property
     def excess(self) -> float:

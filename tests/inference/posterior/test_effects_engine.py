@@ -7,6 +7,7 @@ import pytest
 from inference.conftest import AWKWARD, joint_states, probabilities, specification, tables_of
 
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference.family import family_of
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
 from bayesprivmrf.model import Effects
 
@@ -25,7 +26,7 @@ def model(request):
 
 
 def plan_of(model):
-    return Plan.of(Effects.of(model.cardinalities, model.scopes), model.possible)
+    return Plan.of(Effects.of(model.cardinalities, model.scopes), family_of(model).base)
 
 
 def statistics(model, effects):
@@ -103,6 +104,6 @@ def test_threads_get_the_answers_of_one():
     np.testing.assert_array_equal(alone, together)
 
 
-def test_a_mask_of_another_length_is_refused():
+def test_a_base_of_another_length_is_refused():
     with pytest.raises(ModelError, match="shape"):
-        Plan.of(Effects.of([2, 2], [(0, 1)]), np.array([True, False]))
+        Plan.of(Effects.of([2, 2], [(0, 1)]), np.array([0.0, -np.inf]))

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bayesprivmrf.inference.evidence import Evidence, supported_cells
+from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Whitening
@@ -233,7 +233,6 @@ def bag_evidence(evidence: Evidence) -> Evidence:
         specification=bagged,
         queries=queries,
         scopes=tuple(tuple(v for v in scope if cards[v] > 1) for scope in evidence.scopes),
-        supported=supported_cells(bagged),
     )
 
 

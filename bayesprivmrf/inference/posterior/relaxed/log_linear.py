@@ -23,7 +23,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.mean_counts import MeanCounts
+from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
@@ -74,7 +74,7 @@ class LogLinear(RelaxedCounts):
             )
         if not evidence.specification.is_restricted:
             return None
-        parameters = MeanCounts(evidence=evidence).size - 1
+        parameters = evidence.family.effects.size
         if parameters <= DENSE_LIMIT:
             return None
         return ModelTooLargeError(
@@ -239,12 +239,9 @@ class LogLinear(RelaxedCounts):
             log_scales = rng.multivariate_normal(expected, prior.scale_covariance, size)
         effects = np.exp(log_scales)[:, prior.levels] * rng.standard_normal((size, latent.effects.size))
         marginals, counts = np.zeros((size, model.size)), np.zeros((size, model.size))
-        potentials = latent.effects.potentials(effects)
-        if self.evidence.supported is not None:
-            potentials[..., ~self.evidence.supported] = -np.inf
-        for k, own in enumerate(potentials):
+        for k, potentials in enumerate(self.evidence.family.potentials(effects)):
             marginals[k] = latent.plan.moments(effects[k])[1]
-            counts[k] = draw_tables(model.cardinalities, model.scopes, own, int(total[k]), rng)
+            counts[k] = draw_tables(model.cardinalities, model.scopes, potentials, int(total[k]), rng)
         return self.finished(
             effects[np.newaxis],
             marginals[np.newaxis],

@@ -54,7 +54,6 @@ from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.conditions import Condition, given_error, share_given
-from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, cells_within, parent
 
 if TYPE_CHECKING:
@@ -123,8 +122,10 @@ class Draws:
         )
         potentials, status = self._potentials(mean, effects), Status.CONVERGED
         if self._separators is None:
-            cards, scopes, possible = self.model.cardinalities, self.model.scopes, self.evidence.supported
-            potentials, status, _ = match_marginals(cards, scopes, mean, possible=possible, start=potentials)
+            family = self.evidence.family
+            potentials, status, _ = match_marginals(
+                family.engine("exact"), family.base, mean, start=potentials
+            )
         return potentials, status
 
     def mean_solution(self, stats: Mapping[str, Any], problems: tuple[str, ...]) -> Solution:
@@ -147,19 +148,17 @@ class Draws:
 
     def _potentials(self, marginals: FloatArray, effects: FloatArray) -> FloatArray:
         """Return the potentials of clique marginals, with A = 0, or of effects if there is no junction forest."""
-        model = self.model
+        model, family = self.model, self.evidence.family
         if self._separators is None:
-            flat = Effects.of(model.cardinalities, model.scopes).potentials(np.nan_to_num(effects))
-        else:
-            flat = np.log(np.maximum(marginals, _SMALLEST))
-            for clique, separator in enumerate(self._separators):
-                if separator:
-                    start, stop = model.offsets[clique : clique + 2]
-                    states = cells_within(model.cardinalities, separator, model.scopes[clique])
-                    sums = np.bincount(states, weights=marginals[start:stop])
-                    flat[start:stop] -= np.log(np.maximum(sums, _SMALLEST))[states]
-        if self.evidence.supported is not None:
-            flat[~self.evidence.supported] = -np.inf
+            return family.untied_potentials(np.nan_to_num(effects))
+        flat = np.log(np.maximum(marginals, _SMALLEST))
+        for clique, separator in enumerate(self._separators):
+            if separator:
+                start, stop = model.offsets[clique : clique + 2]
+                states = cells_within(model.cardinalities, separator, model.scopes[clique])
+                sums = np.bincount(states, weights=marginals[start:stop])
+                flat[start:stop] -= np.log(np.maximum(sums, _SMALLEST))[states]
+        flat[np.isneginf(family.base)] = -np.inf
         return flat
 
     def solution(self, chain: int, draw: int) -> Solution:

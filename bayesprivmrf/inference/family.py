@@ -1,26 +1,114 @@
-"""Mean counts N μ of the noisy tables' cells as a function of zero-sum coordinates, with its derivative."""
+r"""The log-linear family of a model, and the mean counts of its members with their derivative.
+
+A declared model is the family of distributions with the potentials
+
+.. math:: θ = θ_0 + D β ,
+
+D being the map from zero-sum coordinates (`bayesprivmrf.model.ties.coordinates_of`) and the base :math:`θ_0` being 0,
+or minus infinity at cells that cannot occur. Estimators, posteriors and tests of fit read the family from
+`Evidence.family` and nothing else of the declaration, so that a feature that restricts the map or shifts the base
+reaches all of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, cast
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.marginals import MarginalEngine, marginal_engine
+from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import TiedEffects, coordinates_of
+from bayesprivmrf.model.ties import TiedEffects, coordinates_of, shared_basis
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.evidence import Evidence
+
+type Inference = Literal["exact", "loopy"]
 
 # Coordinates whose potentials are formed at once, to spare a product of each and the memory of all
 _TOGETHER = 64
 
 # Noisy numbers whose covariance is formed
 _MOST_ROWS = 3000
+
+
+@dataclass(frozen=True, eq=False)
+class LogLinearFamily:
+    """All distributions of a declared model, in zero-sum coordinates β; `family_of` makes it.
+
+    Parameters
+    ----------
+    model
+        The declared model.
+    """
+
+    model: ModelSpecification
+
+    @cached_property
+    def supported(self) -> np.ndarray | None:
+        """Mask of the clique cells that some possible joint state reaches; None if all may occur.
+
+        A structural zero can exclude cells of other cliques. They are found as the zero marginals of the uniform
+        distribution; where that is too large, the declared zeros alone are used.
+        """
+        if self.model.possible is None:
+            return None
+        try:
+            return self.engine("exact").marginals(np.where(self.model.possible, 0.0, -np.inf))[1] > 0
+        except ModelTooLargeError:
+            return self.model.possible
+
+    @cached_property
+    def base(self) -> FloatArray:
+        """Potentials at β = 0, shape (model size,): 0, or minus infinity at cells that cannot occur."""
+        base = np.zeros(self.model.size)
+        if self.supported is not None:
+            base[~self.supported] = -np.inf
+        return base
+
+    @cached_property
+    def effects(self) -> Effects | TiedEffects:
+        """Zero-sum coordinates of the potentials, restricted as the model declares."""
+        return coordinates_of(self.model)
+
+    @property
+    def is_free(self) -> bool:
+        """True if the coordinates reach every distribution of the cliques."""
+        return self.effects.size == self.effects.full.size
+
+    @cached_property
+    def basis(self) -> Any | None:
+        """Sparse B of the potentials θ_0 + B β over shared tables or scores; None without restrictions."""
+        return shared_basis(self.model)
+
+    def potentials(self, beta: FloatArray) -> FloatArray:
+        """Return potentials of the model's cliques, nats, shape (..., d) to (..., model size)."""
+        return self.effects.potentials(beta) + self.base
+
+    def untied_potentials(self, beta: FloatArray) -> FloatArray:
+        """Return potentials from coordinates of the model without ties, as posteriors store them."""
+        return self.effects.full.potentials(beta) + self.base
+
+    def coordinates(self, potentials: FloatArray) -> FloatArray:
+        """Return the coordinates nearest to potentials, minus infinity at impossible cells; shape (d,)."""
+        inside = np.isfinite(potentials) & np.isfinite(self.base)
+        return self.effects.coordinates(np.where(inside, potentials, 0.0) - np.where(inside, self.base, 0.0))
+
+    def engine(self, inference: Inference) -> MarginalEngine:
+        """Return the engine for marginals of the model's cliques."""
+        return marginal_engine(self.model.cardinalities, self.model.scopes, kind=inference)
+
+
+@lru_cache(maxsize=32)
+def family_of(model: ModelSpecification) -> LogLinearFamily:
+    """Return the family of a model; recent results are cached."""
+    return LogLinearFamily(model)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -65,33 +153,25 @@ class MeanCounts:
     evidence: Evidence
     inference: Inference = "exact"
 
-    @cached_property
+    @property
     def effects(self) -> Effects | TiedEffects:
         """Coordinates of the model's potentials."""
-        return coordinates_of(self.evidence.specification)
+        return self.evidence.family.effects
 
     @cached_property
     def engine(self) -> MarginalEngine:
         """Marginals of the model's cliques."""
-        model = self.evidence.specification
-        return marginal_engine(model.cardinalities, model.scopes, kind=self.inference)
+        return self.evidence.engine(self.inference)
 
     @property
     def size(self) -> int:
         """Number of coordinates, d + 1."""
         return self.effects.size + 1
 
-    def potentials(self, beta: FloatArray) -> FloatArray:
-        """Return potentials of the model's cliques, minus infinity at impossible cells."""
-        flat = self.effects.potentials(beta)
-        if self.evidence.supported is not None:
-            flat[..., ~self.evidence.supported] = -np.inf
-        return flat
-
     def at(self, point: FloatArray) -> Linearized:
         """Mean counts and their derivative at (β, log N)."""
         total = float(np.exp(point[-1]))
-        _, marginals, product = self.engine.linearize(self.potentials(point[:-1]))
+        _, marginals, product = self.engine.linearize(self.evidence.family.potentials(point[:-1]))
         mean = total * self._gathered(marginals)
 
         def along(change: FloatArray) -> FloatArray:
@@ -116,7 +196,7 @@ class MeanCounts:
         So it is where potentials are free: the tables of the cliques are the statistics. With ties the statistics
         are sums of tables, and a table of one step tells more; with scores of ordered states they are sums of scores.
         """
-        if self.effects.size == self.effects.full.size:
+        if self.evidence.family.is_free:
             return True
         rows = self.evidence.possible_rows()
         if rows is None:
