@@ -24,7 +24,8 @@ import pandas as pd
 from learning_models import CACHE, RESULTS, IsingPopulation, drawn, kept
 from rich.progress import track
 
-from bayesprivmrf.learning.intervals import calibrated, replicates_of
+from bayesprivmrf.learning import calibrated
+from bayesprivmrf.learning.calibrated import replicates_of
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 
 PROB, REPLICATES, SEED, LARGEST_FIELD = 0.9, 100, 20_261_122, 0.3

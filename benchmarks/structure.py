@@ -27,7 +27,7 @@ from papers.block_structure import BlockStructure
 from papers.theorems import UPPER_BOUNDS
 
 import bayesprivmrf as bpm
-from bayesprivmrf.learning.sample_size import Task
+from bayesprivmrf.learning.lower_bounds import Task
 from bayesprivmrf.learning.structure.dependence_graph import graphs_to_choose, stable_graph
 from bayesprivmrf.mechanisms import StableStructure
 

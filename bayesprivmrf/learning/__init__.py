@@ -11,8 +11,12 @@ from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
 from bayesprivmrf.learning.models.regression import LearnedRegression
 from bayesprivmrf.learning.parities.released import ReleasedParities
-from bayesprivmrf.learning.simulated_indicators import SimulatedIndicators, simulated_indicators
-from bayesprivmrf.learning.simulated_survey import SimulatedSurvey, simulated_survey
+from bayesprivmrf.learning.simulated import (
+    SimulatedIndicators,
+    SimulatedSurvey,
+    simulated_indicators,
+    simulated_survey,
+)
 from bayesprivmrf.learning.structure.released import ReleasedGraph
 
 __getattr__ = removed(__name__, {"Trials": "benchmarks/papers/dpsgd_search.py of the repository"})

@@ -152,7 +152,7 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
         :math:`\sqrt{2m}`, which clips nothing.
     learning_rate
         η, for the mean gradient; by default chosen from the noise, the noisy number of records and the model's
-        largest curvature: see `bayesprivmrf.learning.gradient_ascent.clipped_gradients.Ascent`.
+        largest curvature: see `bayesprivmrf.learning.gradient_ascent.Ascent`.
     averaging
         Share of the iterates at the end that are averaged, in [0, 1]; 0 takes the last iterate only.
     missing, other

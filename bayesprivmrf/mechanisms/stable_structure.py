@@ -11,10 +11,16 @@ import numpy as np
 from bayesprivmrf.audit import Choices, StableAnswers, Sums
 from bayesprivmrf.checks import one_of, positive_finite, probability, require, require_memory, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError
-from bayesprivmrf.learning.structure.dependence_graph import THRESHOLDS, graphs_to_choose, stable_graph
+from bayesprivmrf.learning.structure.dependence_graph import (
+    THRESHOLDS,
+    graphs_to_choose,
+    largest_distance,
+    release_threshold,
+    stable_graph,
+    stable_tree,
+)
 from bayesprivmrf.learning.structure.packed_records import UNIT
 from bayesprivmrf.learning.structure.released import ReleasedGraph
-from bayesprivmrf.learning.structure.spanning_tree import largest_distance, release_threshold, stable_tree
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.calibration import discrete_laplace_laws
@@ -88,7 +94,7 @@ class StableStructure(RecordMechanism[StructurePlan, Exact, ReleasedGraph]):
     r"""Release a graph of the variables, or refuse, under :math:`(\epsilon, \delta)`.
 
     The exact graph is released if a noisy distance shows that no few records could change it.
-    `bayesprivmrf.learning.structure.spanning_tree` has the proof and the tree, and
+    `bayesprivmrf.learning.structure.dependence_graph` has the proof and the tree, and
     `bayesprivmrf.learning.structure.dependence_graph` the graph, each with its distance. Declared cliques are not
     used.
 

@@ -142,13 +142,9 @@ class PaperIsing(PaperRegressions):
         """One regression a node."""
         return len(self.cardinalities)
 
-    @property
-    def _regressed(self) -> np.ndarray:
-        return np.arange(len(self.cardinalities))
-
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
         design = Design.with_constant(codes, self.cardinalities)
-        return LogisticRegressions(design, codes, counts, self.radius, self._regressed)
+        return LogisticRegressions(design, codes, counts, self.radius, np.arange(len(self.cardinalities)))
 
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.empty((2 * len(coefficients), coefficients.shape[1]))
@@ -219,10 +215,6 @@ class PaperPairs(PaperRegressions):
         return np.array(
             [(i, *ab) for i, k in enumerate(self.cardinalities) for ab in permutations(range(k), 2)]
         )
-
-    @property
-    def _regressed(self) -> np.ndarray:
-        return self._pairs[:, 0]
 
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
         design = IndicatorDesign.of(codes, self.cardinalities)

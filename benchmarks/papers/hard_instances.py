@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.sample_size.lower_bounds import reach
+from bayesprivmrf.learning.lower_bounds import reach
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.privacy import PrivacyGuarantee
 

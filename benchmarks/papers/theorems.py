@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bayesprivmrf.learning.sample_size import Goal, Task
+from bayesprivmrf.learning.lower_bounds import Goal, Task
 
 from .table_1 import Privacy
 

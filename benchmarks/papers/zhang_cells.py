@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bayesprivmrf.learning.sample_size import Task, packing_records
+from bayesprivmrf.learning.lower_bounds import Task, packing_records
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 from .cells import Cell, Row, generator_of

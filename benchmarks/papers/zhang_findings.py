@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.learning.sample_size import Task
+from bayesprivmrf.learning.lower_bounds import Task
 from bayesprivmrf.plots.style import GRAY, panels, tidy
 
 from .drawing import marked, on_log_axes

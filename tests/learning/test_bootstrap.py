@@ -12,7 +12,7 @@ from scipy.stats import binom
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, ModelError, NoIntervalError
-from bayesprivmrf.learning import LearnedIsing, intervals, select_measure
+from bayesprivmrf.learning import LearnedIsing, calibrated, select_measure
 from bayesprivmrf.learning.select_measure import least_statistic
 from bayesprivmrf.mechanisms import PrivateFrankWolfe, SelectMeasure
 from bayesprivmrf.model import Domain
@@ -175,8 +175,8 @@ class Shrinking:
     noise: float
 
     def learn(self, codes, counts, total, source):
-        spins = 2.0 * codes - 1
-        moments = spins.T @ spins / len(codes)
+        spins = 2.0 * np.repeat(codes, 1 if counts is None else counts, axis=0) - 1
+        moments = spins.T @ spins / len(spins)
         p = len(moments)
         words = source.words(p * p).reshape(p, p).astype(float) / 2.0**64
         A = self.share * np.arctanh(np.clip(moments - np.eye(p), -0.9, 0.9)) + self.noise * (words - 0.5)
@@ -211,7 +211,7 @@ def test_what_a_map_shrinks_is_given_back():
         learned = ising(*found, total=2_000.0, map=shrinking)
         truth = A[np.triu_indices(p, 1)]
         hits.append(covered(learned.couplings_interval(0.9, rng=k, replicates=40), truth)[truth != 0])
-        draws = [draw.vector() for draw in intervals.replicates_of(learned, 20, np.random.default_rng(k))]
+        draws = [draw.vector() for draw in calibrated.replicates_of(learned, 20, np.random.default_rng(k))]
         high, low = 2 * learned.vector() - np.quantile(draws, [0.05, 0.95], axis=0)
         plain.append(((low[: truth.size] <= truth) & (truth <= high[: truth.size]))[truth != 0])
     assert enough(np.concatenate(hits), 0.85)

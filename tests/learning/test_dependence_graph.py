@@ -22,6 +22,7 @@ from bayesprivmrf.learning.structure import (
     excess_range,
     stable_graph,
 )
+from bayesprivmrf.learning.structure.dependence_graph import marginal_scores
 from bayesprivmrf.mechanisms import StableStructure
 from bayesprivmrf.privacy import Adjacency
 
@@ -127,8 +128,10 @@ def test_a_record_moves_a_score_by_at_most_four_and_nearly_by_four():
         cells = np.array([[0, 0, 0, 0], [1, 1, 0, 0]], dtype=np.uint8)
         moved = []
         for counts in (before, np.array([1, 999])):
-            packed = PackedRecords.of(cells[counts > 0], counts[counts > 0], (2, 2, 2, 2))
-            moved.append(packed.lowest(0, 1, given, -1) if given else int(packed.marginal_scores()[0, 1]))
+            records = cells[counts > 0], counts[counts > 0], (2, 2, 2, 2)
+            alone = int(marginal_scores(*records)[0, 1])
+            packed = PackedRecords.of(*records)
+            moved.append(packed.least_of_largest(0, 1, given, 0, 2**62) if given else alone)
         assert 3.99 * UNIT < moved[1] - moved[0] <= 4 * UNIT
 
 
@@ -142,14 +145,10 @@ def test_scores_of_very_many_records_are_exact(cards):
     packed = PackedRecords.of(cells, counts, cards)
     for i, j in combinations(range(4), 2):
         others = [v for v in range(4) if v not in (i, j)]
-        assert packed.marginal_scores()[i, j] == direct_score(table, i, j, ())
+        assert marginal_scores(cells, counts, cards)[i, j] == direct_score(table, i, j, ())
         for given in (1, 2):
-            direct = min(
-                direct_score(table, i, j, some)
-                for size in range(1, given + 1)
-                for some in combinations(others, size)
-            )
-            assert packed.lowest(i, j, given, -1) == direct
+            direct = min(direct_score(table, i, j, some) for some in combinations(others, given))
+            assert packed.least_of_largest(i, j, given, 0, 2**62) == direct
 
 
 def test_records_beyond_a_number_are_not_told_apart():

@@ -14,8 +14,9 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError, NoiseWarning
 from bayesprivmrf.inference.effects_fit import PairFit
-from bayesprivmrf.learning.rounds import MergeRule
-from bayesprivmrf.learning.select_measure import MergedTargets, PairTargets, fall_back
+from bayesprivmrf.learning.rounds import MergeRule, NoisyTable
+from bayesprivmrf.learning.rounds.fit import effect_precision
+from bayesprivmrf.learning.select_measure import PairTargets, fall_back
 from bayesprivmrf.mechanisms import SelectMeasure
 from bayesprivmrf.model import Effects, contrasts
 
@@ -154,39 +155,18 @@ def targets_of(seed: int = 1, noise: float = 0.0, total: float = 1_000.0) -> Pai
     )
 
 
-def test_means_of_merged_states_are_those_of_the_merged_table():
-    targets = targets_of()
-    merged = MergedTargets.of(targets)
-    assert merged.cards == (4, 5, 2)
-    assert merged.fewer == 2
-    fit = merged.fit([(0, 1), (0, 2), (1, 2)], np.random.default_rng(1))
-    assert fit.status == "converged"
-    assert fit.effects.cardinalities == targets.cardinalities
-    rare = fit.effects.potentials(fit.coordinates)[:30].reshape(6, 5)[3:]
-    np.testing.assert_allclose(rare, np.tile(rare[:1], (3, 1)), atol=1e-9)  # one potential for the group
-    # the mean of a pair, from the table itself
-    basis = contrasts(6), contrasts(5)
-    table = (
-        basis[0] @ targets.pair[0] @ basis[1].T
-        + (1 / 6 + basis[0] @ targets.single[0])[:, None] / 5
-        + (1 / 5 + basis[1] @ targets.single[1]) / 6
-        - 1 / 30
-    )
-    group = np.vstack([table[:3], table[3:].sum(axis=0)])
-    np.testing.assert_allclose(
-        merged.pair_mean(0, 1, targets.pair[0]), contrasts(4).T @ group @ contrasts(5), atol=1e-12
-    )
-
-
 def test_the_noise_of_merged_means_is_that_of_the_sums():
-    """The variance of every mean, by the covariance of the noise on the table's own means."""
-    merged = MergedTargets.of(targets_of())
-    into = np.zeros((4, 6))
-    into[merged.merging.groups[0], np.arange(6)] = 1
-    left = contrasts(4).T @ into @ contrasts(6)
-    right = contrasts(5).T @ contrasts(5)
-    expected = np.kron(left @ left.T, right @ right.T).diagonal().reshape(3, 4)
-    np.testing.assert_allclose(np.multiply.outer(*merged.noise[:2]), expected)
+    """The variance of every effect of a pair's table whose cells differ in noise."""
+    variance = np.random.default_rng(1).uniform(1.0, 5.0, (3, 4))
+    table = NoisyTable(scope=(0, 1), values=np.zeros((3, 4)), variance=variance)
+    rows, columns, even = contrasts(3) ** 2, contrasts(4) ** 2, [np.ones((k, 1)) for k in (3, 4)]
+    for subset, left, right in (
+        ((0,), rows, even[1]),
+        ((1,), even[0], columns),
+        ((0, 1), rows, columns),
+    ):
+        precision = effect_precision((3, 4), [table], subset)
+        np.testing.assert_allclose(1 / precision, (left.T @ variance @ right).ravel())
 
 
 def made(status: str, pairs: int = 0) -> PairFit:
@@ -201,26 +181,24 @@ def made(status: str, pairs: int = 0) -> PairFit:
 
 
 @pytest.mark.parametrize(("largest", "said"), [(1, "1 of 3 pairs"), (0, "single variables alone")])
-def test_the_pairs_that_stand_out_most_are_kept_if_merging_does_not_do(largest, said, monkeypatch):
+def test_the_pairs_that_stand_out_most_are_kept_if_merging_does_not_do(largest, said):
     targets = targets_of(noise=1e-3)
     assert targets.standing_out().all()
-    monkeypatch.setattr(MergedTargets, "fit", lambda *_: made("not trusted"))
     asked = []
 
     def fit_of(part: np.ndarray) -> PairFit:
         asked.append(part)
         return made("converged" if part.sum() <= largest else "not trusted", int(part.sum()))
 
-    found = fall_back(targets, made("not trusted"), fit_of, np.random.default_rng(1))
+    found = fall_back(targets, made("not trusted"), fit_of, lambda *_: made("not trusted"))
     assert (found.status, found.details[FALLBACK]) == ("stopped early", said)
     assert found.details["pairs"] == asked[-1].sum() == largest
     assert asked[0].argmax() == targets.statistics().argmax()
 
 
-def test_the_first_fit_stays_if_no_smaller_one_is_trusted(monkeypatch):
+def test_the_first_fit_stays_if_no_smaller_one_is_trusted():
     failed = made("not trusted")
-    monkeypatch.setattr(MergedTargets, "fit", lambda *_: made("not trusted"))
-    found = fall_back(targets_of(), failed, lambda _: made("not trusted"), np.random.default_rng(1))
+    found = fall_back(targets_of(), failed, lambda _: made("not trusted"), lambda *_: made("not trusted"))
     assert found is failed
 
 
@@ -232,4 +210,5 @@ def test_two_states_are_not_merged():
         single=[np.array([0.7])] * 3,
         pair=[np.zeros((1, 1))] * 3,
     )
-    assert not MergedTargets.of(two).is_smaller
+    failed = made("not trusted")
+    assert fall_back(two, failed, lambda _: failed, lambda *_: made("converged")) is failed

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from bayesprivmrf.inference.effects_fit import moments_of
+from bayesprivmrf.inference.effects_fit.moments import Eliminated
 from bayesprivmrf.learning.rounds import NoisyTable, fit_tables
 
 CARDS = (2, 3, 1, 4, 2, 3, 2)
@@ -19,7 +19,7 @@ MODELS = {
 
 
 @pytest.mark.parametrize("scopes", MODELS.values(), ids=MODELS)
-def test_tables_of_any_variables_are_those_of_all_configurations(scopes, monkeypatch):
+def test_tables_of_any_variables_are_those_of_all_configurations(scopes):
     rng = np.random.default_rng(0)
     measured = [
         NoisyTable(scope=scope, values=rng.gamma(2.0, 50.0, [CARDS[v] for v in scope]), variance=4.0)
@@ -28,27 +28,6 @@ def test_tables_of_any_variables_are_those_of_all_configurations(scopes, monkeyp
     fit = fit_tables(CARDS, measured)
     asked = [scope for size in (1, 2, 3, 4) for scope in combinations(range(7), size)]
     all_at_once = fit.probabilities(asked)
-    monkeypatch.setattr("bayesprivmrf.inference.effects_fit.moments.MOST_CONFIGURATIONS", 0)
-    by_elimination = moments_of(fit.effects).tables(fit.coordinates, asked)
+    by_elimination = Eliminated(fit.effects).tables(fit.coordinates, asked)
     for one, other in zip(all_at_once, by_elimination, strict=True):
         assert one == pytest.approx(other, abs=1e-12)
-
-
-def test_a_fit_of_rounds_runs_on_one_blas_thread(monkeypatch):
-    """With two a release of Adult took six times the processor time, and thirty times on a busy machine."""
-    from threadpoolctl import threadpool_info, threadpool_limits
-
-    from bayesprivmrf.inference.effects_fit import fit
-
-    seen, minimize = [], fit.minimize
-
-    def watched(*given, **settings):
-        seen.append({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"})
-        return minimize(*given, **settings)
-
-    monkeypatch.setattr(fit, "minimize", watched)
-    with threadpool_limits(2, user_api="blas"):
-        fit_tables(
-            (2, 2), [NoisyTable(scope=(0, 1), values=np.array([[30.0, 20.0], [10.0, 40.0]]), variance=4.0)]
-        )
-    assert seen == [{1}]

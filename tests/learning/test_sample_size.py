@@ -17,8 +17,7 @@ from scipy.stats import binom
 from bayesprivmrf import planning
 from bayesprivmrf.cli import main
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.sample_size import (
-    LAWS,
+from bayesprivmrf.learning.lower_bounds import (
     Task,
     divergences,
     fano_nats,
@@ -26,9 +25,9 @@ from bayesprivmrf.learning.sample_size import (
     for_replacing,
     log_members,
     packing_records,
-    rho_within,
     variation,
 )
+from bayesprivmrf.learning.sample_size import LAWS, rho_within
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 from benchmarks.papers import zhang_learners

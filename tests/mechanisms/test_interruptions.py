@@ -293,7 +293,7 @@ def test_outside_a_release_nothing_is_swallowed(monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.search.choose_atoms", stopped)
+    monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.node_regressions.choose_atoms", stopped)
     with pytest.raises(KeyboardInterrupt):
         model.couplings_interval(rng=1, method="calibrated", replicates=2)
 

@@ -22,7 +22,7 @@ from bayesprivmrf.errors import (
     ReleaseFileError,
     UndeclaredStateError,
 )
-from bayesprivmrf.learning import LearnedMonomials, ReleasedParities, intervals, parities
+from bayesprivmrf.learning import LearnedMonomials, ReleasedParities, calibrated, parities
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms import ParityQueries, promised_loss
 from bayesprivmrf.mechanisms.parity_queries import MOST_ROUNDS
@@ -245,7 +245,7 @@ def test_an_interval_of_a_fit_is_as_wide_as_noise_and_sampling_make_it():
     found = model.couplings_interval(prob=0.9, rng=2, replicates=20)
     assert list(found.index) == [t for t in model.monomials.index if len(t) > 1]
     spread = np.std([each.monomials[found.index] for each in models], axis=0)
-    again = intervals.replicates_of(model, 60, np.random.default_rng(2))
+    again = calibrated.replicates_of(model, 60, np.random.default_rng(2))
     simulated = np.std([each.monomials[found.index] for each in again], axis=0)
     assert np.median(simulated / spread) == pytest.approx(1.0, abs=0.2)
     width = found["upper"] - found["lower"]

@@ -235,7 +235,7 @@ def costs(
         np.unique(np.linspace(len(cells) - 1, 0, min(case.most_others, len(cells)), dtype=int))
     ]
     if case.source is OneChoice:
-        monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.search.choose_atoms", source.atom)
+        monkeypatch.setattr("bayesprivmrf.learning.frank_wolfe.node_regressions.choose_atoms", source.atom)
     given = neighbours_of(data, others, relation)
     return replayed(mechanism, network, data, given, source, case.spent), getattr(promise, budget)
 

@@ -1,10 +1,16 @@
 from .atoms import Atoms, choose_atoms
-from .by_regressions import ByRegressions, FrankWolfeFit, singles_plan
+from .by_regressions import ByRegressions, FrankWolfeFit, SparseLogistic, default_steps, singles_plan
 from .expected_path import curved_limits, share_of_both
 from .monomials import MonomialsByRegressions, Target
-from .node_regressions import UNIT, Design, LogisticRegressions, NodeRegressions
+from .node_regressions import (
+    LARGEST_STEPS,
+    UNIT,
+    Design,
+    LogisticRegressions,
+    NodeRegressions,
+    frank_wolfe,
+)
 from .pairwise import PairwiseByPairs, PairwiseByRegressions, PairwiseBySoftmax, SoftmaxRegressions
-from .search import LARGEST_STEPS, SparseLogistic, default_steps, frank_wolfe
 
 __all__ = [
     "LARGEST_STEPS",

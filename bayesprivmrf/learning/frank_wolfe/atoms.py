@@ -83,7 +83,14 @@ def choose_atoms(
     best = best_of.max(axis=1)
     masses = log_masses(sums, absolute, best_of, best, starts, scales[:, None])
     groups = source.choose(_whole(masses), _UNIT, eligible)
-    return Atoms(groups=groups, signs=_signs(sums, starts, groups, best, scales, source))
+    # the signs within the chosen group of each row, zeros beyond its width
+    signs = np.zeros((groups.size, int(widths.max())), dtype=np.int8)
+    for part, scores in _atom_scores(sums, starts, np.arange(groups.size), groups, best):
+        raised = np.maximum(scores / scales[part, None], -CLAMP)
+        chosen = source.choose(_whole(raised), _UNIT)
+        table = sign_table(scores.shape[1].bit_length() - 1)
+        signs[part, : table.shape[1]] = table[chosen]
+    return Atoms(groups=groups, signs=signs)
 
 
 def log_masses(
@@ -109,25 +116,6 @@ def log_masses(
         raised = np.maximum(scores / scales[rows[part]], -CLAMP)
         masses[rows[part], groups[part]] = np.log(np.exp(raised).sum(axis=1))
     return masses
-
-
-def _signs(
-    sums: IntArray,
-    starts: IntArray,
-    groups: np.ndarray,
-    best: IntArray,
-    scales: FloatArray,
-    source: NoiseSource,
-) -> np.ndarray:
-    """Draw the signs within the chosen group of each row, zeros beyond its width."""
-    rows = np.arange(groups.size)
-    signs = np.zeros((groups.size, int(np.diff(starts).max())), dtype=np.int8)
-    for part, scores in _atom_scores(sums, starts, rows, groups, best):
-        raised = np.maximum(scores / scales[part, None], -CLAMP)
-        chosen = source.choose(_whole(raised), _UNIT)
-        table = sign_table(scores.shape[1].bit_length() - 1)
-        signs[part, : table.shape[1]] = table[chosen]
-    return signs
 
 
 def _atom_scores(

@@ -15,6 +15,7 @@ model is narrow enough, else from Gibbs sampling. The refit is post-processing o
 
 from __future__ import annotations
 
+import math
 import zlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -26,8 +27,13 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, fit_means
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.frank_wolfe.search import STEPS_OF_LOGISTIC, default_steps
-from bayesprivmrf.learning.models.saved import SavedMap
+from bayesprivmrf.learning.frank_wolfe.node_regressions import (
+    LARGEST_STEPS,
+    Design,
+    LogisticRegressions,
+    frank_wolfe,
+)
+from bayesprivmrf.learning.models.parameters import SavedMap
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure
 from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts
@@ -35,6 +41,7 @@ from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian
 from bayesprivmrf.privacy.frank_wolfe import Exposure, step_scale
+from bayesprivmrf.release.codec import Fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,17 +65,7 @@ class FittedFields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrankWolfeFit:
-    """Result of a learning map by private Frank-Wolfe.
-
-    Parameters
-    ----------
-    parts
-        Parameters of the release, in the order of its class.
-    measured
-        Noisy sums or tables of single variables; ``None`` if none were measured.
-    fields
-        Refitted fields; ``None`` if there was no refit.
-    """
+    """Parameters of a release by private Frank-Wolfe, noisy single variables, and refitted fields, if any."""
 
     parts: tuple[FloatArray, ...]
     measured: Measured | None = None
@@ -139,6 +136,30 @@ def fit_fields(
     largest_gap = max(float(np.abs(table).max()) for table in effects.tables(gap))
     details = {"inference": fit.inference, "margin_gap": largest_gap}
     return FittedFields(fields=np.concatenate(fields), agrees=agrees, details=details)
+
+
+# Factor of `default_steps` for logistic regressions; measured, see docs/explanation/frank-wolfe.md
+STEPS_OF_LOGISTIC = 0.11
+
+
+def default_steps(
+    total: float,
+    radius: float,
+    exposure: Exposure,
+    rho: float,
+    adjacency: Adjacency,
+    factor: float = STEPS_OF_LOGISTIC,
+) -> int:
+    r"""Return the number of steps T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
+
+    The excess loss per record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, where
+    :math:`\kappa_1` is the noise multiple of a single step. This form minimizes it. The factor was measured
+    (docs/explanation/frank-wolfe.md).
+    """
+    signal = radius * total / step_scale(exposure, rho, 1, adjacency)
+    steps = math.ceil(factor * signal ** (2 / 3))
+    # a mean of fewer than ten atoms is too coarse even where noise is large; arbitrary
+    return min(max(steps, 10), LARGEST_STEPS)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -212,6 +233,26 @@ class ByRegressions(SavedMap, ABC):
     def _parts(self, regressed: Any, fitted: FittedFields | None) -> tuple[FloatArray, ...]:
         """Return the parameters of the release, with the refitted fields if there are any."""
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings that all maps have as JSON values, besides the noise on single variables."""
+        settings = {"kind": self.kind, "width": self.width, "rho": self.rho}
+        return settings | {"adjacency": self.adjacency.value, "steps": self.steps}
+
+    def _written_singles(self) -> dict[str, Any]:
+        # files of releases without measured single variables lack this entry
+        return {} if self.singles is None else {"singles": self.singles.scale}
+
+    @staticmethod
+    def _common(content: Fields) -> dict[str, Any]:
+        scale = content.positive("singles") if "singles" in content else None
+        return {
+            "width": content.positive("width"),
+            "rho": content.positive("rho"),
+            "adjacency": Adjacency.checked(content.text("adjacency")),
+            "steps": content.whole("steps", 1, LARGEST_STEPS, optional=True),
+            "singles": None if scale is None else DiscreteGaussian(scale),
+        }
+
     def steps_for(self, total: float | None) -> int:
         """Return T for a public or noisy number of records, which is unused if T is a setting."""
         if self.steps is not None:
@@ -259,3 +300,96 @@ class ByRegressions(SavedMap, ABC):
         except BaseException as error:
             remember(error)  # keep the fields of the regressions
         return FrankWolfeFit(parts=self._parts(regressed, fitted), measured=measured, fields=fitted)
+
+
+@final
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SparseLogistic:
+    r"""Log-odds of one two-state variable given the others, :math:`c + \sum_j w_j(x_j)`, each w adding to 0.
+
+    Parameters
+    ----------
+    cardinalities
+        States of each variable, the target's among them.
+    target
+        Position of the variable to explain, of two states.
+    radius
+        R, of the ball :math:`|c| + \sum_j \max_b |w_j(b)| \le R` that is searched.
+    rho
+        Budget, nats.
+    adjacency
+        Neighboring relation.
+    steps
+        T, or ``None`` for `default_steps` of the number of records.
+    """
+
+    cardinalities: tuple[int, ...]
+    target: int
+    radius: float
+    rho: float
+    adjacency: Adjacency
+    steps: int | None = None
+
+    @property
+    def exposure(self) -> Exposure:
+        """One regression."""
+        return Exposure.of_logistic(1)
+
+    @property
+    def atoms(self) -> int:
+        """Number of atoms of a choice: the signs of each group of features, the constant's among them."""
+        others = (k for place, k in enumerate(self.cardinalities) if place != self.target)
+        return 2 + sum(2 if k == 2 else 2**k for k in others if k > 1)
+
+    @property
+    def reference(self) -> float:
+        """2: the first score of an effect w on the log-odds is n w / 2 times the largest residual."""
+        return 2.0
+
+    def steps_for(self, total: float | None) -> int:
+        """Return T for a public or noisy number of records, which is unused where T is a setting."""
+        if self.steps is not None:
+            return self.steps
+        assert total is not None
+        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency)
+
+    def multiple(self, steps: int) -> float:
+        """Return the noise multiple of T steps."""
+        return step_scale(self.exposure, self.rho, steps, self.adjacency)
+
+    def learn(
+        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
+    ) -> tuple[FloatArray, float]:
+        """Return w, states of all variables after another (0 for the target's), and c.
+
+        Parameters
+        ----------
+        codes, counts
+            Records as codes, shape (rows, p), and how many each row stands for.
+        total
+            Their number as far as it may be used: public or noisy; unused where T is a setting.
+        source
+            Source of the random choices.
+        """
+        steps = self.steps_for(total)
+        design = Design.with_constant(codes, self.cardinalities)
+        eligible = np.array([k > 1 for k in design.cardinalities])
+        eligible[self.target] = False
+        coefficients = frank_wolfe(
+            LogisticRegressions(design, codes, counts, self.radius, np.array([self.target])),
+            steps=steps,
+            multiple=self.multiple(steps),
+            source=source,
+            eligible=eligible[None],
+        )[0]
+        return self._centred(design, coefficients)
+
+    def _centred(self, design: Design, coefficients: FloatArray) -> tuple[FloatArray, float]:
+        effects, constant = [], float(coefficients[-1])
+        for k, start in zip(self.cardinalities, design.starts, strict=False):
+            values = (
+                coefficients[start] * np.array([-1.0, 1.0]) if k == 2 else coefficients[start : start + k]
+            )
+            effects.append(values - values.mean())
+            constant += float(values.mean())
+        return np.concatenate(effects), constant

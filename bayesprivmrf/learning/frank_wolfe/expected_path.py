@@ -62,7 +62,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import norm
 
-from bayesprivmrf.learning.frank_wolfe.search import step_weights
+from bayesprivmrf.learning.frank_wolfe.node_regressions import step_weights
 from bayesprivmrf.model.tables import FloatArray
 
 

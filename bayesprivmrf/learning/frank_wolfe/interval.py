@@ -34,21 +34,19 @@ method. docs/explanation/frank-wolfe.md reports the measured coverage.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.learning.calibrated import distinct_rows, replicates_of
 from bayesprivmrf.learning.frank_wolfe.by_regressions import fit_fields, singles_plan
-from bayesprivmrf.learning.frank_wolfe.expected_path import ExpectedPath, curved_limits, expected_path
-from bayesprivmrf.learning.intervals.calibrated import replicates_of
+from bayesprivmrf.learning.frank_wolfe.expected_path import curved_limits, expected_path
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.measurement import Measured
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from bayesprivmrf.inference.effects_fit.sampled import Fixed
     from bayesprivmrf.learning.models.pairwise import LearnedIsing
-    from bayesprivmrf.privacy import DiscreteGaussian
 
 FEWEST_STEPS, MOST_VARIABLES = 50, 50
 
@@ -60,51 +58,8 @@ _CLOSE, _UNSETTLED = 0.1, 0.5
 _HALF = 0.5  # records, so that a share is never 0 or 1
 
 
-class PairMap(Protocol):
-    """The settings of a map by logistic regressions that its intervals need."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def cardinalities(self) -> tuple[int, ...]:
-        """Number of states of each variable."""
-        ...
-
-    @property
-    def eligible(self) -> np.ndarray:
-        """Mask of the couplings to learn, shape (p, p)."""
-        ...
-
-    @property
-    def is_ising(self) -> bool:
-        """True if results have the form of an Ising model."""
-        ...
-
-    @property
-    def singles(self) -> DiscreteGaussian | None:
-        """Noise on the sums of single variables."""
-        ...
-
-    @property
-    def radius(self) -> float:
-        """Radius of each regression's ball."""
-        ...
-
-    def steps_for(self, total: float | None) -> int:
-        """Return the number of steps for a number of records."""
-        ...
-
-    def multiple(self, steps: int) -> float:
-        """Return the scale of the choices' noise relative to the largest residual."""
-        ...
-
-    def couplings_of(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
-        """Return the couplings as potentials of pairs."""
-        ...
-
-
 def limits(
-    learned: LearnedIsing, fitted: PairMap, prob: float, total: float, generator: np.random.Generator
+    learned: LearnedIsing, fitted: Any, prob: float, total: float, generator: np.random.Generator
 ) -> tuple[FloatArray, FloatArray] | None:
     """Return lower and upper limits of all couplings and fields, or ``None`` if the module's conditions fail.
 
@@ -125,7 +80,12 @@ def limits(
     -------
     Two arrays in the order of the release's vector, nats.
     """
-    if not has_linear_errors(learned, fitted, total):
+    if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
+        return None
+    if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
+        return None
+    by_default = replace(fitted, steps=None)
+    if min(fitted.steps_for(total), by_default.steps_for(total)) < FEWEST_STEPS:
         return None
     whole = _Linearised(learned, fitted, total, generator)
     whole.find()
@@ -136,21 +96,11 @@ def limits(
     return whole.limits(prob)
 
 
-def has_linear_errors(learned: LearnedIsing, fitted: PairMap, total: float) -> bool:
-    """Return True if a release meets the conditions that can be checked before Newton's method."""
-    if not fitted.is_ising or fitted.singles is None or learned.statistics is None or learned.total is None:
-        return False
-    if len(fitted.cardinalities) > MOST_VARIABLES or not fitted.eligible.any():
-        return False
-    by_default = replace(fitted, steps=None)
-    return min(fitted.steps_for(total), by_default.steps_for(total)) >= FEWEST_STEPS
-
-
 class _Linearised:
     """Linearization of the map at the model whose expected release is the given one."""
 
     def __init__(
-        self, learned: LearnedIsing, fitted: PairMap, total: float, generator: np.random.Generator
+        self, learned: LearnedIsing, fitted: Any, total: float, generator: np.random.Generator
     ) -> None:
         assert learned.statistics is not None
         assert fitted.singles is not None
@@ -195,7 +145,7 @@ class _Linearised:
         codes, has_mixed = model.solution.codes(_DRAWS, self.generator)
         if not has_mixed:
             warn_of_chains()
-        different, counts = _different(codes)
+        different, counts = distinct_rows(codes)
         if len(different) > _ROWS:
             different, counts = codes[:_ROWS], np.ones(_ROWS)
         self.spins = 2.0 * different - 1.0
@@ -209,8 +159,15 @@ class _Linearised:
         products = self.spins[:, self.rows] * self.spins[:, self.columns]
         crossed = (centred * share[:, None]).T @ products
         self.follows = -np.linalg.solve(self.spread, crossed)  # fields by couplings, margins held: (p, P)
-        self.by_field = self._by_field(self.path)
-        self.response = self._by_couplings(self.path) + self.by_field @ self.follows
+        pairs, response, place = self.rows.size, self.path.response, self._place()
+        # response of the released couplings to the fields alone, and to the couplings alone
+        self.by_field, by_couplings = np.zeros((pairs, len(self.sums))), np.zeros((pairs, pairs))
+        for own, other in ((self.rows, self.columns), (self.columns, self.rows)):
+            self.by_field[np.arange(pairs), own] += response[own, other, -1] / 2
+        for node, own in enumerate(place):
+            others = np.flatnonzero(own >= 0)
+            by_couplings[np.ix_(own[others], own[others])] += response[node][np.ix_(others, others)] / 2
+        self.response = by_couplings + self.by_field @ self.follows
         self.error = self._error(centred, share)
         # the tiny diagonal makes a singular matrix solvable
         self.weighed = np.linalg.solve(self.error + 1e-12 * np.eye(len(self.error)), self.response).T
@@ -230,21 +187,6 @@ class _Linearised:
         p = len(self.sums)
         found = np.full((p, p), -1, dtype=np.int64)
         found[self.rows, self.columns] = found[self.columns, self.rows] = np.arange(self.rows.size)
-        return found
-
-    def _by_couplings(self, path: ExpectedPath) -> FloatArray:
-        """Return the response of the released couplings to the couplings alone, shape (P, P)."""
-        found, place = np.zeros((self.rows.size, self.rows.size)), self._place()
-        for i, own in enumerate(place):
-            others = np.flatnonzero(own >= 0)
-            found[np.ix_(own[others], own[others])] += path.response[i][np.ix_(others, others)] / 2
-        return found
-
-    def _by_field(self, path: ExpectedPath) -> FloatArray:
-        """Return the response of the released couplings to the fields alone, shape (P, p)."""
-        found = np.zeros((self.rows.size, len(self.sums)))
-        for own, other in ((self.rows, self.columns), (self.columns, self.rows)):
-            found[np.arange(own.size), own] += path.response[own, other, -1] / 2
         return found
 
     def _error(self, centred: FloatArray, share: FloatArray) -> FloatArray:
@@ -334,11 +276,3 @@ class _Linearised:
         found = np.zeros_like(self.A)
         found[self.rows, self.columns] = found[self.columns, self.rows] = values
         return found
-
-
-def _different(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """Return the distinct rows of zeros and ones, and how often each occurs."""
-    packed = np.packbits(codes.astype(bool), axis=1)
-    keys = np.ascontiguousarray(packed).view([("", f"V{packed.shape[1]}")]).ravel()
-    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-    return codes[first], counts

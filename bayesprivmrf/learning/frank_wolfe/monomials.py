@@ -39,10 +39,9 @@ import numpy as np
 
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.learning.frank_wolfe.by_regressions import ByRegressions, FittedFields
-from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions
-from bayesprivmrf.learning.frank_wolfe.search import common_settings, frank_wolfe, written_singles
+from bayesprivmrf.learning.frank_wolfe.node_regressions import Design, LogisticRegressions, frank_wolfe
 from bayesprivmrf.learning.models.monomials import effect_scales
-from bayesprivmrf.learning.parities.sums import noisy_parity_sums, parity_rows
+from bayesprivmrf.learning.parities.mode import noisy_parity_sums, parity_rows
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.monomials import Monomials
 from bayesprivmrf.model.tables import FloatArray, IntArray
@@ -134,7 +133,17 @@ class MonomialsByRegressions(ByRegressions):
         self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
     ) -> FloatArray:
         """Return the coefficients from the regressions."""
-        halves = 0.5 * self._regressed(codes, counts, total, source)
+        steps = self.steps_for(total)
+        lazy: Any = ParityCodes(codes, self.features)
+        columns = lazy if len(codes) * len(self.features) > _KEPT else lazy[:]
+        design = Design(codes=columns, cardinalities=(2,) * len(self.features))
+        halves = 0.5 * frank_wolfe(
+            LogisticRegressions(design, codes, counts, self.radius, np.arange(self.sets.variables)),
+            steps=steps,
+            multiple=self.multiple(steps),
+            source=source,
+            eligible=self.places >= 0,
+        )
         if self.parity_law is not None:
             spins = 2 * codes.astype(np.int8) - np.int8(1)
             known = None if total is None else np.array([round(total)])
@@ -144,23 +153,6 @@ class MonomialsByRegressions(ByRegressions):
         coefficients, eligible = np.zeros(len(self.sets)), self.places >= 0
         np.add.at(coefficients, self.places[eligible], halves[eligible])
         return coefficients / np.maximum(self.sets.orders, 1)
-
-    def _regressed(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> FloatArray:
-        """Return the coefficients of all regressions, shape (p, features)."""
-        steps = self.steps_for(total)
-        p = self.sets.variables
-        lazy: Any = ParityCodes(codes, self.features)
-        columns = lazy if len(codes) * len(self.features) > _KEPT else lazy[:]
-        design = Design(codes=columns, cardinalities=(2,) * len(self.features))
-        return frank_wolfe(
-            LogisticRegressions(design, codes, counts, self.radius, np.arange(p)),
-            steps=steps,
-            multiple=self.multiple(steps),
-            source=source,
-            eligible=self.places >= 0,
-        )
 
     def _gathered(self, halves: FloatArray, parities: FloatArray) -> FloatArray:
         r"""Return :math:`\sum_{J \supseteq I} v_i(J) E \chi_{J \setminus I}` for each node and I, (p, features)."""
@@ -178,21 +170,14 @@ class MonomialsByRegressions(ByRegressions):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values, without the sets, which the model's file contains."""
-        return {
-            "kind": self.kind,
-            "width": self.width,
-            "rho": self.rho,
-            "adjacency": self.adjacency.value,
-            "steps": self.steps,
-            "parity_law": None if self.parity_law is None else self.parity_law.as_dict(),
-            **written_singles(self.singles),
-        }
+        law = None if self.parity_law is None else self.parity_law.as_dict()
+        return super().as_dict() | {"parity_law": law} | self._written_singles()
 
     @classmethod
     def from_dict(cls, content: Fields, basis: Monomials) -> Self:
         """Return the map with settings from a file."""
         law = content.law("parity_law", optional=True)
-        return cls(sets=basis, parity_law=law, **common_settings(content))
+        return cls(sets=basis, parity_law=law, **cls._common(content))
 
 
 class ParityCodes:
@@ -209,12 +194,7 @@ class ParityCodes:
     def __getitem__(self, rows: slice) -> np.ndarray:
         last = self._last  # a local copy, because another thread may replace it
         if last is None or last[0] != rows:
-            self._last = last = rows, _parity_codes(self._codes[rows], self._features)
+            spins = np.ascontiguousarray(self._codes[rows].T).astype(np.int8) * np.int8(2) - np.int8(1)
+            products = np.concatenate(parity_rows(spins, self._features))
+            self._last = last = rows, np.ascontiguousarray((products > 0).T).view(np.uint8)
         return last[1]
-
-
-def _parity_codes(codes: np.ndarray, features: Monomials) -> np.ndarray:
-    """Return the codes of the parities, uint8 of shape (records, features)."""
-    spins = np.ascontiguousarray(codes.T).astype(np.int8) * np.int8(2) - np.int8(1)
-    products = np.concatenate(parity_rows(spins, features))
-    return np.ascontiguousarray((products > 0).T).view(np.uint8)

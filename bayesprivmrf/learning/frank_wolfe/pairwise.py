@@ -17,13 +17,9 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     Design,
     LogisticRegressions,
     NodeRegressions,
-)
-from bayesprivmrf.learning.frank_wolfe.search import (
-    common_settings,
     frank_wolfe,
-    written_singles,
 )
-from bayesprivmrf.learning.models.saved import require_states, written_pairs
+from bayesprivmrf.learning.models.parameters import require_states, written_pairs
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.frank_wolfe import Exposure
@@ -56,6 +52,7 @@ class SoftmaxRegressions(NodeRegressions):
     ) -> None:
         super().__init__(design, labels, counts, sum(states), radius)
         self._nodes = np.asarray(nodes, dtype=np.int64)
+        self.owners = self._nodes.repeat(states)
         self._states = np.asarray(states, dtype=np.int64)
         self._starts = np.concatenate([[0], np.cumsum(self._states)]).astype(np.int64)
 
@@ -138,11 +135,6 @@ class PairwiseByRegressions(ByRegressions):
     def _usual_states(self) -> float:
         return float(np.median([k for k in self.cardinalities if k > 1]))
 
-    @property
-    @abstractmethod
-    def _regressed(self) -> np.ndarray:
-        """Node of each regression."""
-
     @abstractmethod
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
         """Return the regressions at their start."""
@@ -168,9 +160,8 @@ class PairwiseByRegressions(ByRegressions):
         steps = self.steps_for(total)
         regressions = self._regressions(codes, counts)
         is_coupled = np.array(self.cardinalities) > 1
-        eligible = np.pad(
-            (self.eligible & is_coupled)[self._regressed], ((0, 0), (0, 1)), constant_values=True
-        )
+        eligible = (self.eligible & is_coupled)[regressions.owners]
+        eligible = np.pad(eligible, ((0, 0), (0, 1)), constant_values=True)  # the constant
         return self._centred(self._by_state(self._run(regressions, steps, source, eligible)))
 
     def couplings_of(self, regressed: tuple[FloatArray, FloatArray]) -> Fixed:
@@ -183,14 +174,13 @@ class PairwiseByRegressions(ByRegressions):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values."""
-        settings = ("kind", "cardinalities", "width", "rho", "steps", "is_ising")
         pairs = np.argwhere(np.triu(self.eligible)).tolist()
         is_complete = len(pairs) == math.comb(len(self.eligible), 2)
-        return {name: getattr(self, name) for name in settings} | {
-            "adjacency": self.adjacency.value,
-            "pairs": None if is_complete else pairs,
-            **written_singles(self.singles),
-        }
+        # the order of the entries in a file
+        names = ("kind", "cardinalities", "width", "rho", "steps", "is_ising")
+        content = dict.fromkeys(names) | super().as_dict() | {"pairs": None if is_complete else pairs}
+        own = {"cardinalities": self.cardinalities, "is_ising": self.is_ising}
+        return content | own | self._written_singles()
 
     @classmethod
     def from_dict(cls, content: Fields, basis: tuple[int, ...]) -> Self:
@@ -205,7 +195,7 @@ class PairwiseByRegressions(ByRegressions):
             cardinalities=basis,
             eligible=eligible,
             is_ising=content.truth("is_ising"),
-            **common_settings(content),
+            **cls._common(content),
         )
 
     def _run(
@@ -223,13 +213,11 @@ class PairwiseByRegressions(ByRegressions):
         means = np.add.reduceat(tables, self.starts[:-1], axis=1) / np.array(self.cardinalities)
         fields = rows[:, -1] + means.sum(axis=1)
         tables -= means.repeat(self.cardinalities, axis=1)
-        tables -= self._means_over_own(tables).repeat(self.cardinalities, axis=0)
-        fields -= self._means_over_own(fields).repeat(self.cardinalities)
+        both = np.column_stack([tables, fields])
+        means = np.add.reduceat(both, self.starts[:-1], axis=0) / np.array(self.cardinalities)[:, None]
+        both -= means.repeat(self.cardinalities, axis=0)
+        tables, fields = both[:, :-1], both[:, -1]
         return (tables + tables.T) / 2, fields
-
-    def _means_over_own(self, rows: FloatArray) -> FloatArray:
-        sizes = np.array(self.cardinalities).reshape(-1, *[1] * (rows.ndim - 1))
-        return np.add.reduceat(rows, self.starts[:-1], axis=0) / sizes
 
     @cached_property
     def starts(self) -> IntArray:
@@ -276,18 +264,11 @@ class PairwiseBySoftmax(PairwiseByRegressions):
         r"""Return k - 1: residuals of a state are up to :math:`1 - 1/k`, and :math:`n / k` records are in it."""
         return self._usual_states - 1
 
-    @cached_property
-    def _nodes(self) -> np.ndarray:
-        return np.flatnonzero(np.array(self.cardinalities) > 1)
-
-    @property
-    def _regressed(self) -> np.ndarray:
-        return self._nodes.repeat(np.array(self.cardinalities)[self._nodes])
-
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
-        states = tuple(self.cardinalities[i] for i in self._nodes)
+        nodes = np.flatnonzero(np.array(self.cardinalities) > 1)
+        states = tuple(self.cardinalities[i] for i in nodes)
         design = Design.with_constant(codes, self.cardinalities)
-        return SoftmaxRegressions(design, codes, counts, self.radius, self._nodes, states)
+        return SoftmaxRegressions(design, codes, counts, self.radius, nodes, states)
 
     def _by_state(self, coefficients: FloatArray) -> FloatArray:
         rows = np.zeros((self.starts[-1], coefficients.shape[1]))
@@ -328,10 +309,6 @@ class PairwiseByPairs(PairwiseByRegressions):
         return np.array(
             [(i, a, b) for i, k in enumerate(self.cardinalities) for a in range(k) for b in range(a)]
         )
-
-    @property
-    def _regressed(self) -> np.ndarray:
-        return self._pairs[:, 0]
 
     def _regressions(self, codes: np.ndarray, counts: IntArray) -> NodeRegressions:
         node, positive, negative = self._pairs.T

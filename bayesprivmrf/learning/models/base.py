@@ -19,7 +19,7 @@ from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import NO_COUNTS, status_with_advice
 from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
-from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution, warn_of_chains
+from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.conditions import Given
 from bayesprivmrf.model.domain import Label, Variable
@@ -173,15 +173,7 @@ class LearnedNetwork(Released, LearnedParameters):
 
     @cached_property
     def _dependence(self) -> Dependence:
-        model = self.specification
-
-        def draw(size: int, generator: np.random.Generator) -> np.ndarray:
-            codes, is_trusted = self.solution.codes(size, generator)
-            if not is_trusted:
-                warn_of_chains()
-            return codes
-
-        return Dependence.of(model.cardinalities, model.scopes, self.potentials, draw)
+        return Dependence.of(self._unjudged())
 
     def _pair_errors(self) -> Mapping[tuple[int, int], float | None]:
         """Return standard errors of the weights of pairs, where no simulation is needed."""
@@ -218,10 +210,6 @@ class LearnedNetwork(Released, LearnedParameters):
     @staticmethod
     def _listed(states: Mapping[Variable, tuple[Label, ...]]) -> dict[str, list[str]]:
         return {str(variable): list(map(str, own)) for variable, own in states.items()}
-
-    def _support_content(self) -> dict[str, Any]:
-        """Return the entry of the release's file that lists the states without support."""
-        return {} if self.unsupported is None else {"unsupported": list(map(list, self.unsupported))}
 
     @property
     def network(self) -> DiscreteMarkovNetwork:

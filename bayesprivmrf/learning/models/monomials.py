@@ -14,11 +14,11 @@ from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.learning.models.base import LearnedNetwork
 from bayesprivmrf.learning.models.pairwise import LearnedIsing
-from bayesprivmrf.learning.models.parameters import Coordinates
-from bayesprivmrf.learning.models.saved import (
+from bayesprivmrf.learning.models.parameters import (
+    Coordinates,
+    common_content,
     map_content,
     restored_fields,
-    statistics_content,
     statistics_size,
 )
 from bayesprivmrf.model import CliqueTables, ModelSpecification
@@ -86,19 +86,11 @@ class LearnedMonomials(LearnedNetwork):
     def __post_init__(self) -> None:
         h = np.array(self.coefficients, dtype=float)
         if any(states != 2 for states in self.domain.cardinalities):
-            raise ModelError(
-                "a model of monomials must have two states a variable; use a pairwise model for more."
-            )
+            raise ModelError("monomials must have two states a variable; use a pairwise model for more.")
         fits = self.sets.variables == len(self.domain.variables) and h.shape == (len(self.sets),)
         must = f"hold one number for each of {len(self.sets)} sets"
         require(fits, "coefficients", must, h.shape, error=ModelError)
-        require(
-            np.isfinite(h).all(),
-            "coefficients",
-            "be finite",
-            "NaN or infinity in some entry",
-            error=ModelError,
-        )
+        require(np.isfinite(h).all(), "coefficients", "be finite", "NaN or infinity", error=ModelError)
         h[0] = 0.0
         h.flags.writeable = False
         object.__setattr__(self, "coefficients", h)
@@ -138,10 +130,7 @@ class LearnedMonomials(LearnedNetwork):
     @cached_property
     def _as_ising(self) -> LearnedIsing:
         if self.order > 2:
-            raise ModelError(
-                f"`couplings` and `fields` need a model of order 2, got order {self.order}; use `monomials`, which "
-                "has the coefficients of all sets."
-            )
+            raise ModelError(f"`couplings` need a model of order 2, got order {self.order}; use `monomials`.")
         p = self.sets.variables
         A, h = np.zeros((p, p)), np.zeros(p)
         for members, coefficient in zip(self.sets, self.coefficients.tolist(), strict=True):
@@ -189,9 +178,10 @@ class LearnedMonomials(LearnedNetwork):
                 moves[self.sets.positions[tuple(v for v in members if v not in constant)]] = True
         return is_absent, moves
 
-    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
-        """Return the coefficients of sets that hold some of the variables."""
-        return np.array([is_chosen[list(members)].any() for members in self.sets], dtype=bool)
+    def _belong_to_wide(self, width: float) -> np.ndarray:
+        """Return the coefficients of sets that hold a variable whose coefficients add up to a size."""
+        is_wide = self._widths() >= width
+        return np.array([is_wide[list(members)].any() for members in self.sets], dtype=bool)
 
     @property
     def width(self) -> float:
@@ -246,11 +236,8 @@ class LearnedMonomials(LearnedNetwork):
     def _content(self) -> dict[str, Any]:
         return {
             **sets_content(self.sets, self.details),
-            **statistics_content(self.statistics),
-            **self._support_content(),
-            "total": self.total,
-            "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
-            "map": map_content(self.map),
+            **common_content(self),
+            **map_content(self),
             **domain_content(self.domain),
         }
 

@@ -11,24 +11,17 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
 from bayesprivmrf.learning.models.base import LearnedNetwork
-from bayesprivmrf.learning.models.parameters import Coordinates, declared_index
-from bayesprivmrf.learning.models.saved import (
+from bayesprivmrf.learning.models.parameters import (
+    Coordinates,
+    common_content,
     map_content,
     restored_fields,
-    statistics_content,
     statistics_size,
 )
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
-from bayesprivmrf.release.codec import (
-    Fields,
-    details_content,
-    domain_content,
-    numbers,
-    restored_domain,
-    upper_places,
-)
+from bayesprivmrf.release.codec import Fields, domain_content, numbers, restored_domain, upper_places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,9 +49,7 @@ class LearnedPairs(LearnedNetwork):
         matrix, fields = np.array(self.coupling_matrix, dtype=float), np.array(self.field_vector, dtype=float)
         if matrix.shape != (rows, rows) or fields.shape != (rows,):
             what = "variables" if rows == len(self.domain.variables) else "states"
-            raise ModelError(
-                f"`coupling_matrix` and `field_vector` must fit {rows} {what}, got {matrix.shape}."
-            )
+            raise ModelError(f"`coupling_matrix` must fit {rows} {what}, got {matrix.shape}; so must fields.")
         is_finite = np.isfinite(matrix).all() and np.isfinite(fields).all()
         if not (is_finite and (matrix == matrix.T).all()) or matrix[owner[:, None] == owner].any():
             raise ModelError(
@@ -151,27 +142,23 @@ class LearnedPairs(LearnedNetwork):
         """Return the variables, and for tables the states, of each coupling or field."""
         rows = self._row_labels()
         if of == "fields":
-            return declared_index(rows)
+            return _declared_index(rows)
         first, second = self._entries
         levels: dict[str, list[Any]] = {}
         for level, values in rows.items():
             levels[level] = [values[k] for k in first]
             levels["other" if level == "variable" else f"other_{level}"] = [values[k] for k in second]
-        return declared_index(levels)
+        return _declared_index(levels)
 
     def _row_labels(self) -> dict[str, list[Any]]:
         """Return the labels of the rows, by the name of an index level."""
         return {"variable": list(self.domain.variables)}
 
-    def _widths(self) -> FloatArray:
-        r"""Return :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|` of each variable, nats, shape (p,)."""
+    def _belong_to_wide(self, width: float) -> np.ndarray:
+        r"""Return the entries of variables of large :math:`\max_a \sum_j \max_b |W_{ij}(a, b)| + |\theta_i(a)|`."""
         by_state = np.maximum.reduceat(np.abs(self.coupling_matrix), self.starts[:-1], axis=1).sum(axis=1)
-        return np.maximum.reduceat(by_state + np.abs(self.field_vector), self.starts[:-1])
-
-    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
-        """Return the entries of tables and fields of some of the variables."""
-        by_row = np.repeat(is_chosen, np.diff(self.starts))
-        first, second = self._entries
+        is_wide = np.maximum.reduceat(by_state + np.abs(self.field_vector), self.starts[:-1]) >= width
+        by_row, (first, second) = is_wide[self._owner], self._entries
         return np.concatenate([by_row[first] | by_row[second], by_row])
 
     def coordinates(self) -> Coordinates:
@@ -206,17 +193,11 @@ class LearnedPairs(LearnedNetwork):
     # diagonal, then the noisy measurements.
 
     def _content(self) -> dict[str, Any]:
-        return {
-            "total": self.total,
-            "total_noise": None if self.total_noise is None else self.total_noise.as_dict(),
-            "details": details_content(self.details),
-            "couplings": int(np.count_nonzero(np.triu(self.coupling_matrix, k=1))),
-            "map": map_content(self.map),
-            "statistics": None,
-            **statistics_content(self.statistics),
-            **self._support_content(),
-            **domain_content(self.domain),
-        }
+        count = int(np.count_nonzero(np.triu(self.coupling_matrix, k=1)))
+        # the order of the entries in a file
+        names = ("total", "total_noise", "details", "couplings", "map", "statistics")
+        content = dict.fromkeys(names) | {"couplings": count} | common_content(self) | map_content(self)
+        return content | domain_content(self.domain)
 
     def _array(self) -> np.ndarray:
         matrix = self.coupling_matrix
@@ -231,7 +212,7 @@ class LearnedPairs(LearnedNetwork):
         width = array.size - 3 * count - statistics_size(content, domain)
         if width not in (len(domain.variables), sum(domain.cardinalities)):
             raise ReleaseFileError(
-                f"its array must hold fields, {count} couplings and tables, got {array.size}"
+                f"its array must hold {count} couplings, fields and tables, got {array.size}"
             )
         parts = np.split(numbers(array, (array.size,)), width + np.arange(4) * count)
         matrix = np.zeros((width, width))
@@ -278,3 +259,15 @@ def _table_arrays(effects: Effects, coordinates: FloatArray) -> tuple[FloatArray
             W[place[0], place[1]] = table
             W[place[1], place[0]] = table.T
     return W, theta
+
+
+def _declared_index(levels: dict[str, list[Any]]) -> pd.Index:
+    """Return an index of labels by the name of their level, which keeps labels as they were declared."""
+    import pandas as pd
+
+    if len(levels) == 1:
+        ((name, values),) = levels.items()
+        return pd.Index(pd.Series(values, dtype=object), name=name, tupleize_cols=False)
+    return pd.MultiIndex.from_arrays(
+        [pd.Series(v, dtype=object) for v in levels.values()], names=list(levels)
+    )

@@ -167,9 +167,7 @@ class LearnedPairwise(LearnedPairs):
         scale = max(np.abs(W).max(initial=0.0), np.abs(theta).max(initial=0.0))
         # rounding of row sums is below 1e-12 of the largest entry
         if np.abs(sums).max(initial=0.0) > 1e-9 * theta.size * scale:
-            raise ModelError(
-                "`coupling_matrix` and `field_vector` must be centred: each row of a table sums to 0."
-            )
+            raise ModelError("`coupling_matrix` and fields must be centred: each row of a table sums to 0.")
 
     @cached_property
     def starts(self) -> IntArray:

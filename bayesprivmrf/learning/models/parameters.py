@@ -10,11 +10,14 @@ There are two methods:
   (`bayesprivmrf.learning.select_measure.map`). Frank-Wolfe with enough steps uses the errors of its expected path
   (`bayesprivmrf.learning.frank_wolfe.interval`), and simulates eight releases.
 - ``"calibrated"`` limits for all others: a bootstrap from a model that the map turns into the estimate
-  (`bayesprivmrf.learning.intervals.calibrated`), which corrects the shrinkage of the map. Simulated releases vary as
+  (`bayesprivmrf.learning.calibrated`), which corrects the shrinkage of the map. Simulated releases vary as
   the real one, by sampling, choices and noise together. The model draws as many records as the release reports, and
   the map learns from them with the same noise distributions. A terminal or notebook shows a progress bar.
 
 docs/how-to/learn-a-model.md reports the measured coverage.
+
+In files, a learning map registers its kind, and gives its settings as plain values. The numbers of what was measured
+stand at the end of the array of a model's file.
 """
 
 from __future__ import annotations
@@ -27,16 +30,24 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 import numpy as np
 
 from bayesprivmrf.checks import generator, one_of, whole_number
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.errors import ArgumentError, ReleaseFileError
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.solution import Status
-from bayesprivmrf.learning.intervals import calibrated
-from bayesprivmrf.learning.intervals.calibrated import Coordinates, size_of
+from bayesprivmrf.kinds import Kinds
+from bayesprivmrf.learning import calibrated
+from bayesprivmrf.learning.calibrated import Coordinates, size_of
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy import NoiseDistribution
+from bayesprivmrf.release import NoisyStatistics
+from bayesprivmrf.release.codec import (
+    Fields,
+    details_content,
+    positions,
+    restored_model,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -124,20 +135,9 @@ class LearnedParameters(ABC):
         size = self.vector().size
         return Coordinates(groups=np.arange(size), kinds=np.zeros(size, dtype=np.int64))
 
-    def _widths(self) -> FloatArray:
-        """Return the width of each variable, the size of its couplings and field, nats, shape (p,)."""
-        return np.zeros(len(self.domain.variables))
-
-    def _belong_to(self, is_chosen: np.ndarray) -> np.ndarray:
-        """Return a mask of the entries that belong to chosen variables, given as a mask of shape (p,)."""
+    def _belong_to_wide(self, width: float) -> np.ndarray:
+        """Return a mask of the entries of variables whose couplings and field have at least a size, nats."""
         return np.zeros(self.vector().size, dtype=bool)
-
-    def _near_bound(self) -> np.ndarray:
-        """Return the entries of variables whose width is near the declared bound, which would hide a larger width."""
-        bound = getattr(self.map, "bound", None)
-        # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
-        # it was at most the true width, and all below 0.67 where it was twice the true width
-        return self._belong_to(self._widths() >= 0.85 * (np.inf if bound is None else bound))
 
     def by_support(self) -> tuple[np.ndarray, np.ndarray]:
         """Return masks of the entries that no released number determines, and of others that depend on them.
@@ -220,7 +220,8 @@ class LearnedParameters(ABC):
             one_of("method", method, ("linearised", "calibrated"), remedy="None chooses the better one")
         size, random = size_of(self, total), generator(rng)
         index, places = self.labels(of), self.places(of)
-        limits = None if method == "calibrated" else self._linearised(prob, size, random)
+        first_order = None if method == "calibrated" else getattr(self.map, "linearised", None)
+        limits = None if first_order is None else first_order(self, prob, size, random)
         if method == "linearised" and limits is None:
             raise ArgumentError(
                 "`method` must not be 'linearised' for this release, which was made by neither SelectMeasure nor "
@@ -234,26 +235,20 @@ class LearnedParameters(ABC):
         is_absent, moves = self.by_support()
         is_absent &= low < high  # couplings that the declaration excludes have limits of 0
         is_unbounded = (np.isinf(low) | np.isinf(high)) & ~is_absent
-        marks = [
-            Mark(RowStatus.OK, f"{taken} limits", ~(is_unbounded | is_absent)[places]),
-            Mark(
-                RowStatus.DOUBTFUL,
-                "no finite limit: the released numbers do not bound it",
-                is_unbounded[places],
-            ),
-            Mark(RowStatus.PRIOR, "of a state that may have no record", is_absent[places]),
-            Mark(RowStatus.PRIOR, "moves with effects of a state that may have no record", moves[places]),
-            Mark(
-                RowStatus.DOUBTFUL,
-                "the learner hardly answers to its size, so limits may be too narrow",
-                is_unresponsive[places],
-            ),
-            Mark(
-                RowStatus.MODEL,
-                "held by the declared width, which shrinks larger ones",
-                self._near_bound()[places],
-            ),
-        ]
+        bound = getattr(self.map, "bound", None)
+        # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
+        # it was at most the true width, and all below 0.67 where it was twice the true width
+        is_held = self._belong_to_wide(0.85 * (np.inf if bound is None else bound))
+        narrow = "the learner hardly answers to its size, so limits may be too narrow"
+        rows = (
+            (RowStatus.OK, f"{taken} limits", ~(is_unbounded | is_absent)),
+            (RowStatus.DOUBTFUL, "no finite limit: the released numbers do not bound it", is_unbounded),
+            (RowStatus.PRIOR, "of a state that may have no record", is_absent),
+            (RowStatus.PRIOR, "moves with effects of a state that may have no record", moves),
+            (RowStatus.DOUBTFUL, narrow, is_unresponsive),
+            (RowStatus.MODEL, "held by the declared width, which shrinks larger ones", is_held),
+        )
+        marks = [Mark(status, note, mask[places]) for status, note, mask in rows]
         if self.unsupported is None:
             marks.append(Mark(RowStatus.DOUBTFUL, "not known whether each state has records"))
         return interval_frame(
@@ -266,27 +261,132 @@ class LearnedParameters(ABC):
             is_simulated=self.provenance.simulated,
         )
 
-    def _linearised(
-        self, prob: float, size: float, random: np.random.Generator
-    ) -> tuple[FloatArray, FloatArray] | None:
-        """Return first-order limits, or ``None`` if the map has none for this release."""
-        first_order = getattr(self.map, "linearised", None)
-        return None if first_order is None else first_order(self, prob, size, random)
+
+# kinds of learning maps that files can name, those of installed packages too
+_MAPS: Kinds[SavedMap] = Kinds("bayesprivmrf.learning_maps")
 
 
-def declared_index(levels: dict[str, list[Any]]) -> pd.Index:
-    """Return an index that keeps labels as they were declared.
+class SavedMap:
+    """Mixin of a learning map that is written to release files; a subclass with a `kind` registers itself."""
+
+    kind: ClassVar[str]
+    learns: ClassVar[tuple[str, ...]] = ("coupling_matrix", "field_vector")
+    """The `parameters` of the releases whose map it can be."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in vars(cls):
+            _MAPS.add(cls.kind, cls)
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """Return the kind and the settings as values that JSON can hold."""
+
+    @classmethod
+    @abstractmethod
+    def from_dict(cls, content: Fields, basis: Any) -> Self:
+        """Return the map that `as_dict` described.
+
+        Parameters
+        ----------
+        content
+            What `as_dict` wrote.
+        basis
+            Knowledge of the release: the number of states of each variable, or the sets of a model of monomials.
+        """
+
+
+def common_content(learned: Any) -> dict[str, Any]:
+    """Return the entries that the files of all learned models have, besides the domain."""
+    found: dict[str, Any] = {}
+    if learned.statistics is not None:  # all but its numbers, and the domain, which is the model's
+        content = learned.statistics._content()
+        known = {name: content[name] for name in ("cliques", "noise", "total")}
+        if "queries" in content:
+            known |= {"queries": content["queries"], "numbers": learned.statistics.flat.size}
+        found["statistics"] = known
+    if learned.unsupported is not None:
+        found["unsupported"] = list(map(list, learned.unsupported))
+    return found | {"total": learned.total, "details": details_content(learned.details)}
+
+
+def map_content(learned: Any) -> dict[str, Any]:
+    """Return the entries of the noise on the total and of the map, ``None`` for one that files do not hold."""
+    noise, known = learned.total_noise, learned.map
+    return {
+        "total_noise": None if noise is None else noise.as_dict(),
+        "map": known.as_dict() if isinstance(known, SavedMap) else None,
+    }
+
+
+def _restored_map(written: Any, parameters: tuple[str, ...], basis: Any) -> Any:
+    """Return the map of a release with given parameters; ``None`` for a kind that no installed package brings."""
+    if written is None:
+        return None
+    content = Fields(written)
+    made = _MAPS.find(content.text("kind"))
+    if made is not None and made.learns != parameters:
+        raise ReleaseFileError(f"its map must be one to {', '.join(parameters)}, got {made.kind!r}")
+    return None if made is None else made.from_dict(content, basis)
+
+
+def require_states(content: Fields, basis: tuple[int, ...]) -> None:
+    """Raise unless a map has the numbers of states of its release."""
+    if content.items("cardinalities") != list(basis):
+        raise ReleaseFileError("`cardinalities` of its map must be the numbers of its variables' states")
+
+
+def written_pairs(content: Fields, name: str, size: int) -> IntArray:
+    """Return pairs of ascending positions, shape (P, 2)."""
+    found = np.array([positions(pair, size) for pair in content.items(name)], dtype=np.int64).reshape(-1, 2)
+    if not (found[:, 0] < found[:, 1]).all():
+        raise ReleaseFileError(f"`{name}` must be pairs of ascending positions")
+    return found
+
+
+def restored_fields(
+    content: Fields, domain: Domain, measured: np.ndarray, parameters: tuple[str, ...], basis: Any, stamp: Any
+) -> dict[str, Any]:
+    """Return the fields that every learned model has, of a file's content.
 
     Parameters
     ----------
-    levels
-        Labels by the name of their level.
+    measured
+        The last numbers of the file's array: noisy tables or answers.
+    parameters, basis
+        The `parameters` of the release, and what its map knows of it: see `SavedMap`. A basis of None is that of a
+        model without a map, whose file has neither that nor a law of the noise on the total.
+    stamp
+        Guarantee and provenance.
     """
-    import pandas as pd
+    support, statistics = None, None
+    if "unsupported" in content:  # older files do not say which states have no support
+        written, count = content.items("unsupported"), len(domain.variables)
+        if len(written) != count:
+            raise ReleaseFileError(f"`unsupported` must hold {count} lists, got {len(written)}")
+        support = tuple(positions(own, k) for own, k in zip(written, domain.cardinalities, strict=True))
+    if "statistics" in content and content["statistics"] is not None:
+        statistics = NoisyStatistics._restored(_measured(content), measured, **stamp)
+    return {
+        "domain": domain,
+        "total": content.number("total", optional=True),
+        "total_noise": None if basis is None else content.law("total_noise", optional=True),
+        "details": content.mapping("details"),
+        "unsupported": support,
+        "map": None if basis is None else _restored_map(content["map"], parameters, basis),
+        "statistics": statistics,
+        **stamp,
+    }
 
-    if len(levels) == 1:
-        ((name, values),) = levels.items()
-        return pd.Index(pd.Series(values, dtype=object), name=name, tupleize_cols=False)
-    return pd.MultiIndex.from_arrays(
-        [pd.Series(v, dtype=object) for v in levels.values()], names=list(levels)
-    )
+
+def statistics_size(content: Fields, domain: Domain) -> int:
+    """Return how many numbers of a file's array are noisy tables, or answers to queries."""
+    if "statistics" not in content or content["statistics"] is None:
+        return 0
+    measured = _measured(content)
+    return measured.whole("numbers", 0) if "numbers" in measured else restored_model(measured, domain).size
+
+
+def _measured(content: Fields) -> Fields:
+    shared = {name: content[name] for name in ("variables", "states")}
+    return Fields({"cliques_declared": True, **shared, **content.mapping("statistics")})

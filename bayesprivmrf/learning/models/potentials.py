@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Self
@@ -15,16 +15,15 @@ from bayesprivmrf.learning.models.advice import merging_text
 from bayesprivmrf.learning.models.base import LearnedNetwork, Weight
 from bayesprivmrf.learning.models.pairs import pair_arrays
 from bayesprivmrf.learning.models.pairwise import LearnedIsing, LearnedPairwise
-from bayesprivmrf.learning.models.saved import restored_fields, statistics_content, statistics_size
+from bayesprivmrf.learning.models.parameters import common_content, restored_fields, statistics_size
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.solution import with_intervals
+from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND, RoundsSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.codec import (
     Fields,
-    details_content,
     domain_content,
     model_content,
     numbers,
@@ -87,12 +86,8 @@ class LearnedPotentials(LearnedNetwork):
 
     def __post_init__(self) -> None:
         model = self.model
-        if self.domain != model.domain or self.tables.domain != model.domain:
-            raise ModelError(
-                "`domain` and `tables` must be those of `model`; make tables with `model.tables`."
-            )
-        if self.tables.cliques != model.cliques:
-            raise ModelError("`tables` must be those of `model`; make them with `model.tables`.")
+        if not self.domain == self.tables.domain == model.domain or self.tables.cliques != model.cliques:
+            raise ModelError("`domain` and `tables` must be the model's; make tables with `model.tables`.")
         flat = self.tables.flat
         impossible = np.zeros(model.size, dtype=bool) if model.possible is None else ~model.possible
         if not (np.isneginf(flat) == impossible).all() or not np.isfinite(flat[~impossible]).all():
@@ -110,7 +105,11 @@ class LearnedPotentials(LearnedNetwork):
 
     def _unjudged(self) -> LearnedSolution:
         """Return the solution without a check of its measurements, with intervals if it was learned in rounds."""
-        return with_intervals(super()._unjudged(), self.statistics, self.total, self.groups)
+        model, statistics, total = super()._unjudged(), self.statistics, self.total
+        if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
+            return model
+        known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
+        return RoundsSolution(**known, statistics=statistics, total=total, groups=self.groups)
 
     @property
     def merged_states(self) -> Mapping[Variable, tuple[tuple[Label, ...], ...]]:
@@ -215,9 +214,11 @@ class LearnedPotentials(LearnedNetwork):
     def _largest_entries(self) -> Mapping[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]]:
         """Largest absolute entry of all effects of two variables, with the variables of its table and its states."""
         effects = Effects.of(self.model.cardinalities, self.model.scopes)
-        filled = np.concatenate(
-            [np.zeros(0), *map(_filled, (self.tables.table(c) for c in range(len(self.tables))))]
-        )
+        filled = np.array(self.tables.flat)
+        for own in np.split(
+            filled, self.model.offsets[1:-1]
+        ):  # an impossible cell has the mean of the others
+            own[~np.isfinite(own)] = own[np.isfinite(own)].mean()
         found: dict[tuple[int, int], tuple[float, tuple[int, ...], tuple[int, ...]]] = {}
         for subset, table in zip(effects.subsets, effects.tables(effects.coordinates(filled)), strict=True):
             if len(subset) < 2:
@@ -230,15 +231,10 @@ class LearnedPotentials(LearnedNetwork):
         return found
 
     def _content(self) -> dict[str, Any]:
-        return {
-            **model_content(self.model),
-            "total": self.total,
-            "details": details_content(self.details),
-            **statistics_content(self.statistics),
-            **self._support_content(),
-            **({} if self.groups is None else {"groups": list(map(list, self.groups))}),
-            **domain_content(self.domain),
-        }
+        # the order of the entries in a file
+        content = model_content(self.model) | dict.fromkeys(("total", "details")) | common_content(self)
+        groups = {} if self.groups is None else {"groups": list(map(list, self.groups))}
+        return content | groups | domain_content(self.domain)
 
     def _array(self) -> np.ndarray:
         return np.concatenate([self.tables.flat, self._measured_numbers])
@@ -266,8 +262,3 @@ def _restored_groups(content: Fields, domain: Domain) -> tuple[tuple[int, ...], 
                 raise ReleaseFileError(f"`groups` must number the groups of {states} states, got {own!r}")
             seen = max(seen, group)
     return tuple(map(tuple, written))
-
-
-def _filled(table: np.ndarray) -> np.ndarray:
-    finite = np.isfinite(table)
-    return np.where(finite, table, table[finite].mean()).ravel()

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Self
@@ -111,7 +111,12 @@ class LearnedSolution(Solution):
             model = self.specification
             # compare a model with its measurements only if it takes at most 16 MiB: a second of work
             marginal_engine(model.cardinalities, model.scopes, memory_limit=1 << 24)
-            tables = [np.ravel(self._table_of(scope)) for scope in evidence.specification.scopes]
+            tables = [
+                self._marginal_table(scope, {}).ravel()
+                if parent(model.scopes, scope) is None
+                else model.project(self.marginals.flat, scope).ravel()
+                for scope in evidence.specification.scopes
+            ]
         except (ModelError, ModelTooLargeError):  # no estimator can read these measurements
             return self
         marginals = np.concatenate([np.zeros(0), *tables])
@@ -126,12 +131,6 @@ class LearnedSolution(Solution):
         return replace(
             self, status=status, stats=stats, problems=(*self.problems, *problems), contradictions=problems
         )
-
-    def _table_of(self, scope: Sequence[int]) -> FloatArray:
-        model = self.specification
-        if parent(model.scopes, scope) is None:
-            return self._marginal_table(scope, {})
-        return model.project(self.marginals.flat, scope)
 
     def codes(self, size: int, generator: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Draw records, and return their codes, shape (size, p), and whether they can be trusted.
@@ -176,6 +175,8 @@ class Dependence:
 
     Parameters
     ----------
+    cardinalities
+        Number of states of each variable.
     scopes
         Variable positions of each clique, in its axis order.
     potentials
@@ -186,30 +187,31 @@ class Dependence:
         Weights of the records, shape (r,), of sum 1.
     """
 
+    cardinalities: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
     potentials: CliqueTables
     codes: IntArray
     weights: FloatArray
 
     @classmethod
-    def of(
-        cls,
-        cardinalities: tuple[int, ...],
-        scopes: tuple[tuple[int, ...], ...],
-        potentials: CliqueTables,
-        draw: Callable[[int, np.random.Generator], IntArray],
-    ) -> Dependence:
+    def of(cls, solution: LearnedSolution) -> Dependence:
         """Return all joint states weighted by their probabilities, or equally weighted draws of a larger model."""
+        model, potentials = solution.specification, solution.potentials
+        cardinalities, scopes = model.cardinalities, model.scopes
         if math.prod(cardinalities) > _MOST_CONFIGURATIONS:
             # an arbitrary, fixed seed: equal models have equal records
-            codes = np.asarray(draw(_DRAWS, np.random.default_rng(19570901)), dtype=np.int64)
+            codes = solution._codes(_DRAWS, np.random.default_rng(19570901), is_balanced=False).astype(
+                np.int64
+            )
             weights = np.full(len(codes), 1 / len(codes))
         else:
             codes = np.indices(cardinalities).reshape(len(cardinalities), -1).T
             logs = sum(potentials.table(c)[tuple(codes[:, scope].T)] for c, scope in enumerate(scopes))
             weights = np.exp(logs - np.max(logs))
             codes, weights = codes[weights > 0], weights[weights > 0] / weights.sum()
-        return cls(scopes=scopes, potentials=potentials, codes=codes, weights=weights)
+        return cls(
+            cardinalities=cardinalities, scopes=scopes, potentials=potentials, codes=codes, weights=weights
+        )
 
     def information(self, first: int, second: int) -> float:
         """Return the conditional mutual information of two variables given all others, nats."""
@@ -234,7 +236,7 @@ class Dependence:
     def _joints(self, first: int, second: int) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield weights of records, and the tables of two variables given the rest of each, shape (r, K, K)."""
         homes = [c for c, scope in enumerate(self.scopes) if first in scope or second in scope]
-        shape = [self._states(v) for v in (first, second)]
+        shape = [self.cardinalities[v] for v in (first, second)]
         # 16 MiB of doubles at a time
         step = max((1 << 21) // math.prod(shape), 1)
         for start in range(0, len(self.codes), step):
@@ -252,8 +254,3 @@ class Dependence:
         table = self.potentials.table(home).transpose([scope.index(v) for v in (*rest, *own)])
         found = table[tuple(codes[:, v] for v in rest)] if rest else table[None]
         return found if len(own) == 2 else np.expand_dims(found, 2 if own[0] == pair[0] else 1)
-
-    def _states(self, variable: int) -> int:
-        home = parent(self.scopes, (variable,))
-        assert home is not None  # each variable is in a clique
-        return self.potentials.table(home).shape[self.scopes[home].index(variable)]

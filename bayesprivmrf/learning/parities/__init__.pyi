@@ -1,6 +1,5 @@
 from .fit import MonomialsByParities, MultiplicativeWeights, default_ridges, fit_parities
-from .mode import posterior_mode
-from .sums import ParityMoments, noisy_parity_sums, parity_rows, parity_sums, walsh_hadamard
+from .mode import ParityMoments, noisy_parity_sums, parity_rows, parity_sums, posterior_mode, walsh_hadamard
 
 __all__ = [
     "MonomialsByParities",

@@ -90,9 +90,7 @@ class ReleasedParities(Released):
     def __post_init__(self) -> None:
         sums = np.array(self.sums, dtype=float)
         if self.sets.variables != len(self.domain.variables) or sums.shape != (len(self.sets),):
-            raise ModelError(
-                f"`sums` must hold one number for each of {len(self.sets)} sets, got {sums.shape}."
-            )
+            raise ModelError(f"`sums` must hold {len(self.sets)} numbers, one a set, got {sums.shape}.")
         if not np.isfinite(sums).all():
             raise ModelError("`sums` must be finite, got NaN or infinity in some entry.")
         sums.flags.writeable = False

@@ -1,8 +1,8 @@
+from .cell_errors import Unmeasured
 from .fit import RoundFit, fit_tables
 from .junction import GrowingForest
 from .learned_scales import SingleNoise
 from .tables import MeasuredTable, MergeRule, Merging, NoisyTable
-from .unmeasured import Unmeasured
 
 __all__ = [
     "GrowingForest",

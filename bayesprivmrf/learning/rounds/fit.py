@@ -158,7 +158,13 @@ def fit_tables(
     means, variances = pooled_means(effects, agreeing(measured, number, error), total)
     engine = moments_of(effects)
     beta = np.zeros(effects.size) if last is None else carried(effects, last)
-    spread = _spreads(effects, engine, beta)
+    # variance of each coordinate's contrast in one record of the model, by which ridges divide
+    moments = [
+        effect_moments(cardinalities, subset, table)
+        for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True)
+    ]
+    spreads = [np.zeros(0), *((second - mean**2).ravel() for mean, second in moments)]
+    spread = np.maximum(np.concatenate(spreads), 1e-7)
     ridge = variances / (spread * prior_deviations(effects.orders) ** 2)
     unit = 1 / np.sqrt(spread + ridge)
 
@@ -186,31 +192,24 @@ def fit_tables(
             memory=int(np.clip(_MEMORY // max(effects.size, 1), MEMORY, _MOST_KEPT)),
             is_enough=is_enough,
         )
-    except BaseException as error:
-        remember(error)
-        return RoundFit(
-            effects=effects,
-            coordinates=unit * nearest[1],
-            total=total,
-            status=Status.STOPPED_EARLY,
-            off=nearest[0],
-            evaluations=steps,
+        nearest = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
+        status, steps = (
+            Status.CONVERGED if nearest[0] <= CONVERGED else Status.ITERATION_LIMIT,
+            found.evaluations,
         )
-    distance, point = min((off(found.gradient), found.point), nearest, key=lambda each: each[0])
+        if found.status is Status.DIVERGED or not math.isfinite(nearest[0]):
+            status = Status.DIVERGED
+    except BaseException as error:
+        remember(error)  # the nearest point so far is a valid result
+        status = Status.STOPPED_EARLY
     return RoundFit(
         effects=effects,
-        coordinates=unit * point,
+        coordinates=unit * nearest[1],
         total=total,
-        status=_status(found.status, distance),
-        off=distance,
-        evaluations=found.evaluations,
+        status=status,
+        off=nearest[0],
+        evaluations=steps,
     )
-
-
-def _status(ended: Status, off: float) -> Status:
-    if ended is Status.DIVERGED or not math.isfinite(off):
-        return Status.DIVERGED
-    return Status.CONVERGED if off <= CONVERGED else Status.ITERATION_LIMIT
 
 
 def distance_in_noise(effects: Effects, moved: FloatArray, variances: FloatArray, total: float) -> float:
@@ -256,7 +255,7 @@ def agreeing(measured: Sequence[NoisyTable], number: float, error: float) -> lis
     found = []
     for each in measured:
         own = each.variance
-        if isinstance(own, np.ndarray) and (own != own[0]).any():
+        if isinstance(own, np.ndarray) and own.ndim == 1 and (own != own[0]).any():
             share = own / own.sum()
             values = _with_sum(each.values, own, max(number, float(own.size)))
             each = replace(each, values=values, variance=own * (1 - share) + share**2 * error**2)
@@ -296,16 +295,6 @@ def pooled_means(
     return weighted / (precision * total), 1 / (precision * total**2)
 
 
-def _spreads(effects: Effects, engine: ExactMoments, beta: FloatArray) -> FloatArray:
-    """Return the variance of each coordinate's contrast in one record of the model, shape (d,)."""
-    found = [np.zeros(0)]
-    for subset, table in zip(effects.subsets, engine.tables(beta, effects.subsets), strict=True):
-        mean, second = effect_moments(effects.cardinalities, subset, table)
-        found.append((second - mean**2).ravel())
-    # ridges divide by this variance
-    return np.maximum(np.concatenate(found), 1e-7)
-
-
 def effect_moments(
     cardinalities: Sequence[int], subset: Scope, table: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
@@ -319,17 +308,21 @@ def effect_moments(
 
 def effect_precision(
     cardinalities: Sequence[int], measured: Sequence[NoisyTable], subset: Scope
-) -> FloatArray | None:
-    """Return the precision of an effect's sums, pooled over the tables that contain it, or ``None``."""
-    variances = [_noise_variance(cardinalities, e, subset) for e in measured if set(subset) <= set(e.scope)]
-    return sum((1 / variance for variance in variances), start=np.zeros(())) if variances else None
+) -> FloatArray:
+    """Return the precision of an effect's sums, pooled over the tables that contain it."""
+    held = [each for each in measured if set(subset) <= set(each.scope)]
+    return sum((1 / _noise_variance(cardinalities, each, subset) for each in held), start=np.zeros(()))
 
 
 def _noise_variance(cardinalities: Sequence[int], table: NoisyTable, subset: Scope) -> FloatArray:
     """Return the noise variance of an effect's sums in a noisy table that contains it."""
-    if isinstance(table.variance, np.ndarray):
-        return table.variance @ contrasts(cardinalities[subset[0]]) ** 2
-    return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
+    if not isinstance(table.variance, np.ndarray):
+        return np.array(table.variance * math.prod(cardinalities[v] for v in table.scope if v not in subset))
+    found = table.variance
+    for v in table.scope:  # each contraction moves the first axis to the end
+        weights = contrasts(cardinalities[v]) ** 2 if v in subset else np.ones((cardinalities[v], 1))
+        found = np.tensordot(found, weights, axes=(0, 0))
+    return found.ravel()
 
 
 def unfinished(

@@ -209,19 +209,13 @@ class GrowingForest:
 
     def _components(self) -> IntArray:
         """Return the connected component of each variable; a variable with one state is a component by itself."""
-        found = np.arange(len(self.cardinalities))
-        seen: set[int] = set()
-        for place in range(len(self.cliques)):
-            if place in seen:
-                continue
-            seen.add(place)
-            waiting, inside = [place], set(self.cliques[place])
-            while waiting:
-                for after in self.links[waiting.pop()] - seen:
-                    seen.add(after)
-                    inside |= self.cliques[after]
-                    waiting.append(after)
-            found[list(inside)] = min(inside)
+        import networkx as nx
+
+        found, graph = np.arange(len(self.cardinalities)), nx.Graph()
+        for clique in self.cliques:
+            nx.add_path(graph, clique)
+        for part in nx.connected_components(graph):
+            found[list(part)] = min(part)
         return found
 
 

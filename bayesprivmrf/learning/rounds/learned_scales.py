@@ -86,11 +86,6 @@ class _Prior(EffectsPrior):
         found = super().updated(log_scales, beta, variances)
         return np.where(np.array(self.orders) == 1, math.log(PRIOR_DEVIATIONS[0]), found)
 
-    @property
-    def first(self) -> FloatArray:
-        """Log scales of the fit before."""
-        return np.log(prior_deviations(np.array(self.orders, dtype=int)))
-
 
 def has_scales(effects: Effects) -> bool:
     """Return True if a model is small enough to learn the scales of its interactions, and has some."""
@@ -170,7 +165,9 @@ class Expansion:
         information = np.zeros((size + 1, size + 1))  # the last row stands for log N, which is fixed
         information[:-1, :-1] = self._information
         slope = np.append(-self.derivative @ (self.weights * self.missed), 0.0)
-        before = self.prior.first if self.log_scales is None else self.log_scales
+        before = self.log_scales
+        if before is None:  # those of the fit before
+            before = np.log(prior_deviations(np.array(self.prior.orders, dtype=int)))
         # six fixed-point iterations of the scales in each update
         return learned_scales(self.prior, before, information, np.append(beta, 0.0), slope, steps=6)
 

@@ -19,7 +19,7 @@ and of the number of records (`bayesprivmrf.learning.rounds.cell_errors`, points
 The deviations below and above the estimate :math:`q_g \prod_v s_v` combine those of the group's probability and of
 the shares as independent ones; the interval is cut off at 0 and 1, and contains these ends unless the measured
 numbers exclude them without a prior (`cut_limits`). `benchmarks/learning_rounds_intervals.py` measures the coverage.
-Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.unmeasured`), which
+Pairs that were not measured have a bound on their total variation (`bayesprivmrf.learning.rounds.cell_errors`), which
 their notes state.
 """
 
@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -39,16 +39,17 @@ from bayesprivmrf.inference.criticism.assumptions import model_assumptions
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame, joint_index
 from bayesprivmrf.inference.limits import cut_limits, excluded, whole_limits
+from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.interruption import INTERRUPTED_BY
 from bayesprivmrf.learning.models.solution import LearnedSolution
-from bayesprivmrf.learning.rounds.cell_errors import CellErrors, given_back
+from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED, CellErrors, given_back, marks_of_unmeasured
 from bayesprivmrf.learning.rounds.fit import agreeing, number_of_records
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging, NoisyTable, single_counts
-from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED, marks_of_unmeasured
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.conditions import Condition
 from bayesprivmrf.model.domain import Label, Variable
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release import NoisyStatistics
 
@@ -97,8 +98,13 @@ class RoundsSolution(LearnedSolution):
         merged = [
             f"{note}, and depend on other variables alike." for _, _, note in self._merged_notes(variables)
         ]
-        of_fit = (*self.of_records, *merged, *self._errors.fixed_scales)
-        return model_assumptions(self.specification, of_fit, "Learned")
+        model, fixed = self._merged.specification, []
+        if (size := Effects.of(model.cardinalities, model.scopes).size) > DENSE_LIMIT:
+            fixed.append(
+                f"Effects of one order have the same prior scale, because the model has {size:,} coordinates and "
+                f"scales are learned up to {DENSE_LIMIT:,}; strong dependence may be understated."
+            )
+        return model_assumptions(self.specification, (*self.of_records, *merged, *fixed), "Learned")
 
     def interval(
         self,
@@ -174,7 +180,11 @@ class RoundsSolution(LearnedSolution):
         above = above + given_back(held)
         limits = cut_limits(estimate, np.sqrt(below), np.sqrt(above), prob, plain=np.sqrt(plain))
         domain = self.specification.domain
-        marks = self._merged_marks(query) if len(query) > 1 else []
+        shape = [domain.cardinalities[v] for v in query]
+        marks = [
+            Mark(RowStatus.DOUBTFUL, note, np.isin(np.indices(shape)[axis], part))
+            for axis, part, note in (self._merged_notes(query) if len(query) > 1 else ())
+        ]
         for each in missing:
             apart = [str(domain.variables[v]) for v in each]
             marks += marks_of_unmeasured(apart, self._bounds.get(each), np.transpose(reach, axes))
@@ -293,14 +303,6 @@ class RoundsSolution(LearnedSolution):
                 more = ", ..." if len(part) > _NAMED else ""
                 yield place, part, f"{domain.variables[v]}: {named}{more} are merged in the fit"
 
-    def _merged_marks(self, query: Sequence[int]) -> list[Mark]:
-        """Return marks for the cells of each group of merged states; their notes name the states."""
-        shape = [self.specification.domain.cardinalities[v] for v in query]
-        return [
-            Mark(RowStatus.DOUBTFUL, note, np.isin(np.indices(shape)[axis], part))
-            for axis, part, note in self._merged_notes(query)
-        ]
-
     @cached_property
     def _merged(self) -> Solution:
         """Model of merged states, whose marginals are cheap; a state has a share of its group's probability.
@@ -375,26 +377,3 @@ class RoundsSolution(LearnedSolution):
             total_error=self._number[1],
             last_variance=math.inf if last is None else last.law.variance,
         )
-
-
-def with_intervals(
-    model: LearnedSolution,
-    statistics: NoisyStatistics | None,
-    total: float | None,
-    groups: tuple[tuple[int, ...], ...] | None = None,
-) -> LearnedSolution:
-    """Return the solution of released potentials, with intervals if they were learned in rounds.
-
-    Parameters
-    ----------
-    model
-        The distribution, whose `stats` are the release's details.
-    statistics, total
-        The measurements, and the number of records by them, if there are any.
-    groups
-        Group of each declared state, where the release holds them.
-    """
-    if statistics is None or total is None or TABLES_BY_ROUND not in model.stats:
-        return model
-    known = {each.name: getattr(model, each.name) for each in fields(model) if each.init}
-    return RoundsSolution(**known, statistics=statistics, total=total, groups=groups)

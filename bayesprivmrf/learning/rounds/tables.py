@@ -28,7 +28,7 @@ answer to a query in the release's `statistics`, from which a `MeasuredTable` ca
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -124,7 +124,7 @@ class Merging:
             _merged_states(y, max(RARE, ndtri(1 - 0.5 / y.size)) * sd, rule)
             for y, sd, rule in zip(noisy, deviations, rules or [FREE] * len(noisy), strict=True)
         ]
-        return cls(groups=tuple(groups), shares=()).shared(noisy)
+        return cls.shared(groups, noisy)
 
     @classmethod
     def by(
@@ -140,7 +140,7 @@ class Merging:
         """
         first = next((place for place, each in enumerate(tables) if len(each.scope) > 1), len(tables))
         counts, deviations = single_counts(declared, tables[:first])
-        return cls.of(counts, deviations, rules).shared(single_counts(declared, tables)[0])
+        return cls.shared(cls.of(counts, deviations, rules).groups, single_counts(declared, tables)[0])
 
     @classmethod
     def released(
@@ -155,9 +155,9 @@ class Merging:
         are merged in it, and the groups of a variable in no such table are computed again.
         """
         tables = [MeasuredTable.of(each, domain) for each in measurements]
+        counts = single_counts(domain.cardinalities, tables)[0]
         if groups is not None:
-            held = tuple(np.array(own, dtype=np.int64) for own in groups)
-            return cls(groups=held, shares=()).shared(single_counts(domain.cardinalities, tables)[0])
+            return cls.shared((np.array(own, dtype=np.int64) for own in groups), counts)
         made = list(cls.by(domain.cardinalities, tables).groups)
         for query in (each.query for each in measurements):
             assert isinstance(query, TableQuery)
@@ -167,16 +167,15 @@ class Merging:
                 for number, (_, states) in enumerate(merged.get(variable, ())):
                     own[[domain.code(variable, state) for state in states]] = number
                 made[domain.index(variable)] = own
-        return cls(groups=tuple(made), shares=()).shared(single_counts(domain.cardinalities, tables)[0])
+        return cls.shared(made, counts)
 
-    def shared(self, noisy: Sequence[FloatArray]) -> Merging:
-        """Return the same groups with shares from noisy counts of each variable's states, records."""
-        shares = []
-        for y, group in zip(noisy, self.groups, strict=True):
-            # a state counts as at least half a record when its group is divided
-            positive = np.maximum(y, 0.5)
-            shares.append(positive / np.bincount(group, weights=positive)[group])
-        return Merging(groups=self.groups, shares=tuple(shares))
+    @classmethod
+    def shared(cls, groups: Iterable[IntArray], noisy: Sequence[FloatArray]) -> Merging:
+        """Return the merging by groups, with shares from noisy counts of each variable's states, records."""
+        # a state counts as at least half a record when its group is divided
+        kept, positive = tuple(groups), [np.maximum(y, 0.5) for y in noisy]
+        shares = (y / np.bincount(own, weights=y)[own] for y, own in zip(positive, kept, strict=True))
+        return cls(groups=kept, shares=tuple(shares))
 
     @cached_property
     def cardinalities(self) -> tuple[int, ...]:
@@ -224,7 +223,7 @@ class NoisyTable:
     values
         Noisy counts, records, shape of the states.
     variance
-        Noise variance of a cell, records squared: one number, or one a cell where the scope is one variable.
+        Noise variance of a cell, records squared: one number, or one a cell.
     """
 
     scope: Scope

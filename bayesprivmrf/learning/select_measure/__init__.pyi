@@ -1,6 +1,4 @@
-from .couplings import FittedCouplings, details_of
-from .fall_back import MergedTargets, fall_back
-from .forecast import noise_share, pair_statistics, smallest_chosen, smallest_measured
+from .couplings import FittedCouplings, details_of, fall_back, fit_merged
 from .map import CouplingsByMeasurement
 from .measurement import (
     STEPS,
@@ -15,7 +13,14 @@ from .measurement import (
     select_and_measure,
     singles_sensitivity,
 )
-from .targets import PairTargets, least_statistic
+from .targets import (
+    PairTargets,
+    least_statistic,
+    noise_share,
+    pair_statistics,
+    smallest_chosen,
+    smallest_measured,
+)
 
 __all__ = [
     "STEPS",
@@ -23,12 +28,12 @@ __all__ = [
     "FittedCouplings",
     "Measured",
     "MeasurementPlan",
-    "MergedTargets",
     "PairTargets",
     "all_pairs",
     "dependence_scores",
     "details_of",
     "fall_back",
+    "fit_merged",
     "least_statistic",
     "noise_share",
     "pair_statistics",

@@ -12,30 +12,53 @@ ridge is therefore compared with one weighted by the curvature at the estimate. 
 same means and prior, with weights from the curvature at the mode. The release's details then have the entry
 ``"penalty"``. A mode whose search did not converge has the status ``not trusted``.
 
-A smaller model replaces a failed fit (`bayesprivmrf.learning.select_measure.fall_back`). A fit to pure noise is not
-trusted (`bayesprivmrf.learning.models.advice`). The release contains A and h of an Ising model if all variables have
-two states, else centered tables (`pair_arrays`).
+A fit to pure noise is not trusted (`bayesprivmrf.learning.models.advice`). The release contains A and h of an Ising
+model if all variables have two states, else centered tables (`pair_arrays`).
+
+**Smaller models.** The numbers of a search that does not converge are no estimate, and may be further from the
+records than independent variables. Three smaller models are therefore tried in turn, and the first one with a trusted
+fit is released.
+
+1. **Rare states merged**, if tables are measured. Most cells of a large table are nearly empty. Noise makes them
+   negative, no model has such means, and the likelihood is flat in these directions. The states of a variable whose
+   noisy counts are below three standard deviations are merged by the declared rules, as in rounds
+   (`bayesprivmrf.learning.rounds.tables`), and so are the tables of pairs. The fit is that of the rounds
+   (`bayesprivmrf.learning.rounds.fit`), which learns a scale for each effect. The states of a group share its
+   potentials, and divide its probability in proportion to their noisy counts. It needs exact inference.
+2. **Fewer pairs**: the stronger half of the pairs that stood out, then the stronger half of these, and so on. Pairs
+   are ranked by the mean square of their covariances relative to noise and sampling, which is 1 under independence.
+3. **Single variables alone.**
+
+The status is then ``"stopped early"``, and the details name the model. If no fit is trusted, the first one is
+released with its status. The errors of couplings are derived for the fit of all pairs that stand out, so a smaller
+model has no linearized intervals of couplings. Calibrated intervals are of no use if states were merged, because
+couplings that hardly a record depends on do not respond to steps. The measurements give intervals of tables.
 """
 
 from __future__ import annotations
 
+import math
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means
+from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, PairFit, closed_form, fit_means, is_narrow
 from bayesprivmrf.inference.effects_fit.reweighted import needs_reweighting, reweighted_fit
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import stopped_details
 from bayesprivmrf.learning.models.advice import FALLBACK, Signal
 from bayesprivmrf.learning.models.pairs import pair_arrays
-from bayesprivmrf.learning.select_measure.fall_back import fall_back
+from bayesprivmrf.learning.rounds.fit import fit_tables
+from bayesprivmrf.learning.rounds.learned_scales import with_learned_scales
+from bayesprivmrf.learning.rounds.tables import Merging, NoisyTable
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
-from bayesprivmrf.learning.select_measure.targets import PairTargets
+from bayesprivmrf.learning.select_measure.targets import PairTargets, noise_variances
 from bayesprivmrf.model.effects import Effects
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +105,9 @@ def fit_couplings(
         Whether a model of independent variables replaces an interrupted fit.
     """
     targets = PairTargets.of(measured, plan, total, total_variance)
-    generator, signal = np.random.default_rng(_seed(measured)), targets.signal()
+    # equal numbers give equal draws of the fit
+    seed = zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
+    generator, signal = np.random.default_rng(seed), targets.signal()
     fit = fit_targets(
         targets, generator, np.zeros(len(targets.pairs), dtype=bool) if is_interrupted else None
     )
@@ -94,7 +119,12 @@ def fit_couplings(
         )
     # a smaller model cannot help if the numbers are pure noise
     if fit.status == Status.NOT_TRUSTED and not signal.is_noise_alone:
-        fit = fall_back(targets, fit, lambda part: fit_targets(targets, generator, part), generator)
+        fit = fall_back(
+            targets,
+            fit,
+            lambda part: fit_targets(targets, generator, part),
+            lambda merging, part: fit_merged(measured, plan, targets.total, merging, part),
+        )
     coupling, fields = pair_arrays(fit.effects, fit.coordinates)
     return FittedCouplings(
         coupling_matrix=coupling,
@@ -144,9 +174,82 @@ def fit_targets(
     )
 
 
-def _seed(measured: Measured) -> int:
-    """Return a seed for sampling in the fit, computed from the noisy numbers."""
-    return zlib.crc32(measured.two_way.tobytes(), zlib.crc32(measured.one_way.tobytes()))
+def fall_back(
+    targets: PairTargets,
+    failed: PairFit,
+    fit_of: Callable[[np.ndarray], PairFit],
+    fit_merged: Callable[[Merging, np.ndarray], PairFit],
+) -> PairFit:
+    """Return the first smaller model with a trusted fit, or the failed fit if there is none; see the module.
+
+    Parameters
+    ----------
+    targets
+        The noisy means.
+    failed
+        The fit of all pairs that stand out.
+    fit_of, fit_merged
+        Fit a part of the pairs, bool of shape (m,), with all states, and with merged ones.
+    """
+    standing, cards = targets.standing_out(), targets.cardinalities
+    merging = Merging.of(*targets.counts(), targets.rules)
+    fewer = sum(cards) - sum(merging.cardinalities)
+    can_merge, merged = fewer > 0 and max(cards) > 2, partial(fit_merged, merging)
+    smaller: list[tuple[str, Callable[[np.ndarray], PairFit], IntArray]] = []
+    if can_merge and standing.any():
+        smaller.append((f"{fewer} rare states merged", merged, np.flatnonzero(standing)))
+    ranked = np.flatnonzero(standing)
+    ranked = ranked[np.argsort(-targets.statistics()[ranked], kind="stable")]
+    count = ranked.size // 2
+    while count:
+        smaller.append((f"{count} of {ranked.size} pairs", fit_of, ranked[:count]))
+        count //= 2
+    if ranked.size:
+        smaller.append(("single variables alone", fit_of, ranked[:0]))
+    if can_merge:
+        smaller.append((f"single variables alone, {fewer} rare states merged", merged, ranked[:0]))
+    for said, fit_part, kept in smaller:
+        fit = fit_part(np.isin(np.arange(standing.size), kept))
+        if fit.status != Status.NOT_TRUSTED:
+            details = {**fit.details, FALLBACK: said}
+            return replace(fit, status=str(Status.STOPPED_EARLY.value), details=details)
+    return failed
+
+
+def fit_merged(
+    measured: Measured, plan: MeasurementPlan, total: float, merging: Merging, part: np.ndarray
+) -> PairFit:
+    """Fit some pairs and all variables to tables of merged states, as rounds do; the result has all states."""
+    cards, groups = plan.cardinalities, merging.cardinalities
+    scopes = [*((v,) for v in range(len(cards))), *map(tuple, measured.pairs.tolist())]
+    ends = np.cumsum([math.prod(cards[v] for v in scope) for scope in scopes])
+    numbers = np.split(np.concatenate([measured.one_way, measured.two_way]).astype(float), ends[:-1])
+    tables = []
+    for place, (scope, own) in enumerate(zip(scopes, numbers, strict=True)):
+        if place >= len(cards) and not part[place - len(cards)]:
+            continue
+        values = own.reshape([cards[v] for v in scope])
+        variances = np.full(values.shape, noise_variances(plan)[len(scope) - 1])
+        for v in scope:  # each contraction moves the first axis to the end
+            into = np.eye(groups[v])[merging.groups[v]]
+            values, variances = (np.tensordot(each, into, axes=(0, 0)) for each in (values, variances))
+        tables.append(NoisyTable(scope=scope, values=values, variance=variances))
+    scopes = [table.scope for table in tables]
+    declared = Effects.of(cards, scopes)
+    if not is_narrow(groups, scopes):  # rounds need exact inference
+        return PairFit(
+            effects=declared, coordinates=np.zeros(declared.size), inference="exact", status="not trusted"
+        )
+    fit = with_learned_scales(fit_tables(groups, tables, total=total), tables, total=total)
+    declared = Effects.of(cards, fit.effects.scopes)
+    flat = np.concatenate([t.ravel() for t in merging.expanded(fit.effects.scopes, fit.potentials())])
+    return PairFit(
+        effects=declared,
+        coordinates=declared.coordinates(flat),
+        inference="exact",
+        status="converged" if fit.status is Status.CONVERGED else "not trusted",
+        details={"iterations": fit.evaluations},
+    )
 
 
 def details_of(fitted: FittedCouplings, plan: MeasurementPlan) -> dict[str, Any]:

@@ -63,14 +63,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION
 from bayesprivmrf.inference.effects_fit.moments import moments_of
 from bayesprivmrf.inference.effects_fit.sampled import features_of
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.models.saved import SavedMap
+from bayesprivmrf.learning.models.advice import FALLBACK
+from bayesprivmrf.learning.models.parameters import SavedMap
 from bayesprivmrf.learning.models.solution import warn_of_chains
 from bayesprivmrf.learning.select_measure.couplings import FittedCouplings, fit_couplings
-from bayesprivmrf.learning.select_measure.fall_back import require_own_fit
 from bayesprivmrf.learning.select_measure.measurement import (
     STEPS,
     Measured,
@@ -80,7 +81,7 @@ from bayesprivmrf.learning.select_measure.measurement import (
     public_shares,
     select_and_measure,
 )
-from bayesprivmrf.learning.select_measure.targets import least_statistic, noise_variances
+from bayesprivmrf.learning.select_measure.targets import least_statistic, mean_precisions
 from bayesprivmrf.model.effects import Effects, contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource, gumbel
@@ -166,7 +167,11 @@ class CouplingsByMeasurement(SavedMap):
         """
         from scipy.stats import norm
 
-        require_own_fit(learned)
+        if (said := learned.details.get(FALLBACK)) is not None:  # a smaller model has no limits
+            raise ModelError(
+                "`couplings_interval` needs a model of all chosen pairs, got a smaller one, because the fit fell "
+                f"back ({said}); take `learned.interval(variables)` for tables, or learn by SelectMeasure(rho)."
+            )
         model = _Model(learned, self.plan, self._total_variance, total, generator)
         if not model.has_mixed:
             warn_of_chains()
@@ -221,39 +226,26 @@ class _Model:
         self.codes, self.has_mixed = learned.solution.codes(size, generator)
         self.sums = pair_sums(self.codes, np.ones(size, dtype=np.int64), self.cards)
         self.shares = self.sums.single / size
-        self.mean, self.covariance = self._moments()
+        phi, d = features_of(self.effects), self.effects.size
+        sums, squares = np.zeros(d), np.zeros((d, d))
+        # multiply at most 16 MiB of single-precision effects at a time
+        rows = max((1 << 22) // max(d, 1), 1)
+        for start in range(0, size, rows):
+            part = phi(self.codes[start : start + rows])
+            sums += part.sum(axis=0, dtype=np.float64)
+            squares += part.T @ part
+        self.mean = sums / size
+        self.covariance = squares / size - np.multiply.outer(self.mean, self.mean)
         if self.is_reweighted and learned.details["inference"] == "exact":  # draws would miss what is rare
             moments = moments_of(self.effects, generator)
             if moments.has_covariance:
                 self.covariance = moments.expanded(self.beta)[1]
-        self.single_noise, self.pair_noise = self._noise()
+        precision, noise = mean_precisions(plan, self.kept)
+        self.single_noise, self.pair_noise = 1 / (precision * total**2), noise / total**2
 
     def blocks(self) -> Iterator[tuple[tuple[int, ...], int, int]]:
         """Yield the variables of each effect, and the range of its coordinates."""
         return zip(self.effects.subsets, self.effects.offsets, self.effects.offsets[1:], strict=False)
-
-    def _moments(self) -> tuple[FloatArray, FloatArray]:
-        phi, size = features_of(self.effects), self.effects.size
-        sums, squares = np.zeros(size), np.zeros((size, size))
-        # multiply at most 16 MiB of single-precision effects at a time
-        rows = max((1 << 22) // max(size, 1), 1)
-        for start in range(0, len(self.codes), rows):
-            part = phi(self.codes[start : start + rows])
-            sums += part.sum(axis=0, dtype=np.float64)
-            squares += part.T @ part
-        mean = sums / len(self.codes)
-        return mean, squares / len(self.codes) - np.multiply.outer(mean, mean)
-
-    def _noise(self) -> tuple[FloatArray, float]:
-        """Return the noise variances of mean effects, for each variable and for all pairs."""
-        one, two = noise_variances(self.plan)
-        if self.plan.form == "moments":
-            return np.full(len(self.cards), one / (2 * self.total**2)), two / (4 * self.total**2)
-        precision = np.full(len(self.cards), 1 / one)
-        for i, j in self.kept:  # margins of their tables measure variables once more
-            precision[i] += 1 / (self.cards[j] * two)
-            precision[j] += 1 / (self.cards[i] * two)
-        return 1 / (precision * self.total**2), two / self.total**2
 
     def normal_approximation(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean and covariance of the fitted coordinates, and a root of the covariance without a prior."""
@@ -288,10 +280,18 @@ class _Model:
 def _left_out(model: _Model, tail: float) -> Limits:
     """Return limits of the entries of pairs that were left out; 0 for pairs that may not be coupled."""
     low, high = np.zeros((model.width, model.width)), np.zeros((model.width, model.width))
-    rows, columns = _entries(model)
+    # entries of candidates that were left out; only those of second states for sums of spins
+    is_out = np.zeros((len(model.cards), len(model.cards)), dtype=bool)
+    is_out[tuple(model.plan.candidates.T)] = True
+    for pair in model.kept:
+        is_out[pair] = False
+    owner, wanted = np.arange(len(model.cards)).repeat(model.cards), np.ones(model.width, dtype=bool)
+    if model.plan.form == "moments":
+        wanted[::2] = False
+    rows, columns = np.nonzero(is_out[np.ix_(owner, owner)] & np.multiply.outer(wanted, wanted))
     if not rows.size:
         return low, high
-    i, j = (np.arange(len(model.cards)).repeat(model.cards)[side] for side in (rows, columns))
+    i, j = owner[rows], owner[columns]
     states, total = np.array(model.cards), model.total
     # an empty state counts as half a record
     share = np.clip(model.shares, 0.5 / total, 1 - 0.5 / total)
@@ -353,21 +353,6 @@ def _largest(
         is_in = left_out(middle) >= tail
         low, high = np.where(is_in, middle, low), np.where(is_in, high, middle)
     return high
-
-
-def _entries(model: _Model) -> tuple[IntArray, IntArray]:
-    """Return the states of all entries of pairs left out; only the last entry for sums of spins."""
-    cards = model.cards
-    mask = np.zeros((len(cards), len(cards)), dtype=bool)
-    mask[tuple(model.plan.candidates.T)] = True
-    for pair in model.kept:
-        mask[pair] = False
-    owner = np.arange(len(cards)).repeat(cards)
-    wanted = np.ones(model.width, dtype=bool)
-    if model.plan.form == "moments":
-        wanted[::2] = False
-    rows, columns = np.nonzero(mask[np.ix_(owner, owner)] & np.multiply.outer(wanted, wanted))
-    return rows, columns
 
 
 def _covariances(model: _Model, rows: IntArray, columns: IntArray) -> FloatArray:

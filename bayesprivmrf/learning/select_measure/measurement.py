@@ -46,7 +46,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bayesprivmrf.learning.models.saved import require_states, written_pairs
+from bayesprivmrf.learning.models.parameters import require_states, written_pairs
 from bayesprivmrf.learning.rounds import MergeRule
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.noise.source import NoiseSource
@@ -275,7 +275,10 @@ def _indicators(codes: np.ndarray, cards: np.ndarray, kind: Any) -> np.ndarray:
 def public_shares(one_way: IntArray, total: float, plan: MeasurementPlan) -> list[IntArray]:
     """Return whole shares of every variable's states from noisy numbers: at least 1 each, of sum D."""
     shares, start = [], 0
-    denominator = _denominator(plan.cardinalities)
+    # D is 1024, or more for variables with very many states. A grid finer than 2^-14 changes no choice, and scores of
+    # 2^32 records, at most 4 D^2 for each, stay within 64 bits
+    most = max(plan.cardinalities, default=1)
+    denominator = max(1024, min(1 << (4 * most - 1).bit_length(), 1 << 14))
     for variable, states in enumerate(plan.cardinalities):
         if plan.form == "moments":
             sum_of_spins = float(one_way[variable])
@@ -287,23 +290,12 @@ def public_shares(one_way: IntArray, total: float, plan: MeasurementPlan) -> lis
     return shares
 
 
-def _denominator(cardinalities: Sequence[int]) -> int:
-    """Return the denominator D: 1024, or more for variables with very many states.
-
-    Up to 2^14, so that scores of 2^32 records, at most 4 D^2 for each, stay within 64 bits; memory refuses a pair of
-    so many states long before it runs out of shares.
-    """
-    # a grid finer than 2^-14 changes no choice
-    return max(1024, min(1 << (4 * max(cardinalities, default=1) - 1).bit_length(), 1 << 14))
-
-
 def _whole_shares(noisy: np.ndarray, denominator: int) -> IntArray:
     """Return noisy counts as whole shares of sum D, all at least 1."""
     positive = np.maximum(noisy, 0.0)
     spare = denominator - noisy.size
-    scaled = spare * (
-        positive / positive.sum() if positive.sum() > 0 else np.full(noisy.size, 1 / noisy.size)
-    )
+    even = np.full(noisy.size, 1 / noisy.size)
+    scaled = spare * (positive / positive.sum() if positive.sum() > 0 else even)
     shares = np.floor(scaled).astype(np.int64)
     rest = spare - int(shares.sum())
     shares[np.argsort(shares - scaled, kind="stable")[:rest]] += 1

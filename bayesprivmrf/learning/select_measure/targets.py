@@ -1,4 +1,4 @@
-r"""Noisy means of effects, and the pairs that stand out from noise and sampling.
+r"""Noisy means of effects, the pairs that stand out from noise and sampling, and the numbers as `NoisyStatistics`.
 
 **Means.** In the orthonormal contrasts :math:`Q_i` of a variable's states a table of counts :math:`y_i` has the mean
 effect :math:`t_i = Q_i^\top y_i / N`, a pair's table :math:`t_{ij} = Q_i^\top y_{ij} Q_j / N`: independent noise of
@@ -28,15 +28,23 @@ so this rule rarely adds to the largest error, and it keeps graphs sparse and mo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
+from bayesprivmrf import queries
 from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.rounds import MergeRule
-from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan
+from bayesprivmrf.learning.select_measure.measurement import STEPS, Measured, MeasurementPlan
+from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.effects import contrasts
 from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.privacy import DiscreteGaussian, PrivacyGuarantee
+from bayesprivmrf.release import Measurement, NoisyStatistics
+from bayesprivmrf.release.base import Provenance
 
 # False discovery rate among measured pairs for pure noise; largest tail probability for pure sampling
 _FALSE_DISCOVERY_RATE, _LARGEST_SAMPLING_TAIL = 0.1, 0.05
@@ -89,66 +97,48 @@ class PairTargets:
         total, total_variance
             Number of records as released by itself, at least 1, and the variance of its noise; 0 where it is public.
         """
-        made = cls._of_moments if plan.form == "moments" else cls._of_tables
-        return replace(made(measured, plan, total, total_variance), rules=plan.rules)
-
-    @classmethod
-    def _of_moments(
-        cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
-    ) -> PairTargets:
-        noise_one, noise_two = noise_variances(plan)
-        return cls(
-            cardinalities=plan.cardinalities,
-            total=total,
-            total_variance=total_variance,
-            pairs=measured.pairs,
-            candidates=len(plan.candidates),
-            single=list(measured.one_way[:, None] / (np.sqrt(2) * total)),
-            single_noise=np.full(len(plan.cardinalities), noise_one / (2 * total**2)),
-            pair=list(measured.two_way[:, None, None] / (2 * total)),
-            pair_noise=noise_two / (4 * total**2),
-        )
-
-    @classmethod
-    def _of_tables(
-        cls, measured: Measured, plan: MeasurementPlan, total: float, total_variance: float
-    ) -> PairTargets:
         cards, pairs = np.array(plan.cardinalities), measured.pairs.tolist()
-        noise_one, noise_two = noise_variances(plan)
-        tables = np.split(measured.one_way.astype(float), np.cumsum(cards)[:-1])
-        shapes = [(int(cards[i]), int(cards[j])) for i, j in pairs]
-        ends = np.cumsum([k * m for k, m in shapes])
-        joint = [
-            part.reshape(s) for part, s in zip(np.split(measured.two_way, ends[:-1]), shapes, strict=False)
-        ]
-        if total_variance > 0:
-            sums = [total, *(t.sum() for t in tables), *(t.sum() for t in joint)]
-            precisions = 1 / np.array(
-                [total_variance, *(cards * noise_one), *(k * m * noise_two for k, m in shapes)]
-            )
-            total = max(float(np.average(sums, weights=precisions)), 1.0)
-            total_variance = float(1 / precisions.sum())
-        weighted = [
-            contrasts(k).T @ table / noise_one for k, table in zip(cards.tolist(), tables, strict=True)
-        ]
-        precision = np.full(cards.size, 1 / noise_one)
-        for (i, j), table in zip(pairs, joint, strict=True):
-            for v, margin, others in ((i, table.sum(axis=1), cards[j]), (j, table.sum(axis=0), cards[i])):
-                weighted[v] = weighted[v] + contrasts(int(cards[v])).T @ margin / (others * noise_two)
-                precision[v] += 1 / (others * noise_two)
-        return cls(
-            cardinalities=plan.cardinalities,
-            total=total,
-            total_variance=total_variance,
-            pairs=measured.pairs,
-            candidates=len(plan.candidates),
-            single=[w / (q * total) for w, q in zip(weighted, precision.tolist(), strict=True)],
-            single_noise=1 / (precision * total**2),
-            pair=[
+        (noise_one, noise_two), (precision, noise) = noise_variances(plan), mean_precisions(plan, pairs)
+        if plan.form == "moments":
+            single = list(measured.one_way[:, None] / (np.sqrt(2) * total))
+            pair = list(measured.two_way[:, None, None] / (2 * total))
+        else:
+            tables = np.split(measured.one_way.astype(float), np.cumsum(cards)[:-1])
+            shapes = [(int(cards[i]), int(cards[j])) for i, j in pairs]
+            ends = np.cumsum([k * m for k, m in shapes])
+            joint = [
+                part.reshape(s)
+                for part, s in zip(np.split(measured.two_way, ends[:-1]), shapes, strict=False)
+            ]
+            if total_variance > 0:
+                sums = [total, *(t.sum() for t in tables), *(t.sum() for t in joint)]
+                precisions = 1 / np.array(
+                    [total_variance, *(cards * noise_one), *(k * m * noise_two for k, m in shapes)]
+                )
+                total = max(float(np.average(sums, weights=precisions)), 1.0)
+                total_variance = float(1 / precisions.sum())
+            weighted = [
+                contrasts(k).T @ table / noise_one for k, table in zip(cards.tolist(), tables, strict=True)
+            ]
+            for (i, j), table in zip(pairs, joint, strict=True):
+                for v, margin, others in ((i, table.sum(axis=1), cards[j]), (j, table.sum(axis=0), cards[i])):
+                    weighted[v] = weighted[v] + contrasts(int(cards[v])).T @ margin / (others * noise_two)
+            single = [w / (q * total) for w, q in zip(weighted, precision.tolist(), strict=True)]
+            pair = [
                 contrasts(k).T @ table @ contrasts(m) / total
                 for (k, m), table in zip(shapes, joint, strict=True)
-            ],
-            pair_noise=noise_two / total**2,
+            ]
+        return cls(
+            cardinalities=plan.cardinalities,
+            total=total,
+            total_variance=total_variance,
+            pairs=measured.pairs,
+            candidates=len(plan.candidates),
+            single=single,
+            single_noise=1 / (precision * total**2),
+            pair=pair,
+            pair_noise=noise / total**2,
+            rules=plan.rules,
         )
 
     def signal(self) -> Signal:
@@ -207,7 +197,11 @@ class PairTargets:
         log_tails = chi2.logsf(statistics, [t.size for t in self.pair])
         rarity = max(np.log(self.candidates), -np.log(_LARGEST_SAMPLING_TAIL))
         log_levels = (log_tails + shares * rarity) / np.maximum(1 - shares, 1e-9)
-        return _discoveries(log_levels)
+        # the rule of Benjamini and Hochberg for levels instead of p-values
+        sorted_levels, size = np.sort(log_levels), max(log_levels.size, 1)
+        allowed = np.log(_FALSE_DISCOVERY_RATE * np.arange(1, log_levels.size + 1) / size)
+        passing = np.flatnonzero(sorted_levels <= allowed)
+        return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
 
     def statistics(self) -> FloatArray:
         """Return each pair's mean squared covariance in units of noise and sampling, shape (m,)."""
@@ -247,16 +241,135 @@ def least_statistic(
     return chi2.isf(np.exp((1 - shares) * level - shares * rarity), freedom)
 
 
-def _discoveries(log_levels: FloatArray) -> np.ndarray:
-    """Return a mask of the discoveries by the Benjamini-Hochberg rule, given log p-value levels."""
-    sorted_levels = np.sort(log_levels)
-    allowed = np.log(
-        _FALSE_DISCOVERY_RATE * np.arange(1, sorted_levels.size + 1) / max(sorted_levels.size, 1)
-    )
-    passing = np.flatnonzero(sorted_levels <= allowed)
-    return log_levels <= (sorted_levels[passing[-1]] if passing.size else -np.inf)
+def mean_precisions(plan: MeasurementPlan, pairs: Sequence[Sequence[int]]) -> tuple[FloatArray, float]:
+    """Return the precisions of single variables' sums of effects, shape (p,), and the noise variance of pairs'."""
+    cards, (one, two) = plan.cardinalities, noise_variances(plan)
+    if plan.form == "moments":  # sums of spins and products are effects times the roots of two and four
+        return np.full(len(cards), 1 / (one / 2)), two / 4
+    precision = np.full(len(cards), 1 / one)
+    for i, j in pairs:  # margins of their tables measure variables once more
+        precision[i] += 1 / (cards[j] * two)
+        precision[j] += 1 / (cards[i] * two)
+    return precision, two
 
 
 def noise_variances(plan: MeasurementPlan) -> tuple[float, float]:
     """Return the positive noise variances of entries of one-way and two-way measurements, records squared."""
     return max(plan.one_way.variance, _LEAST_VARIANCE), max(plan.two_way.variance, _LEAST_VARIANCE)
+
+
+def smallest_chosen(plan: MeasurementPlan, total: float) -> float:
+    r"""Return the approximate smallest coupling that the private choice finds in N records, nats.
+
+    The m-th largest of P Gumbel numbers of scale b is about :math:`b \log(P/m)`. The score of a coupling w of
+    variables with k and k' equally frequent states is about :math:`N w / (4 (1 - 1/k) (1 - 1/k'))` records. If
+    numbers of states differ, the result is the median over all candidates.
+    """
+    if plan.selection_scale is None:
+        return 0.0
+    first, second = np.array(plan.cardinalities)[plan.candidates.T]
+    noise = plan.selection_scale / STEPS * math.log(len(plan.candidates) / plan.count)
+    return float(np.median(noise * 4 * (1 - 1 / first) * (1 - 1 / second))) / max(total, 1.0)
+
+
+def smallest_measured(plan: MeasurementPlan, total: float) -> float:
+    r"""Return the approximate smallest coupling that stands out from its measurement noise, nats.
+
+    With noise of standard deviation s, the standard error of a coupling of variables with two equally frequent states
+    is :math:`s / N` for measured sums. That of an entry of a coupling's table is
+    :math:`s \sqrt{k k' (k - 1) (k' - 1)} / N` for measured tables. The rule of
+    `bayesprivmrf.learning.select_measure.targets` says how many standard errors a single pair needs to stand out.
+    """
+    needed = least_statistic(
+        np.zeros(1), np.ones(1, dtype=np.int64), kept=0, measured=plan.count, candidates=len(plan.candidates)
+    )
+    return float(np.sqrt(needed[0])) * plan.two_way.standard_deviation * _spread(plan) / max(total, 1.0)
+
+
+def noise_share(plan: MeasurementPlan, total: float) -> float:
+    """Return the share of noise, rather than sampling, in the variance of a zero coupling between even states."""
+    cells = 1.0 if plan.form == "moments" else float(np.median(_cells(plan)))
+    noise = plan.two_way.variance * cells
+    return noise / (noise + max(total, 1.0))
+
+
+def _cells(plan: MeasurementPlan) -> FloatArray:
+    return np.prod(np.array(plan.cardinalities, dtype=float)[plan.candidates], axis=1)
+
+
+def _spread(plan: MeasurementPlan) -> float:
+    if plan.form == "moments":
+        return 1.0
+    free = np.prod(np.array(plan.cardinalities, dtype=float)[plan.candidates] - 1, axis=1)
+    return float(np.median(np.sqrt(_cells(plan) * free)))
+
+
+def pair_statistics(
+    domain: Domain,
+    plan: MeasurementPlan,
+    measured: Measured,
+    total: float,
+    total_noise: DiscreteGaussian | None,
+    guarantee: PrivacyGuarantee | None,
+    provenance: Provenance,
+) -> NoisyStatistics:
+    """Return the measurements of the chosen pairs and of single variables as `NoisyStatistics`.
+
+    A variable in no chosen pair is a clique by itself, measured by step 1. Tables are those of the pairs and of the
+    variables in none; of moments there is everything that was measured.
+
+    Parameters
+    ----------
+    domain
+        Variables and states, as declared.
+    plan, measured
+        The plan of the measurement, and the noisy numbers.
+    total
+        Number of records, public or noisy.
+    total_noise
+        Law of the noise on it, ``None`` where it is public.
+    guarantee, provenance
+        Those of the whole release.
+    """
+    names, pairs = domain.variables, measured.pairs.tolist()
+    lonely = sorted(set(range(len(names))).difference(*pairs))
+    cliques = (*((names[i], names[j]) for i, j in pairs), *((names[v],) for v in lonely))
+    model = ModelSpecification(domain=domain, cliques=cliques)
+    if plan.form == "tables":
+        found = _tables(model, plan, measured, lonely)
+    else:
+        found = _moments(plan, measured)
+        if total_noise is not None:
+            records = queries.weighted(names[0], matrix=[[1, 1]], labels=["records"])
+            found.append(Measurement(records, np.array([round(total)]), total_noise))
+    known = round(total) if total_noise is None else None
+    return NoisyStatistics(
+        specification=model, measurements=found, guarantee=guarantee, provenance=provenance, total=known
+    )
+
+
+def _tables(
+    model: ModelSpecification, plan: MeasurementPlan, measured: Measured, lonely: list[int]
+) -> list[Measurement]:
+    """Return the table of each clique of the model."""
+    one_way = np.split(measured.one_way, np.cumsum(plan.cardinalities)[:-1])
+    sizes = [plan.cardinalities[i] * plan.cardinalities[j] for i, j in measured.pairs.tolist()]
+    two_way = np.split(measured.two_way, np.cumsum(sizes)[:-1]) if sizes else []
+    laws = [plan.two_way] * len(sizes) + [plan.one_way] * len(lonely)
+    tables = chain(two_way, (one_way[v] for v in lonely))
+    return [
+        Measurement(queries.table(*clique), values, law)
+        for clique, values, law in zip(model.cliques, tables, laws, strict=True)
+    ]
+
+
+def _moments(plan: MeasurementPlan, measured: Measured) -> list[Measurement]:
+    """Return the sums of spins of all variables, and the sums of products of the chosen pairs, if any."""
+    singles = Measurement(queries.parities(1, with_empty=False), measured.one_way, plan.one_way)
+    if not len(measured.pairs):
+        return [singles]
+    order = np.lexsort(measured.pairs.T[::-1])
+    return [
+        singles,
+        Measurement(queries.parities(2, with_empty=False, least=2), measured.two_way[order], plan.two_way),
+    ]

@@ -7,7 +7,7 @@ table is completed by subtraction. All of it is exact in whole numbers of 64 bit
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations, product
 from typing import Any, Self
 
@@ -20,9 +20,6 @@ from bayesprivmrf.model.tables import IntArray
 
 # Steps of a score that are one record: a power of two, by which scores are rounded to a thousandth of a record
 UNIT = 1024
-
-# Bytes of counts of single states that are kept; arbitrary, as the counts are only computed again beyond it
-_KEPT = 1 << 29
 
 
 def _count_ones(_: Any, word: Any) -> Any:
@@ -114,21 +111,6 @@ def _score(departure: int, records: int) -> int:
     return departure // records * UNIT + departure % records * UNIT // records
 
 
-@kept()
-def _marginal(joint: Any, first: Any, states: Any) -> Any:
-    """Return the scores of all pairs, nothing given, shape (p, p), above the diagonal."""
-    p = len(states)
-    found = np.zeros((p, p), dtype=np.int64)
-    for i in range(p):
-        for j in range(i + 1, p):
-            table = np.zeros((states[i], states[j]), dtype=np.int64)
-            for a in range(states[i]):
-                for b in range(states[j]):
-                    table[a, b] = joint[first[i] + a if a else 0, first[j] + b if b else 0]
-            found[i, j] = _score(_departure(table), table[0, 0])
-    return found
-
-
 @njit(nogil=True, **INNER)
 def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
     """Return the score of a pair given two variables, in steps; arguments as for `_stratum`."""
@@ -140,67 +122,13 @@ def _given(joint: Any, k: Any, m: Any, table: Any) -> int:
     return score
 
 
-@njit(nogil=True, error_model="numpy", **INNER)
-def _norm(records: int, one: int, other: int, both: int) -> float:
-    """Return the L1 norm of a two by two table from independence, records."""
-    return 4.0 * abs(both - np.float64(one) * other / max(records, 1))
-
-
-@njit(nogil=True, error_model="numpy", **INNER)
-def _nearly(joint: Any, u: int, found: Any) -> None:
-    """Write the scores of a pair given bit u and each later bit, two states each, but for 2^-10 steps of rounding."""
-    for v in range(u + 1, joint.shape[3]):
-        n, a, b, ab = joint[0, 0, u, v], joint[1, 0, u, v], joint[0, 1, u, v], joint[1, 1, u, v]
-        whole, one, other, both = joint[0, 0, u, 0], joint[1, 0, u, 0], joint[0, 1, u, 0], joint[1, 1, u, 0]
-        score = _norm(n, a, b, ab) + _norm(whole - n, one - a, other - b, both - ab)
-        if u:
-            n, a, b, ab = (
-                joint[0, 0, 0, v] - n,
-                joint[1, 0, 0, v] - a,
-                joint[0, 1, 0, v] - b,
-                joint[1, 1, 0, v] - ab,
-            )
-            whole, one = joint[0, 0, 0, 0] - whole, joint[1, 0, 0, 0] - one
-            other, both = joint[0, 1, 0, 0] - other, joint[1, 1, 0, 0] - both
-            score += _norm(n, a, b, ab) + _norm(whole - n, one - a, other - b, both - ab)
-        found[v] = UNIT * score
-
-
-@kept()
-def _lowest(joint: Any, first: Any, states: Any, i: int, j: int, stop: int) -> int:
-    """Return the least score of a pair given one variable, or given two where all rows are there, if above `stop`.
-
-    `joint` has the counts of the pair's states, 0 standing for any, beside two bits: shape (K_i, K_j, rows, all).
-    """
-    p = len(states)
-    table = np.zeros((states[i], states[j]), dtype=np.int64)
-    nearly = np.zeros(p + 1)
-    is_binary = states.min() == 2 and states.max() == 2
-    best = 1 << 62
-    # all pairs of a variable or none, and a later variable
-    for k in range(-1, p if joint.shape[2] > 1 else 0):
-        if k in (i, j):
-            continue
-        if is_binary:
-            _nearly(joint, k + 1, nearly)
-        # place and number of states of the first variable; none has one state
-        one = (0, 1) if k < 0 else (first[k], states[k])
-        for m in range(k + 1, p):
-            # rounding down takes less than a step from each of four strata
-            if m in (i, j) or (is_binary and nearly[m + 1] > best + 5):
-                continue
-            best = min(best, _given(joint, one, (first[m], states[m]), table))
-            if best <= stop:
-                return best
-    return best
-
-
 @kept()
 def _raise(joints: Any, first: Any, states: Any, i: int, j: int, top: int, found: Any) -> None:
     """Raise the entries below `top` to the scores of a pair given one or two variables, strata of others added up.
 
-    `joints` has one array as for `_lowest` for each of these strata. The entry of two variables is at one place more
-    than each of theirs, place 0 standing for none.
+    `joints` has one array for each of these strata, with the counts of the pair's states, 0 standing for any, beside
+    two bits: shape (strata, K_i, K_j, rows, all). The entry of two variables is one place after theirs; place 0 is
+    for none.
     """
     p = len(states)
     table = np.zeros((states[i], states[j]), dtype=np.int64)
@@ -240,7 +168,6 @@ class PackedRecords:
     planes: np.ndarray
     first: IntArray
     states: IntArray
-    kept: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def of(cls, codes: np.ndarray, counts: IntArray, cardinalities: Sequence[int]) -> Self:
@@ -256,21 +183,6 @@ class PackedRecords:
             first=np.cumsum(states - 1) - (states - 1),
             states=states,
         )
-
-    def marginal_scores(self) -> IntArray:
-        """Return the scores of all pairs, nothing given, in steps: shape (p, p), above the diagonal."""
-        joint = _joint(self.bits, self.planes, self.bits[0], len(self.bits))
-        return _marginal(joint, self.first, self.states)
-
-    def lowest(self, i: int, j: int, given: int, stop: int) -> int:
-        """Return the least score of a pair given one other variable, or also given two, in steps.
-
-        Where it is at most `stop`, any score of at most `stop` may be returned.
-        """
-        rows = 1 if given == 1 else len(self.bits)
-        shape = (int(self.states[i]), int(self.states[j]))
-        joint = np.stack([self._counts((i, a), (j, b), rows) for a, b in np.ndindex(shape)])
-        return int(_lowest(joint.reshape(*shape, *joint.shape[1:]), self.first, self.states, i, j, stop))
 
     def least_of_largest(self, i: int, j: int, given: int, more: int, top: int) -> int:
         """Return the smallest, over sets of `given` others, of a pair's largest score given these and at most `more`.
@@ -320,21 +232,6 @@ class PackedRecords:
             for a, b in np.ndindex(shape)
         ]
         return np.stack(joint).reshape(*shape, *joint[0].shape)
-
-    def _counts(self, one: tuple[int, int], other: tuple[int, int], rows: int) -> np.ndarray:
-        """Return the counts beside two states, state 0 standing for any; those of one state alone are kept."""
-        states = [(v, state) for v, state in (one, other) if state]
-        mask = np.bitwise_and.reduce(
-            [self.bits[self.first[v] + state] for v, state in states] or [self.bits[0]]
-        )
-        if len(states) == 2 or rows == 1:
-            return _joint(self.bits, self.planes, mask, rows)
-        key = states[0] if states else (-1, 0)
-        if key not in self.kept:
-            if (len(self.kept) + 1) * 4 * len(self.bits) ** 2 > _KEPT:
-                self.kept.clear()
-            self.kept[key] = _joint(self.bits, self.planes, mask, rows)
-        return self.kept[key]
 
     def __repr__(self) -> str:
         return "PackedRecords(sensitive)"

@@ -149,17 +149,12 @@ class ReleasedGraph(Released):
             noisy, needed = (self.details.get(name) for name in ("noisy_distance", "needed"))
             is_clear = noisy is not None and needed is not None and noisy >= needed
             why = "most blocks have none" if is_clear else "few records could change it"
-            return f"none: {why}{self._how_far()}"
+            return f"none: {why}" + ("" if noisy is None else f" (noisy distance {noisy}, {needed} needed)")
         if not self.pairs:
             return "no edges"
         # print ten edges at most
         shown, hidden = ", ".join(f"{a} - {b}" for a, b in self.edges[:10]), len(self.edges) - 10
         return f"{shown}, and {hidden} more edges" if hidden > 0 else shown
-
-    def _how_far(self) -> str:
-        if "noisy_distance" not in self.details:
-            return ""
-        return f" (noisy distance {self.details['noisy_distance']}, {self.details['needed']} needed)"
 
     def _content(self) -> dict[str, Any]:
         pairs = None if self.pairs is None else [list(pair) for pair in self.pairs]

@@ -10,7 +10,7 @@ of `LearningMechanism` (`bayesprivmrf.mechanisms.learning`), which turns data in
 - **One choice of pairs**, with a degree. `SelectMeasure._measurements` divides the budget and sets the noise, by the
   sensitivities of `bayesprivmrf.learning.select_measure.measurement`, which sees the records. `couplings` in that
   folder continues with the noisy numbers only, by `fit`. `_release` makes the release, and `map` has the intervals of
-  its couplings. `bayesprivmrf.learning.select_measure.forecast` turns the noisy numbers into answers to queries, for
+  its couplings. `bayesprivmrf.learning.select_measure.targets` turns the noisy numbers into answers to queries, for
   other estimators.
 
 Codes and noise are combined only in `_randomise`. A setting of the other form is refused.

@@ -18,10 +18,10 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, stopped_details
 from bayesprivmrf.learning import LearnedPotentials
 from bayesprivmrf.learning.models.advice import HIDDEN_BY_NOISE, Signal
+from bayesprivmrf.learning.rounds.cell_errors import NOT_MEASURED
 from bayesprivmrf.learning.rounds.fit import number_of_records
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND
 from bayesprivmrf.learning.rounds.tables import single_counts
-from bayesprivmrf.learning.rounds.unmeasured import NOT_MEASURED
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.release import NoisyStatistics

@@ -56,6 +56,7 @@ import numpy as np
 from bayesprivmrf.inference.effects_fit.moments import Scope
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
+from bayesprivmrf.learning.rounds.cell_errors import Unmeasured
 from bayesprivmrf.learning.rounds.fit import (
     RoundFit,
     carried,
@@ -65,7 +66,6 @@ from bayesprivmrf.learning.rounds.fit import (
 )
 from bayesprivmrf.learning.rounds.learned_scales import SingleNoise, with_learned_scales
 from bayesprivmrf.learning.rounds.tables import MeasuredTable, Merging
-from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
 from bayesprivmrf.mechanisms.select_measure.misfits import (
     STEPS,
     basis_scores,

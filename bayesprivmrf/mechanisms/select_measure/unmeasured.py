@@ -1,6 +1,6 @@
 """Bounds on pairs that a round did not measure, from its noisy answers; no function here uses the records.
 
-`bayesprivmrf.learning.rounds.unmeasured` derives the bounds. The functions here pass it the allowances and the scale
+`bayesprivmrf.learning.rounds.cell_errors` derives the bounds. The functions here pass it the allowances and the scale
 of the choice from the plan.
 """
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from bayesprivmrf.inference.effects_fit.moments import Scope
+from bayesprivmrf.learning.rounds.cell_errors import Unmeasured
 from bayesprivmrf.learning.rounds.fit import RoundFit
 from bayesprivmrf.learning.rounds.tables import MeasuredTable
-from bayesprivmrf.learning.rounds.unmeasured import Unmeasured
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
 from bayesprivmrf.mechanisms.select_measure.plan import (
     RoundsPlan,

@@ -24,10 +24,9 @@ truth. It assumes that the map treats parameters of one kind and size alike. It 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,10 +34,6 @@ from bayesprivmrf.checks import positive_finite
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import SimulatedNoise
-
-if TYPE_CHECKING:
-    from bayesprivmrf.model import Domain
-    from bayesprivmrf.privacy import NoiseDistribution
 
 # rounds of the search; shares of the replicates for each round, for the model itself, and for the moved models
 _ROUNDS, _ROUND, _STILL, _MOVED = 4, 0.1, 0.4, 0.4
@@ -58,56 +53,8 @@ class Coordinates(NamedTuple):
     """Kind of each parameter: the map treats parameters of a kind alike; -1 for parameters that it does not learn."""
 
 
-class Simulated(Protocol):
-    """Release of a known map: the part of `LearnedParameters` that a bootstrap needs."""
-
-    @property
-    def total(self) -> float | None:
-        """Number of records."""
-
-    @property
-    def total_noise(self) -> NoiseDistribution | None:
-        """Noise on the number of records."""
-
-    @property
-    def map(self) -> Any:
-        """Map from records to parameters."""
-
-    @property
-    def domain(self) -> Domain:
-        """Variables and states."""
-        ...
-
-    @property
-    def solution(self) -> Any:
-        """Model that records are simulated from."""
-
-    @property
-    def _without_map(self) -> str: ...
-
-    def coordinates(self) -> Coordinates:
-        """Return the meaning of the entries of the vector."""
-        ...
-
-    def vector(self) -> FloatArray:
-        """Return all parameters."""
-        ...
-
-    def with_vector(self, values: FloatArray) -> Self:
-        """Return the model with the parameters of a vector."""
-        ...
-
-    def with_parameters(self, parts: tuple[FloatArray, ...]) -> Self:
-        """Return the model with parameters in the form of `LearningMap.learn`."""
-        ...
-
-    def standard_noise(self, generator: np.random.Generator) -> FloatArray:
-        """Return standard normal numbers, projected on the constraints of the parameters."""
-        ...
-
-
 def limits(
-    learned: Simulated,
+    learned: Any,
     prob: float,
     replicates: int,
     generator: np.random.Generator,
@@ -118,7 +65,7 @@ def limits(
     Parameters
     ----------
     learned
-        The release, which must have a learning map.
+        The release, a `LearnedParameters` with a learning map.
     prob
         Coverage, in (0, 1).
     replicates
@@ -128,9 +75,18 @@ def limits(
     total
         Number of records to simulate; by default that of the release.
     """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     space, estimate = learned.coordinates(), learned.vector()
-    in_a_round, unmoved, moved = _counts(replicates)
-    with _bar(_ROUNDS * in_a_round + unmoved + moved) as advance:
+    # at least eight replicates in a round, enough for a mean; arbitrary
+    in_a_round = max(math.ceil(_ROUND * replicates), 8)
+    unmoved, moved = (max(math.ceil(share * replicates), 2) for share in (_STILL, _MOVED))
+    console = Console(stderr=True)
+    columns = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    is_hidden = not (console.is_terminal or console.is_jupyter)
+    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
+        task = progress.add_task("", total=_ROUNDS * in_a_round + unmoved + moved)
 
         def answers(thetas: Iterable[FloatArray]) -> FloatArray:
             """Return the map's estimates from records of each model, one row for each."""
@@ -138,7 +94,7 @@ def limits(
             for theta in thetas:
                 (draw,) = replicates_of(learned.with_vector(theta), 1, generator, total)
                 found.append(draw.vector())
-                advance()
+                progress.advance(task)
             return np.array(found)
 
         centre, errors = _centre(space, estimate, in_a_round, answers)
@@ -170,29 +126,8 @@ def limits(
             # parameters at 0: all values with small responses often enough; the upper limit mirrors the lower one
             reach = _Reach.of(still[:, own], theta[:, own], answer[:, own], levels[1])
             low[own], high[own] = reach.lower(estimate[own]), -reach.lower(-estimate[own])
-            is_unresponsive[own] = reach.is_unresponsive & (np.abs(estimate[own]) > -reach.y[0])
+            is_unresponsive[own] = (reach.slope < _LEAST_SLOPE) & (np.abs(estimate[own]) > -reach.y[0])
     return low, high, is_unresponsive
-
-
-def _counts(replicates: int) -> tuple[int, int, int]:
-    """Return the number of releases in a round of the search, from its result, and from moved models."""
-    in_a_round, unmoved, moved = (math.ceil(share * replicates) for share in (_ROUND, _STILL, _MOVED))
-    # at least eight replicates in a round, enough for a mean; arbitrary
-    return max(in_a_round, 8), max(unmoved, 2), max(moved, 2)
-
-
-@contextmanager
-def _bar(count: int) -> Iterator[Callable[[], None]]:
-    """Show a progress bar with the remaining time, in a terminal or notebook only."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = TextColumn("Simulating releases"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    is_hidden = not (console.is_terminal or console.is_jupyter)
-    with Progress(*columns, console=console, transient=True, disable=is_hidden) as progress:
-        task = progress.add_task("", total=count)
-        yield lambda: progress.advance(task)
 
 
 def _slope(steps: FloatArray, answers: FloatArray) -> float:
@@ -235,7 +170,7 @@ def _centre(
 
 
 def _moved(
-    learned: Simulated,
+    learned: Any,
     space: Coordinates,
     centre: FloatArray,
     errors: FloatArray,
@@ -262,6 +197,7 @@ class _Reach:
 
     x: FloatArray
     y: FloatArray
+    slope: float
 
     @classmethod
     def of(cls, still: FloatArray, theta: FloatArray, answer: FloatArray, level: float) -> _Reach:
@@ -285,28 +221,19 @@ class _Reach:
             below, above = mean + quantiles[home[[part[len(part) // 2] for part in parts]]].T
         x, y = np.concatenate([-x[::-1], [0.0], x]), np.concatenate([-below[::-1], [at_zero], above])
         y, first = np.unique(isotonic_regression(y).x, return_index=True)
-        return cls(x[first], y)  # the smallest parameter for each value of the quantile
-
-    @property
-    def _slope(self) -> float:
-        return (self.y[-1] - self.y[0]) / (self.x[-1] - self.x[0])
-
-    @property
-    def is_unresponsive(self) -> bool:
-        """True if the responses to the probes have a slope below `_LEAST_SLOPE`."""
-        return self.x.size > 1 and self._slope < _LEAST_SLOPE
+        x = x[first]  # the smallest parameter for each value of the quantile
+        return cls(x, y, (y[-1] - y[0]) / (x[-1] - x[0]) if x.size > 1 else 1.0)
 
     def lower(self, answer: FloatArray) -> FloatArray:
         """Return the smallest parameters whose upper quantile reaches the responses."""
         if self.x.size == 1:  # no probe had a response, so any value is possible
             return np.full(answer.size, -np.inf)
-        slope = max(self._slope, _LEAST_SLOPE)
         inner = np.interp(answer, self.y, self.x)
         beyond = np.maximum(answer - self.y[-1], 0.0) + np.minimum(answer - self.y[0], 0.0)
-        return inner + beyond / slope
+        return inner + beyond / max(self.slope, _LEAST_SLOPE)
 
 
-def size_of(learned: Simulated, total: float | None) -> float:
+def size_of(learned: Any, total: float | None) -> float:
     """Return the number of records to simulate: the given one, or that of the release.
 
     Raises
@@ -319,14 +246,14 @@ def size_of(learned: Simulated, total: float | None) -> float:
         raise ModelError(learned._without_map)
     if total is None:
         raise ModelError(
-            "`total` must be given for a release without a number of records, got None; give an approximate number."
+            "`total` must be given where a release has no number of records, got None; name one."
         )
     return total
 
 
-def replicates_of[Learned: Simulated](
-    learned: Learned, replicates: int, generator: np.random.Generator, total: float | None = None
-) -> list[Learned]:
+def replicates_of(
+    learned: Any, replicates: int, generator: np.random.Generator, total: float | None = None
+) -> list[Any]:
     """Return releases of the same class, learned from simulated records.
 
     Parameters
@@ -352,18 +279,18 @@ def replicates_of[Learned: Simulated](
         codes, _ = learned.solution.codes(size, stream)
         source, law = SimulatedNoise(stream), learned.total_noise
         seen = size if law is None else max(int(source.add(np.array([size]), law)[0]), 1)
-        parts = learned.map.learn(*_merged(codes), float(seen), source)
+        rows, counts = distinct_rows(codes)
+        # merging pays only if few rows are distinct, because a weighted row takes longer; sums are equal
+        if len(rows) >= 0.3 * len(codes):
+            rows, counts = codes, np.ones(len(codes), dtype=np.int64)
+        parts = learned.map.learn(rows, counts, float(seen), source)
         result.append(learned.with_parameters(parts))
     return result
 
 
-def _merged(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
-    """Return the distinct rows and their counts if these are few, else all rows; sums over them are equal."""
+def distinct_rows(codes: np.ndarray) -> tuple[np.ndarray, IntArray]:
+    """Return the distinct rows of codes in ascending order, and how often each occurs."""
     rows = np.ascontiguousarray(codes)
-    if rows.dtype == np.uint8:
-        keys = rows.view([("", f"V{rows.shape[1]}")]).ravel()
-        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
-        # merging pays only if few rows are distinct, because a weighted row takes longer
-        if len(first) < 0.3 * len(rows):
-            return rows[first], counts.astype(np.int64)
-    return rows, np.ones(len(rows), dtype=np.int64)
+    keys = rows.view([("", f"V{rows.shape[1] * rows.itemsize}")]).ravel()
+    _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+    return rows[first], counts.astype(np.int64)

@@ -1,4 +1,4 @@
-r"""Lower bounds with their constants: below so many records no private learner does what is asked.
+r"""Learning tasks, and lower bounds with their constants: below so many records no private learner solves the task.
 
 All are for replace-one neighbors and independent records; d is the number of pairs, :math:`\lfloor p/2 \rfloor`.
 
@@ -45,11 +45,63 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-from bayesprivmrf.learning.sample_size.task import Task
+from bayesprivmrf.checks import one_of, positive_finite, whole_number
+from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
+
+type Goal = Literal["parameters", "structure"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    r"""A learning task: a class of Markov random fields and the accuracy asked for.
+
+    Parameters
+    ----------
+    variables
+        Number of variables p, at least 2.
+    size
+        For parameters, the allowed error :math:`\alpha` of a coupling, nats. For structure, the size :math:`\eta` of
+        the smallest coupling of an edge, nats.
+    goal
+        ``"parameters"`` for all couplings, ``"structure"`` for the edges only.
+    states
+        Number of states k of every variable.
+    order
+        Largest number t of variables that interact; above 2 for variables with two states only.
+    width
+        Largest total size :math:`\lambda` of the couplings and field of a variable, nats.
+
+    Raises
+    ------
+    ArgumentError
+        A number is out of range, or an order above 2 has more than two states.
+    """
+
+    variables: int
+    size: float
+    goal: Goal = "parameters"
+    states: int = 2
+    order: int = 2
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        one_of("goal", self.goal, ("parameters", "structure"))
+        whole_number("variables", self.variables, 2, remedy="one variable has no coupling")
+        whole_number("states", self.states, 2)
+        whole_number("order", self.order, 2, self.variables, remedy="2 is for couplings of pairs")
+        if self.order > 2 and self.states > 2:
+            raise ArgumentError(
+                f"`order` must be 2 for more than two states, got {self.order!r}; leave it out."
+            )
+        for name in ("size", "width"):
+            object.__setattr__(self, name, positive_finite(name, getattr(self, name)))
+
 
 # The probability of success that the paper asks of a learner
 SUCCESS = 2 / 3

@@ -17,14 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.learning.sample_size.lower_bounds import (
+from bayesprivmrf.learning.lower_bounds import (
     SUCCESS,
+    Goal,
+    Task,
     fingerprinting_records,
     for_replacing,
     packing_records,
 )
-from bayesprivmrf.learning.sample_size.task import Goal, Task
 from bayesprivmrf.privacy import Adjacency, PrivacyGuarantee
 
 if TYPE_CHECKING:
@@ -189,21 +191,19 @@ def records_needed(
     """
     import pandas as pd
 
-    if guarantee is not None and not isinstance(guarantee, PrivacyGuarantee):
-        raise ArgumentError(
-            f"`guarantee` must be a PrivacyGuarantee or None, got {type(guarantee).__name__}; write "
-            "PrivacyGuarantee(rho=..., adjacency=...)."
-        )
+    if guarantee is not None:
+        remedy = "write PrivacyGuarantee(rho=..., adjacency=...)"
+        instance_of("guarantee", guarantee, PrivacyGuarantee, "be a PrivacyGuarantee or None", remedy)
     task = Task(variables=variables, size=size, goal=goal, states=states, order=order, width=width)
-    rows = [*_lower(task, for_replacing(guarantee)), *_measured(task, guarantee)]
+    rows: list[Row] = []
+    for source, records, says in _bounds(task, for_replacing(guarantee)):
+        said = says if records > 0 else "says nothing at this size, width and number of states"
+        rows.append(
+            {"kind": "lower", "records": records, "constant": "proved", "source": source, "says": said}
+        )
+    rows += _measured(task, guarantee)
     filled = [{"low": row["records"], "high": row["records"]} | row for row in rows]
     return pd.DataFrame(filled, columns=["kind", "records", "low", "high", "constant", "source", "says"])
-
-
-def _lower(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[Row]:
-    for source, records, says in _bounds(task, guarantee):
-        said = says if records > 0 else "says nothing at this size, width and number of states"
-        yield {"kind": "lower", "records": records, "constant": "proved", "source": source, "says": said}
 
 
 def _bounds(task: Task, guarantee: PrivacyGuarantee | None) -> Iterator[tuple[str, float, str]]:

@@ -132,37 +132,18 @@ class GradientLattice:
 
 
 class ExactSum:
-    r"""Exact sum of vectors of 64-bit integers, with one pair of limbs for each power of two.
-
-    A pair of limbs represents :math:`2^{32} a + b` with :math:`0 \le b < 2^{32}`, which extends the range of 64-bit
-    integers by a factor of :math:`2^{32}`.
-
-    Parameters
-    ----------
-    size
-        Number of entries of a vector.
-    """
+    r"""Exact sum of vectors of 64-bit integers, in whole numbers of any size."""
 
     def __init__(self, size: int) -> None:
-        self._size = size
-        self._limbs: dict[int, tuple[IntArray, IntArray]] = {}
+        self._sum = np.zeros(size, dtype=object)
 
     def add(self, vector: IntArray, power: int = 0) -> None:
         """Add 2^power times a vector."""
-        zeros = np.zeros(self._size, dtype=np.int64)
-        high, low = self._limbs.get(power, (zeros, zeros))
-        mask = (1 << 32) - 1
-        low = low + (vector & mask)
-        self._limbs[power] = high + (vector >> 32) + (low >> 32), low & mask
+        self._sum = self._sum + vector.astype(object) * 2**power
 
     def clipped(self) -> IntArray:
         """Return the sum with each entry clipped to `LARGEST_SUM` in size, which increases no distance."""
-        exact = np.zeros(self._size, dtype=object)
-        for power, (high, low) in self._limbs.items():
-            if len(self._limbs) == 1 and power == 0 and np.abs(high).max(initial=0) < LARGEST_SUM >> 33:
-                return (high << 32) + low
-            exact += (high.astype(object) * 2**32 + low.astype(object)) * 2**power
-        return np.clip(exact, -LARGEST_SUM, LARGEST_SUM).astype(np.int64)
+        return np.clip(self._sum, -LARGEST_SUM, LARGEST_SUM).astype(np.int64)
 
 
 def cells_of(specification: ModelSpecification, codes: np.ndarray) -> np.ndarray:

@@ -1,5 +1,0 @@
-"""Intervals for what was learned, by simulation from the release."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

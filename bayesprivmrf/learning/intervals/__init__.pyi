@@ -1,5 +1,0 @@
-from .calibrated import replicates_of
-
-__all__ = [
-    "replicates_of",
-]

@@ -1,5 +1,0 @@
-"""Numbers of records that learning needs: lower bounds, and curves fitted to measured errors."""
-
-import lazy_loader
-
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
