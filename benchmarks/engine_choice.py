@@ -24,7 +24,7 @@ from arviz_stats.base import array_stats
 
 from bayesprivmrf.inference import LatentCounts
 from bayesprivmrf.inference.evidence import Evidence, gather
-from bayesprivmrf.inference.posterior.nuts.sampling import draw_posterior
+from bayesprivmrf.inference.posterior.choice import draw_posterior
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine

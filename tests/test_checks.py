@@ -55,7 +55,6 @@ NUMBERS = [
     (bpm.NoiseAwareMAP, "tolerance"),
     (bpm.LatentCounts, "concentration"),
     (bpm.LatentCounts, "scale"),
-    (bpm.LatentCounts, "smoothing"),
     (bpm.LatentCounts, "total_range"),
 ]
 

@@ -5,9 +5,9 @@ from .limits import limits_of_draws, standard_limits
 from .naive_mle import NaiveMLE
 from .noise_aware.estimator import NoiseAwareMAP
 from .posterior.latent_counts import LatentCounts
+from .posterior.results.draws import combine_estimates
 from .posterior.results.loading import load_posterior
 from .posterior.results.posterior import Posterior
-from .posterior.results.synthetic import combine_estimates
 from .solution import Solution, Status, uniform_solution
 
 __all__ = [

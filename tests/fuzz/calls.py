@@ -233,7 +233,7 @@ def _inference(network: Any, released: Any, solution: Any) -> list[Target]:
             "nlbp_iterations": 5, "is_smoothed": True, "inference": "exact"},
         bpm.NoiseAwareMAP: {"scale": 1.0, "inference": "exact", "rounds": 2, "tolerance": 0.5},
         bpm.LatentCounts: {
-            "formulation": "auto", "concentration": 1.0, "scale": None, "total_range": (1.0, 1e10), "smoothing": 0.0},
+            "formulation": "auto", "concentration": 1.0, "scale": None, "total_range": (1.0, 1e10)},
     }  # fmt: skip
     fitted = [
         Target(name=f"{make.__name__}(...).fit", call=_fitting(make, fit), arguments=given)

@@ -71,7 +71,7 @@ def test_bad_calls_that_the_few_may_miss_are_refused():
     network = IsingNetwork.from_graph([(0, 1), (1, 2)])
     refused = {
         "`nodes` must be a collection": (ModelError, lambda: network.subnetwork(None)),
-        "must be lists of numbers": (ArgumentError, lambda: bpm.combine_estimates([10**400, 1], [1, 1])),
+        "must be an array of numbers": (ArgumentError, lambda: bpm.combine_estimates([10**400, 1], [1, 1])),
         "an empty name": (ArgumentError, lambda: plots.calibration_ranks({"": [0, 1]}, draws=9)),
         "`reference` must be a method": (ArgumentError, lambda: plots.holdout_against_epsilon(
             pd.DataFrame({"epsilon": [1.0], "method": ["mle"], "holdout_log_likelihood": [-1.0]}), reference={})),

@@ -209,14 +209,12 @@ def relaxed(names: tuple[str, ...] | None = None) -> dict[str, Found]:
 
 
 def relaxed_settings() -> dict[str, Found]:
-    """Posteriors over relaxed counts with settings of the prior and of the likelihood."""
+    """Posteriors over relaxed counts with settings of the prior."""
     cases = given()
-    smooth = _posterior("hyper-dirichlet", *cases["tables of a chain"], smoothing=0.5)
     return {
         "a fixed concentration": _relaxed("hyper-dirichlet", *cases["tables of a chain"], concentration=1.0),
         "a fixed scale": _relaxed("log-linear", *cases["tables of a cycle"], scale=0.5),
         "prior": _prior(*cases["tables of a chain"]),
-        "smoothing": {"marginals": noted(smooth.marginals.flat)} | _density(smooth),
     }
 
 

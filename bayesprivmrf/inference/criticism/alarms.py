@@ -130,7 +130,7 @@ def raise_alarms(evidence: Evidence, finished: Finished) -> Alarms:
     """Compare a posterior with its release and with its prior; draws that cannot be judged raise no alarm."""
     if finished.total.shape[1] < FEWEST or not np.isfinite(finished.counts).all():
         return Alarms(numbers={})
-    draws = Draws(model=evidence.specification, finished=finished)
+    draws = Draws(evidence=evidence, finished=finished)
     # free potentials of the mean take long where the model is not decomposable; their marginals are known
     potentials = draws.mean_potentials()[0] if draws.model.is_restricted else np.zeros(draws.model.size)
     marginals = None if draws.model.is_restricted else finished.marginals.mean(axis=(0, 1))

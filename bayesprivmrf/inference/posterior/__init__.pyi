@@ -1,6 +1,6 @@
 from .formulation import Source
 from .latent_counts import LatentCounts
+from .results.draws import CombinedEstimate, combine_estimates
 from .results.posterior import Posterior
-from .results.synthetic import CombinedEstimate, combine_estimates
 
 __all__ = ["CombinedEstimate", "LatentCounts", "Posterior", "Source", "combine_estimates"]

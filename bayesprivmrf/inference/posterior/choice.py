@@ -1,39 +1,66 @@
-"""Choice of the posterior engine: the cheapest one, by forecast, that supports the release and the settings.
+"""Choice of the posterior engine, the cheapest one by forecast that supports the release and the settings; its run.
 
 The model and the settings determine one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
 steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. Their work is
 forecast and compared only under Dirichlet rows. Under normal effects there is no forecast: relaxed counts are used if
 they support the release, and whole records otherwise.
+
+Whole records are sampled by their own engine, relaxed counts by nutpie or by PyMC's NUTS. PyMC samples the model that
+`Posterior.pymc_model` returns, as an independent check of nutpie. It follows the exact derivative of the log density,
+with its kinks, while nutpie follows a smoothed one.
 """
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, Literal, NamedTuple
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
-from bayesprivmrf.checks import require_memory
+import numpy as np
+
+from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
+from bayesprivmrf.compiled import is_watched
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import MEMORY, WORK, require_posterior_memory
-from bayesprivmrf.inference.posterior.formulation import Formulation, Settings
+from bayesprivmrf.inference.posterior.formulation import (
+    MEMORY,
+    STATISTICS,
+    WORK,
+    Clock,
+    Finished,
+    Sampled,
+    Sampler,
+    require_posterior_memory,
+)
 from bayesprivmrf.inference.posterior.records.chains import MOVES
 from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine
+from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
-from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_ESS
+from bayesprivmrf.inference.posterior.relaxed.nutpie import sample_with_nutpie
+from bayesprivmrf.inference.posterior.results.diagnostics import (
+    LONGEST,
+    SMALLEST_ESS,
+    diverges,
+    is_mixed,
+    mixing_of,
+    saturates,
+)
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
-class _Engine(NamedTuple):
-    """Engine of one formulation: name, reason to refuse a release, constructor, and operations per effective draw."""
+type Formulation = RecordEngine | RelaxedCounts
+"""Posterior of one evidence: a prior, latent numbers that a sampler moves, and the marginals that follow."""
 
-    name: Literal["exact", "hyper-dirichlet", "log-linear"]
-    refuses: Callable[[Evidence, Settings], BayesPrivMRFError | None]
-    make: Callable[[], Formulation]
-    cost: Callable[[Any], float] = lambda made: 0.0  # no forecast
+type _Engine = tuple[Callable[[Evidence, LatentCounts], BayesPrivMRFError | None], Callable[[], Formulation]]
+"""Function that returns the reason to refuse a release or a setting, or None; and the constructor."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +70,7 @@ class Choice:
     Parameters
     ----------
     asked
-        Settings of the estimator.
+        Estimator with the settings.
     evidence
         Evidence of the releases.
     draws
@@ -55,16 +82,11 @@ class Choice:
         settings: a setting of the sampler never changes the model.
     """
 
-    asked: Settings
+    asked: LatentCounts
     evidence: Evidence
     draws: int
-    is_plain: bool
     chains: int = 4
-
-    @cached_property
-    def has_exact_sums(self) -> bool:
-        """True if some counts are known exactly or within bounds."""
-        return self.evidence.has_bounds or bool(self.evidence.is_exact.any())
+    is_plain: bool = True
 
     def formulation(self) -> Formulation:
         """Return the requested formulation or, with ``"auto"``, the suitable one with the least forecast work.
@@ -75,33 +97,25 @@ class Choice:
             Every engine that was asked for refuses the model, the measurements or a setting, or the draws would not
             fit in memory.
         """
-        accepted, reasons = [], []
+        evidence, asked = self.evidence, self.asked.formulation
         # only the engine of whole records supports exact counts and bounds
-        asked = (
-            "exact" if self.asked.formulation == "auto" and self.has_exact_sums else self.asked.formulation
-        )
-        priors = {"rows": self._of_rows, "effects": self._of_effects, "transitions": self._of_transitions}
-        for engine in priors[self._prior]():  # in order of preference
-            if asked not in ("auto", engine.name):
-                continue
-            reason = engine.refuses(self.evidence, self.asked)
-            if reason is None and engine.name == "exact" and self.asked.smoothing > 0:
-                reason = ArgumentError(
-                    "`smoothing` applies to relaxed counts, and formulation='exact' has none; leave it out."
-                )
-            if reason is None:
-                accepted.append(engine)
-            else:
-                reasons.append(reason)
-        if not accepted:
-            raise reasons[0]
-        require_posterior_memory(self.evidence, self.draws, needs_marginals=self._prior == "effects")
-        made: list[Formulation] = [engine.make() for engine in accepted]
-        costs = [engine.cost(one) for engine, one in zip(accepted, made, strict=True)] if made[1:] else [0.0]
-        chosen: Formulation = made[costs.index(min(costs))]
+        if asked == "auto" and (evidence.has_bounds or evidence.is_exact.any()):
+            asked = "exact"
+        of_prior = self._engines()
+        engines = {name: engine for name, engine in of_prior.items() if asked in ("auto", name)}
+        reasons = {name: refuses(evidence, self.asked) for name, (refuses, _) in engines.items()}
+        made = {name: engines[name][1] for name, reason in reasons.items() if reason is None}
+        if not made:
+            raise next(reason for reason in reasons.values() if reason)
+        require_posterior_memory(evidence, self.draws, needs_marginals="log-linear" in of_prior)
+        chosen = next(iter(made.values()))()
+        if len(made) > 1 and "hyper-dirichlet" in made:
+            # the forecast was never fitted to queries on several cliques
+            is_forecast = len(evidence.specification.scopes) == 1 or evidence.queries is None
+            whole, relaxed = cast("RecordEngine", chosen), cast("HyperDirichlet", made["hyper-dirichlet"]())
+            chosen = whole if is_forecast and whole.work <= relaxed.work else relaxed
         if isinstance(chosen, RecordEngine):
-            self._require_no_nuts(chosen)
-            _require_records(chosen, self.chains)
+            self._require_records(chosen)
         return chosen
 
     def other(self, chosen: Formulation) -> str | None:
@@ -109,8 +123,7 @@ class Choice:
         if isinstance(chosen, RecordEngine):
             return chosen.other
         try:
-            asked = replace(self.asked, formulation="exact", smoothing=0.0)
-            exact = replace(self, asked=asked, is_plain=True).formulation()
+            exact = replace(self, asked=replace(self.asked, formulation="exact"), is_plain=True).formulation()
         except (ArgumentError, ModelError):
             return None
         assert isinstance(exact, RecordEngine)
@@ -119,100 +132,267 @@ class Choice:
         is_many = exact.bytes_a_record > 0 and exact.first_total > 100 * MOVES
         return None if is_many or SMALLEST_ESS * self.chains * exact.work > WORK else "exact"
 
-    def _require_no_nuts(self, chosen: RecordEngine) -> None:
+    def _require_records(self, chosen: RecordEngine) -> None:
+        """Raise an error for settings of NUTS, or if the records of all chains would not fit in memory."""
+        other = chosen.other and f"formulation={chosen.other!r}"
         if not self.is_plain:
-            other = self.other(chosen)
-            remedy = f", or ask for formulation={other!r}" if other else ""
             raise ArgumentError(
                 "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave "
-                f"out `sampler` and all settings except `cores` and `progress_bar`{remedy}."
+                "out `sampler` and all settings except `cores` and `progress_bar`"
+                f"{f', or ask for {other}' if other else ''}."
             )
+        needed = self.chains * chosen.first_total * chosen.bytes_a_record
+        remedy = f"use {other or 'NoiseAwareMAP'}, whose memory does not depend on the number of records"
+        what = f"{self.chains} chains of {chosen.first_total:,} whole records"
+        require_memory(what, needed, remedy, MEMORY)
 
-    @cached_property
-    def _prior(self) -> Literal["rows", "effects", "transitions"]:
-        """Requested prior, or the default prior of the model."""
-        if self.asked.formulation == "hyper-dirichlet":
-            return "rows"
-        if self.asked.formulation == "log-linear":
-            return "effects"
-        model = self.evidence.specification
-        if model.shares_transitions:
-            return "transitions"
-        has_rows = not (model.is_restricted or model.levels or model.ordinal) and is_decomposable(
-            self.evidence
-        )
-        return "rows" if has_rows else "effects"
-
-    @property
-    def _given(self) -> dict[str, Any]:
-        """Arguments that every engine receives."""
-        evidence = self.evidence
-        return {
+    def _engines(self) -> dict[str, _Engine]:
+        """Return the engines of the requested prior, or of the model's default prior, in order of preference."""
+        asked, evidence, model = self.asked, self.evidence, self.evidence.specification
+        given: dict[str, Any] = {
             "evidence": evidence,
             # a total that is public, or that exact answers determine, has no standard error
             "total": evidence.estimated_total if evidence.total_standard_error == 0 else None,
-            "total_range": self.asked.total_range,
+            "total_range": asked.total_range,
         }
+        rows: dict[str, Any] = given | {"concentration": asked.concentration}
+        if model.shares_transitions and asked.formulation in ("auto", "exact"):
+            from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 
-    def _of_rows(self) -> tuple[_Engine, ...]:
-        given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
-        is_table = len(self.evidence.specification.scopes) == 1
-        # the forecast was never fitted to queries on several cliques
-        is_forecast = is_table or self.evidence.queries is None
-
-        def make_whole() -> Formulation:
-            prior = Rows(**given)
-            table = TableEngine(prior=prior) if is_table else None
-            return table if table is not None and table.reaches_all else RecordEngine(prior=prior)
-
-        return (
-            _Engine(
-                "exact",
-                HyperDirichlet.refuses_prior,
-                make_whole,
-                lambda made: made.work if is_forecast else math.inf,
-            ),
-            _Engine(
-                "hyper-dirichlet",
-                HyperDirichlet.refuses,
-                partial(HyperDirichlet, **given, smoothing=self.asked.smoothing),
-                lambda made: made.work,
-            ),
-        )
-
-    def _of_effects(self) -> tuple[_Engine, ...]:
+            return {"exact": (_refuse_scale, lambda: RecordEngine(prior=SharedTransitions(**rows)))}
+        is_free = not (model.is_restricted or model.levels or model.ordinal)
+        if asked.formulation == "hyper-dirichlet" or (
+            asked.formulation != "log-linear" and is_free and is_decomposable(evidence)
+        ):
+            return {
+                "exact": (HyperDirichlet.refuses_prior, partial(_whole_rows, rows)),
+                "hyper-dirichlet": (HyperDirichlet.refuses, partial(HyperDirichlet, **rows)),
+            }
         # loading these compiles marginal inference, which Dirichlet rows do not need
         from bayesprivmrf.inference.posterior.records.effects import NormalEffects
         from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 
-        given: dict[str, Any] = self._given | {"scale": self.asked.scale}
-        return (
-            _Engine(
-                "log-linear", LogLinear.refuses, partial(LogLinear, **given, smoothing=self.asked.smoothing)
-            ),
-            _Engine("exact", LogLinear.refuses_prior, lambda: RecordEngine(prior=NormalEffects(**given))),
-        )
-
-    def _of_transitions(self) -> tuple[_Engine, ...]:
-        from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
-
-        given: dict[str, Any] = self._given | {"concentration": self.asked.concentration}
-        return (_Engine("exact", _of_shared_rows, lambda: RecordEngine(prior=SharedTransitions(**given))),)
+        effects: dict[str, Any] = given | {"scale": asked.scale}
+        return {
+            "log-linear": (LogLinear.refuses, partial(LogLinear, **effects)),
+            "exact": (LogLinear.refuses_prior, lambda: RecordEngine(prior=NormalEffects(**effects))),
+        }
 
 
-def _require_records(sampler: RecordEngine, chains: int) -> None:
-    """Raise an error that names another formulation if the whole records of all chains would not fit in memory."""
-    needed = chains * sampler.first_total * sampler.bytes_a_record
-    other = f"formulation={sampler.other!r}" if sampler.other else "NoiseAwareMAP"
-    remedy = f"use {other}, whose memory does not depend on the number of records"
-    require_memory(f"{chains} chains of {sampler.first_total:,} whole records", needed, remedy, MEMORY)
+def _whole_rows(rows: dict[str, Any]) -> RecordEngine:
+    """Return the engine of whole records under Dirichlet rows; that of one table if its moves reach every table."""
+    prior = Rows(**rows)
+    if len(prior.evidence.specification.scopes) == 1 and (table := TableEngine(prior=prior)).reaches_all:
+        return table
+    return RecordEngine(prior=prior)
 
 
-def _of_shared_rows(evidence: Evidence, settings: Settings) -> ArgumentError | None:
+def _refuse_scale(evidence: Evidence, asked: LatentCounts) -> ArgumentError | None:
     """Return the reason why shared Dirichlet rows do not support the settings, or None."""
-    if settings.scale is None:
+    if asked.scale is None:
         return None
     return ArgumentError(
         "`scale` is a prior scale of log-linear effects, and a chain with shared transitions has Dirichlet rows; "
         "leave it out."
     )
+
+
+# settings of ``pymc.sample`` and ``pymc.NUTS`` that `fit` does not set itself
+_SETTINGS = (
+    "target_accept", "max_treedepth", "early_max_treedepth", "step_scale", "adapt_step_size", "gamma", "k", "t0",
+    "Emax", "init", "n_init", "jitter_max_retries", "cores", "blas_cores", "mp_ctx", "callback", "progressbar",
+    "progressbar_theme", "compile_kwargs", "backend",
+)  # fmt: skip
+
+
+def sample_with_pymc(
+    formulation: RelaxedCounts, *, draws: int, tune: int, chains: int, seed: int, settings: dict[str, Any]
+) -> Sampled:
+    """Draw with PyMC's own sampler; the arguments are those of `draw_posterior`."""
+    import pymc as pm
+
+    stored = [*formulation.judged, *formulation.hidden]
+    settings.setdefault("progressbar", is_watched())
+    settings.setdefault("cores", 1)  # each worker process would compile everything again
+    clock, logger = Clock(), logging.getLogger("pymc")
+    level = logger.level
+    # `diagnostics` reports the convergence of the judged variables
+    logger.setLevel(logging.ERROR)
+    how = {"draws": draws, "tune": tune, "chains": chains, "random_seed": seed, "nuts_sampler": "pymc"}
+    sample: Any = pm.sample  # its overloads do not include settings that are passed on
+    try:
+        with formulation.model(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = sample(**how, var_names=stored, compute_convergence_checks=False, **settings)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise ArgumentError(f"PyMC refuses a setting among {given}: {error}") from error
+    finally:
+        logger.setLevel(level)
+    statistics = {name: tree["sample_stats"][name].values for name in STATISTICS}
+    return Sampled(
+        draws={name: tree["posterior"][name].values for name in stored},
+        statistics=statistics,
+        is_interrupted=statistics["lp"].shape != (chains, draws),
+        stats={"sampler": f"PyMC {pm.__version__}", "sampling_seconds": clock.seconds},
+        work=formulation.operations_a_gradient * float(np.sum(statistics["n_steps"])),
+    )
+
+
+# settings of the samplers that `fit` sets itself
+_OWN = (
+    "draws", "tune", "chains", "seed", "random_seed", "model", "blocking", "return_raw_trace", "nuts_sampler",
+    "progress_callback", "progress_rate",
+)  # fmt: skip
+# largest work of a second run, as a multiple of the work so far
+_TIMES_AT_MOST = 8
+# multiples of the requested length at which chains are judged
+_TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
+
+
+def draw_posterior(
+    formulation: Formulation,
+    *,
+    sampler: Sampler,
+    draws: int,
+    tune: int,
+    chains: int,
+    seed: int,
+    settings: Mapping[str, Any],
+    time_limit: float = math.inf,
+) -> Sampled:
+    """Sample the posterior of a formulation, and continue while the chains have not mixed.
+
+    The chains continue until `is_mixed`, up to 16 times their length or `WORK` operations; `draws` draws per chain
+    are kept, evenly spaced. If too many trajectories diverged, everything is sampled again with a step size that is
+    tuned for a higher acceptance, unless `target_accept` is given or the work would be too large. Divergences arise
+    at nearly empty cells, whose counts grow exponentially with their potentials. When `time_limit`, in seconds, has
+    passed, sampling is neither continued nor repeated.
+
+    Raises
+    ------
+    ArgumentError
+        The sampler refuses a setting.
+    KeyboardInterrupt
+        The sampling was interrupted before any draw was kept.
+    """
+    how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
+    if isinstance(formulation, RecordEngine):
+        # whole records do not use NUTS
+        own = {name: value for name, value in settings.items() if name in ("cores", "progress_bar")}
+        sampled = formulation.sample(**how, time_limit=time_limit, **own)
+    else:
+        sampled = _with_steps_that_hold(formulation, sampler, how, settings, Clock(time_limit))
+    if not next(iter(sampled.statistics.values())).size:
+        raise KeyboardInterrupt(
+            "sampling was interrupted while the chains were being tuned, so there are no draws"
+        )
+    return sampled
+
+
+def _with_steps_that_hold(
+    formulation: RelaxedCounts,
+    sampler: Sampler,
+    how: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    clock: Clock,
+) -> Sampled:
+    """Sample with the formulation's acceptance, and again with a higher one while too many trajectories diverge.
+
+    A second run starts if the work so far is at most a quarter of `WORK`, since it is expected to take four times the
+    work of the first. Its draws are kept if it ends within eight times the work so far, and if not too many of its
+    trajectories reach the maximum tree depth. Otherwise the first draws are kept.
+    """
+    # each length as a multiple of the number of draws; one length for few draws, and as many as fit in memory
+    most = MEMORY / (8 * how["chains"] * how["draws"] * max(formulation.density.size, 1))
+    times = [n for n in _TIMES if n == 1 or (n <= most and how["draws"] >= SMALLEST_ESS)]
+
+    def judged(sampled: Sampled) -> Sampled:
+        own = [sampled.draws[name] for name in formulation.judged]
+        return replace(sampled, mixing=mixing_of(own, sampled.statistics["energy"]))
+
+    usual, given = formulation.acceptance, settings.get("target_accept")
+    # with many kinks of a Laplace likelihood no step is small enough for an acceptance far above the usual one, and
+    # trees reach their maximum depth
+    ladder = [usual, *(higher for higher in (0.8, 0.9, 0.99) if higher > usual)][:3]
+    found, spent = None, 0.0
+    for acceptance in ladder if given is None else [given]:
+        last = given is not None or acceptance == ladder[-1]
+
+        def is_repeated(sampled: Sampled, *, last: bool = last, spent: float = spent) -> bool:
+            return not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK
+
+        def may_stop(sampled: Sampled, is_repeated: Callable[[Sampled], bool] = is_repeated) -> bool:
+            mixing = sampled.mixing
+            is_done = sampled.is_interrupted or (mixing is not None and is_mixed(mixing, how["chains"]))
+            return is_done or is_repeated(sampled)
+
+        own = {**settings, "target_accept": acceptance}
+        try:
+            if sampler == "pymc":  # it stores all latent numbers at each position, and compiles in each call
+                new = judged(sample_with_pymc(formulation, **how, settings=own))
+            else:
+                new = sample_with_nutpie(
+                    formulation,
+                    **how,
+                    settings=own,
+                    lengths=[how["draws"] * n for n in times],
+                    judge=judged,
+                    may_stop=may_stop,
+                    clock=clock,
+                    most=math.inf if found is None else min(_TIMES_AT_MOST * spent, WORK - spent),
+                )
+        except KeyboardInterrupt:
+            if found is None:
+                raise
+            return replace(found, is_interrupted=True)
+        if found is not None and (new is None or new.is_interrupted or saturates(new)):
+            return replace(found, is_interrupted=new is not None and new.is_interrupted)
+        assert new is not None  # the first length of the first run is always completed
+        facts = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
+        found, spent = replace(new, stats={**new.stats, **facts}), spent + new.work
+        if found.is_interrupted or clock.is_over or not diverges(found) or 4 * spent > WORK:
+            break
+    assert found is not None
+    return found
+
+
+def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
+    """Raise an error for a setting that the sampler does not support; some of them would make it hang."""
+    one_of("sampler", sampler, ("nutpie", "pymc"))
+    numbers = {"draws": (draws, 1), "tune": (tune, 0), "chains": (chains, 1)}
+    numbers |= {
+        name: (settings[name], 1) for name in ("cores", "maxdepth", "max_treedepth") if name in settings
+    }
+    for name, (value, least) in numbers.items():
+        whole_number(name, value, least)
+    probability("target_accept", settings.get("target_accept", 0.8), zero=False, remedy="0.8 is usual")
+    for name in settings:
+        if name in _OWN:
+            remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
+            raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
+        if sampler == "pymc" and name not in _SETTINGS:  # PyMC would silently ignore some of them
+            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")
+
+
+def prior_as_sampled(
+    formulation: Formulation, chains: int, draws: int, rng: np.random.Generator
+) -> tuple[Sampled, Finished]:
+    """Return draws of the prior in the form of a sampling, for a release whose posterior is the prior."""
+    prior = formulation.prior_draws(chains * draws, rng)
+
+    def shaped(values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {name: shaped(own) for name, own in values.items()}
+        return None if values is None else values.reshape(chains, draws, *values.shape[2:])
+
+    finished = Finished(**{each.name: shaped(getattr(prior, each.name)) for each in fields(prior)})
+    zeros = np.zeros((chains, draws))
+    statistics: dict[str, np.ndarray] = dict.fromkeys(STATISTICS, zeros)
+    statistics |= dict.fromkeys(("diverging", "reached_max_treedepth"), zeros > 0)
+    return Sampled(
+        draws={name: np.zeros((chains, draws, 0)) for name in formulation.judged},
+        statistics=statistics,
+        is_interrupted=False,
+        stats={"sampler": "exact", "sampling_seconds": 0.0},
+    ), finished

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -86,6 +86,19 @@ class JunctionForest:
     states
         States of each variable. A table of two variables with the same three or more states is divided into two
         steps. With None no table is divided.
+
+    Attributes
+    ----------
+    tables
+        Tables of rows, parents first; every record is in one cell of each table.
+    cells
+        Flat position of each cell, row after row, parents first; inner cells are numbered after the model's.
+    row_starts
+        Start of each row in `cells`, followed by the number of cells; shape (rows + 1,).
+    source_starts
+        Start of each row in `sources`, followed by the length of `sources`; shape (rows + 1,).
+    sources
+        Cells of the parent whose sum is the total of each row, as positions in `cells`; none for a root.
     """
 
     cardinalities: tuple[int, ...]
@@ -95,6 +108,12 @@ class JunctionForest:
     separators: tuple[tuple[int, ...], ...]
     supported: np.ndarray | None
     states: tuple[Hashable, ...] | None = None
+
+    tables: tuple[RowTable, ...] = field(init=False)
+    cells: IntArray = field(init=False)
+    row_starts: IntArray = field(init=False)
+    source_starts: IntArray = field(init=False)
+    sources: IntArray = field(init=False)
 
     @property
     def roots(self) -> tuple[int, ...]:
@@ -110,11 +129,6 @@ class JunctionForest:
         return tuple(offsets)
 
     @cached_property
-    def cells(self) -> IntArray:
-        """Flat position of each cell, row after row, parents first; inner cells are numbered after the model's."""
-        return self._rows[0]
-
-    @cached_property
     def places(self) -> IntArray:
         """Position in `cells` of each possible cell of the model, by its flat position; shape (possible cells,)."""
         return np.argsort(self.cells)[: np.count_nonzero(~self.is_inner)]
@@ -123,26 +137,6 @@ class JunctionForest:
     def is_inner(self) -> np.ndarray:
         """Mask of the inner cells, which are sums of other cells; shape (cells,)."""
         return self.cells >= self.offsets[-1]
-
-    @cached_property
-    def row_starts(self) -> IntArray:
-        """Start of each row in `cells`, followed by the number of cells; shape (rows + 1,)."""
-        return self._rows[1]
-
-    @cached_property
-    def source_starts(self) -> IntArray:
-        """Start of each row in `sources`, followed by the length of `sources`; shape (rows + 1,)."""
-        return self._rows[2]
-
-    @cached_property
-    def sources(self) -> IntArray:
-        """Cells of the parent whose sum is the total of each row, as positions in `cells`; none for a root."""
-        return self._rows[3]
-
-    @cached_property
-    def tables(self) -> tuple[RowTable, ...]:
-        """Tables of rows, parents first; every record is in one cell of each table."""
-        return self._cut[0]
 
     @property
     def row_sizes(self) -> IntArray:
@@ -183,13 +177,7 @@ class JunctionForest:
             if last == first + 1 and self.is_inner[self.sources[first]]
         ]
 
-    @property
-    def _rows(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        return self._cut[1]
-
-    @cached_property
-    def _cut(self) -> tuple[tuple[RowTable, ...], tuple[IntArray, IntArray, IntArray, IntArray]]:
-        """Tables, and their rows: cells, start of each row, start of its sources, and sources."""
+    def __post_init__(self) -> None:
         tables: list[RowTable] = []
         cells: list[IntArray] = []
         sizes: list[IntArray] = []
@@ -220,8 +208,13 @@ class JunctionForest:
                 else:
                     inner += own.size
                 filled, row_of = filled + own.size, code
-        starts = np.concatenate([[0], np.cumsum(_concatenated(sizes))]).astype(np.int64)
-        return tuple(tables), (_concatenated(cells), starts, _starts(sources), _concatenated(sources))
+        vars(self).update(
+            tables=tuple(tables),
+            cells=_joined(cells),
+            row_starts=np.cumsum([0, *_joined(sizes)]),
+            source_starts=np.cumsum([0, *(part.size for part in sources)]),
+            sources=_joined(sources),
+        )
 
     def _steps(self, clique: int, flat: IntArray) -> list[_Step]:
         """Return the steps in which the given cells of a clique are drawn, conditional on its separator.
@@ -232,7 +225,9 @@ class JunctionForest:
         state = {v: self.separator_states(clique, (v,))[flat - self.offsets[clique]] for v in scope}
         plain, steps = [], []
         for v in sorted(set(scope) - set(self.separators[clique])):
-            alike = [u for u in given if self._are_alike(u, v)]
+            # with two states there is one way to move
+            may_stay = self.states is not None and self.cardinalities[v] >= 3
+            alike = [u for u in given if may_stay and self.states[u] == self.states[v]]
             if alike:
                 u = min(alike, key=lambda u: (abs(u - v), u))
                 stay = (state[u] != state[v]).astype(np.int64)
@@ -245,11 +240,6 @@ class JunctionForest:
             margins = [(self.cardinalities[v], state[v]) for v in scope if v in plain]
             steps.insert(0, _Step(scope, "start" if steps else "", margins))
         return steps
-
-    def _are_alike(self, u: int, v: int) -> bool:
-        """Return True if two variables have the same states, three or more: with two there is one way to move."""
-        states = self.states
-        return states is not None and self.cardinalities[v] >= 3 and states[u] == states[v]
 
     def _possible(self, clique: int) -> IntArray:
         """Return the flat positions of a clique's possible cells, ascending."""
@@ -308,12 +298,8 @@ def junction_forest(
     )
 
 
-def _concatenated(parts: list[np.ndarray]) -> IntArray:
+def _joined(parts: list[np.ndarray]) -> IntArray:
     return np.concatenate([np.zeros(0, np.int64), *parts])
-
-
-def _starts(parts: list[np.ndarray]) -> IntArray:
-    return np.concatenate([[0], np.cumsum([part.size for part in parts], dtype=np.int64)]).astype(np.int64)
 
 
 def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -370,9 +356,10 @@ def effects_of(forest: JunctionForest, log_rows: FloatArray) -> FloatArray:
     own = ~forest.is_inner
     flat[:, forest.cells[own]] = forest.along_steps(log_rows)[own].T
     result = effects.coordinates(flat)
-    for scope in _limited_scopes(forest):
+    supported = np.ones(forest.offsets[-1], bool) if forest.supported is None else forest.supported
+    for scope, (start, stop) in zip(forest.scopes, pairwise(forest.offsets), strict=True):
         for position, subset in enumerate(effects.subsets):
-            if set(subset) <= scope:
+            if set(subset) <= set(scope) and not supported[start:stop].all():
                 result[:, effects.offsets[position] : effects.offsets[position + 1]] = np.nan
     return result
 
@@ -382,14 +369,3 @@ def _rows(forest: JunctionForest) -> Iterator[tuple[int, int, IntArray]]:
     bounds = zip(pairwise(forest.row_starts), pairwise(forest.source_starts), strict=True)
     for (start, stop), (first, last) in bounds:
         yield int(start), int(stop), forest.sources[first:last]
-
-
-def _limited_scopes(forest: JunctionForest) -> list[set[int]]:
-    """Return the scopes of the cliques with structural zeros."""
-    if forest.supported is None:
-        return []
-    return [
-        set(scope)
-        for scope, (start, stop) in zip(forest.scopes, pairwise(forest.offsets), strict=True)
-        if not forest.supported[start:stop].all()
-    ]

@@ -1,9 +1,41 @@
-"""Interface of a formulation of the posterior, and the types that its samplers and results share.
+r"""Types that the engines of the posterior, their samplers and their results share.
 
-A `Formulation` is one way to write the posterior of an evidence: a prior, latent numbers that a sampler moves, and
-the marginals that follow from their draws. A sampler returns `Sampled`; `Formulation.finish` turns it into
-`Finished`. The module also has the settings and the source of a posterior, a clock with a limit, and the progress bar
-of the samplers.
+A sampler returns `Sampled`, and ``finish`` of the engine turns it into `Finished`. The module also has the source of
+a posterior, a clock with a limit, the progress bar of the samplers, the memory of a posterior, and the work per
+effective draw of each engine, which ``formulation="auto"`` compares.
+
+Work is counted in operations, not seconds, so that the choice is the same on every machine. An operation takes about
+a nanosecond on a core of 2026; only ratios matter. The work per effective draw is the work of one draw times the
+number of draws per effective draw, including the draws of tuning.
+
+**Whole records.** A sweep visits V = min(N, 2000) records. A cell that holds the share p of the records loses or
+gains one at a visit with probability 2 p (1 - p), the variance of its random walk per visit. A random walk whose
+stationary variance is s² then has an autocorrelation time of s² / (p (1 - p)) visits, and an effective draw takes
+twice that. With n = pN, C cliques, and a factor for moves that are rejected at a kink of Laplace noise of scale b,
+the number of sweeps is
+
+.. math:: \frac{3}{2} + 2 \frac{N}{V} \Bigl(1 + \frac{1}{b^2}\Bigr) \Bigl(\frac{C}{2}\Bigr)^3
+          \max_i \frac{s_i^2}{n_i},
+
+where b is at least 0.3. The factors with b and C are fitted. A separator's state changes at once in all cliques that
+share it, so kinks in several tables can reject a move. The ratio s²/n is about b for a nearly empty cell, and grows
+as N for a cell that is measured only as a part of a sum. Beyond V records the forecast therefore grows in proportion
+to N b, without a bound. There it is far too low, by a factor of 100 for a million records, but relaxed counts are
+faster by more than that factor.
+
+Narrow noise may fix a count at k up to a small probability (s² < 0.05). Such a count flips between k and a neighbor
+instead of walking. From k - 1 it returns at nearly every proposal, because the noise favors k. From k + 1 it returns
+when one of the k + 1 records is visited, so 1 / (k + 1) replaces the terms in s². Births and deaths, at most 1,000
+per sweep, move a private N, whose variance is e², by a random walk with steps of one record.
+
+**One table.** Each move changes a count by up to two standard deviations of the noise, and chains start within the
+noise. The work therefore does not depend on N. Cells whose noise exceeds their count, and parts of sums, take longer.
+
+**Relaxed counts.** NUTS needs about 100 gradients per effective draw. Kinks of Laplace noise require shorter steps;
+more and narrower kinks require still shorter ones.
+
+The constants are fitted to the benchmark `engine_choice`, which checks that the chosen engine takes at most twice the
+time of the better one.
 """
 
 from __future__ import annotations
@@ -14,18 +46,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bayesprivmrf.checks import require, require_memory
 from bayesprivmrf.compiled import is_watched
-from bayesprivmrf.inference.evidence import Population
-from bayesprivmrf.inference.posterior.relaxed.density import Density
+from bayesprivmrf.errors import ModelTooLargeError
+from bayesprivmrf.inference.evidence import Evidence, Population
+from bayesprivmrf.inference.posterior.measured import MeasuredCells
+from bayesprivmrf.marginals import forecast
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.release.base import Released
-
-if TYPE_CHECKING:
-    import pymc as pm
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -79,99 +113,6 @@ class Finished:
     least: FloatArray | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Settings of `LatentCounts`, as the engines read them."""
-
-    formulation: str
-    concentration: float | None
-    scale: float | None
-    total_range: tuple[float, float]
-    smoothing: float
-
-
-class Formulation(Protocol):
-    """Posterior of one evidence: settings of its prior, a PyMC model, and the step from draws to marginals.
-
-    Attributes
-    ----------
-    name
-        ``"hyper-Dirichlet"``, ``"log-linear"`` or ``"exact"``.
-    judged
-        Variables on which convergence is judged, such as ``("counts", "total")``: those that the sampler moves, in a
-        form that the data identify. They never include the draws that `finish` adds: these have fresh independent
-        noise and would look better mixed than the chain is.
-    hidden
-        Other latent numbers that `finish` needs; they are not shown to the user.
-    settings
-        Settings of the prior by name, numbers and text; they become `constant_data` and attributes of the tree.
-    """
-
-    @property
-    def name(self) -> str:
-        """Name of the formulation."""
-        ...
-
-    @property
-    def judged(self) -> tuple[str, ...]:
-        """Variables on which convergence is judged."""
-        ...
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Variables that are stored only for `finish`."""
-        ...
-
-    @property
-    def settings(self) -> Mapping[str, Any]:
-        """Settings of the prior, by name."""
-        ...
-
-    @property
-    def sparsity(self) -> float:
-        """Half-counts per record, a measure of the error of the relaxation; 0 if that error is negligible."""
-        ...
-
-    def model(self) -> pm.Model:
-        """Return a new PyMC model of this release with the same density; noisy counts and scales are ``pm.Data``."""
-        ...
-
-    def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
-        """Return marginals, counts and effects of sampled draws.
-
-        Parameters
-        ----------
-        draws
-            The judged and hidden variables, each of shape (chain, draw, ...).
-        rng
-            Generator for quantities that are drawn exactly, given the sampled ones.
-        """
-        ...
-
-    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
-        """Draw from the prior exactly, shape (1, size, ...): μ, and the counts of N records."""
-        ...
-
-
-class RelaxedFormulation(Formulation, Protocol):
-    """Formulation with relaxed counts, whose density NUTS samples."""
-
-    @property
-    def acceptance(self) -> float:
-        """Mean acceptance probability for which the step size is tuned, unless `target_accept` is given."""
-        ...
-
-    @property
-    def operations_a_gradient(self) -> float:
-        """Operations of one evaluation of the density and its gradient (`effort`)."""
-        ...
-
-    @property
-    def density(self) -> Density:
-        """Compiled density, whose groups of latent numbers have the names of the variables."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Source:
     """Estimator and releases that a posterior was fitted with; a file of the posterior stores them.
@@ -186,17 +127,17 @@ class Source:
 
 type Sampler = Literal["nutpie", "pymc"]
 
-# Statistics that both samplers report, by ArviZ's names
-STATISTICS = (
-    "diverging",
-    "tree_depth",
-    "reached_max_treedepth",
-    "n_steps",
-    "energy",
-    "lp",
-    "acceptance_rate",
-    "step_size",
-)
+# Statistics that both samplers report: ArviZ's and PyMC's names, and those of nutpie
+STATISTICS = {
+    "diverging": "diverging",
+    "tree_depth": "depth",
+    "reached_max_treedepth": "maxdepth_reached",
+    "n_steps": "n_steps",
+    "energy": "energy",
+    "lp": "logp",
+    "acceptance_rate": "mean_tree_accept",
+    "step_size": "step_size",
+}
 
 
 class Mixing(NamedTuple):
@@ -267,54 +208,175 @@ class Clock:
 
 
 class StepProgress:
-    """Progress bar on standard error, which disappears when sampling ends; it can also show nothing."""
+    """Progress bar on standard error, which disappears when sampling ends.
 
-    def __init__(self, steps: int, *, is_shown: bool) -> None:
-        self._bar: Any = None
-        if not is_shown:
-            return
+    Parameters
+    ----------
+    steps
+        Number of steps of each chain.
+    is_shown
+        Whether the bar is shown; None shows it in a terminal or a suitable notebook.
+    """
+
+    def __init__(self, steps: int, *, is_shown: bool | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+        # in a notebook without ipywidgets rich would only warn
+        can_draw = "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
+        columns = BarColumn(bar_width=20), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn()
         self._bar = Progress(
-            BarColumn(bar_width=20),
-            MofNCompleteColumn(),
-            TextColumn("steps"),
-            TimeElapsedColumn(),
+            *columns,
             TextColumn("{task.description}"),
             console=Console(stderr=True),
             transient=True,
+            disable=not ((is_watched() if is_shown is None else is_shown) and can_draw),
         )
-        self._bar.add_task("sampling", total=steps)
+        self._task = self._bar.add_task("sampling", total=steps)
 
-    def __enter__(self) -> StepProgress:
-        if self._bar:
-            self._bar.start()
+    def __enter__(self) -> Self:
+        self._bar.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
+        self._bar.stop()
 
     def reach(self, steps: int) -> None:
         """Report the number of steps that the slowest chain has made."""
-        self._update(completed=steps)
+        self._bar.update(self._task, completed=steps)
 
     def aim(self, steps: int, reason: str) -> None:
         """Report the number of steps that each chain will now make, and show the reason."""
-        self._update(total=steps, description=reason)
-
-    def _update(self, **changes: Any) -> None:
-        if self._bar:
-            self._bar.update(self._bar.task_ids[0], **changes)
+        self._bar.update(self._task, total=steps, description=reason)
 
 
-def step_progress(steps: int, *, is_shown: bool | None = None) -> StepProgress:
-    """Return a progress bar for a number of steps; with None it is shown in a terminal or a suitable notebook."""
-    is_shown = is_watched() if is_shown is None else is_shown
-    return StepProgress(steps, is_shown=is_shown and _can_draw())
+# Largest memory of the draws, bytes
+MEMORY = 4 * 2**30
+# Largest number of effects of a log-linear model: its preconditioner is dense, 200 MB at this limit
+LARGEST_DIMENSION = 5000
+
+# Largest work of all chains beyond the first length, operations: about a minute on two cores of 2026
+WORK = 1.2e11
+
+# Sweeps per draw: by default there are half as many tuning sweeps as draws
+_SWEEPS = 1.5
+# Distance from a noisy number up to which whole numbers are summed
+_REACH = 40
 
 
-def _can_draw() -> bool:
-    """Return True if rich can draw here without a warning; in a notebook it needs ipywidgets."""
-    return "ipykernel" not in sys.modules or find_spec("ipywidgets") is not None
+class CellSpread(NamedTuple):
+    """Rough posterior means and variances of a model's counts, from the most precise measurement of each cell."""
+
+    means: FloatArray  # mean count of each possible cell, records
+    variances: FloatArray  # its variance, records squared
+    is_part: NDArray[np.bool_]  # mask of the cells that are measured only in sums with other cells
+    even: float  # number of records in each cell if all cells had the same number
+    scale: float  # smallest scale of Laplace noise, infinite without Laplace noise
+    deviation: float  # largest standard deviation of any noise
+
+    @classmethod
+    def of(cls, evidence: Evidence, measured: MeasuredCells, total: float) -> CellSpread:
+        """Return the spread of the model's possible cells, given the measurements and a public or estimated total."""
+        laws, cells = evidence.noise, max(measured.cells.size, 1)
+        is_laplace = [law.base_law.kernel == "absolute" for law in laws]
+        widths = evidence.spread([law.scale for law in laws])[measured.targets]
+        absolute = evidence.spread(is_laplace)[measured.targets] > 0
+        noisy = evidence.noisy_counts[measured.targets]
+        entries = np.maximum(np.abs(measured.entries), 1e-9)
+        members = np.bincount(measured.sums, minlength=measured.targets.size)[measured.sums]
+        shares = np.maximum(noisy, 0.0)[measured.sums] / (members * entries)
+        # a part of a sum may be anything between 0 and the whole sum
+        spread = _variances(noisy, widths, absolute)[measured.sums] / entries**2
+        spread += np.where(members > 1, shares**2, 0.0)
+        # the most precise measurement of each cell; cells without one are even
+        order = np.lexsort((spread, measured.sources))
+        seen, first = np.unique(measured.sources[order], return_index=True)
+        best, even = order[first], total / cells
+        means, variances, is_part = np.full(cells, even), np.full(cells, even**2), np.ones(cells, bool)
+        means[seen], variances[seen], is_part[seen] = shares[best], spread[best], members[best] > 1
+        return cls(
+            means=means,
+            variances=np.minimum(variances, np.maximum(means, even) ** 2),
+            is_part=is_part,
+            even=even,
+            scale=float(widths[absolute & (widths > 0)].min(initial=math.inf)),
+            deviation=max((law.standard_deviation for law in laws), default=0.0),
+        )
+
+
+def _variances(noisy: FloatArray, scales: FloatArray, absolute: NDArray[np.bool_]) -> FloatArray:
+    """Return the variance of the whole number behind each noisy number, given only that noisy number."""
+    variances = np.where(absolute, 2.0, 1.0) * scales**2
+    # under narrow noise the distance of the noisy number from whole numbers matters: sum over these; from a scale of
+    # 2 on the continuous variance is right within 4 %
+    whole = np.arange(-_REACH, _REACH + 1)
+    for m in np.flatnonzero((scales > 0.0) & (scales < 2.0)):
+        ratio = np.abs(whole - noisy[m] + np.rint(noisy[m])) / scales[m]
+        log_weights = -ratio if absolute[m] else -0.5 * ratio * ratio
+        weights = np.exp(log_weights - log_weights.max())
+        variances[m] = np.average((whole - np.average(whole, weights=weights)) ** 2, weights=weights)
+    return variances
+
+
+def sweeps_of_records(
+    spread: CellSpread, total: float, visits: int, births: int, error: float, cliques: int
+) -> float:
+    """Return the sweeps of whole records per effective draw; `error` is the standard error of a private N."""
+    # rejections at kinks do not grow further below a scale of 0.3 records
+    kinks = (1.0 + 1.0 / max(spread.scale, 0.3) ** 2) * (cliques / 2) ** 3
+    walk = kinks * spread.variances / np.maximum(np.maximum(spread.means, np.sqrt(spread.variances)), 1.0)
+    likely = np.rint(spread.means)
+    # a variance below 0.05: the count flips between two values; below 0.001 it hardly changes in thousands of draws
+    flips = np.where((spread.variances > 1e-3) & (spread.means >= likely), 1.0 / (likely + 1.0), 0.0)
+    walk = np.where(spread.variances < 0.05, flips, walk)
+    slowest = 2.0 * float(walk.max(initial=0.0)) * total / max(min(total, visits), 1.0)
+    # six births and deaths per unit of variance of N, because some of them are rejected
+    return _SWEEPS + slowest + 6.0 * min(error, total) ** 2 / max(births, 1)
+
+
+def sweeps_of_table(spread: CellSpread, rounds: int) -> float:
+    """Return the sweeps of one table's counts per effective draw, for a given number of rounds per sweep."""
+    step = max(2.0 * spread.deviation, 1.0)
+    # each round over the table's cells makes two moves per cell between the parts of a sum
+    apart = float(spread.variances[spread.is_part].max(initial=0.0)) / (step * step * 2.0 * rounds)
+    # learned shapes move slowly where the noise exceeds the counts of the cells, by at most 12 sweeps
+    drowned = spread.deviation / max(spread.even, 1.0)
+    shapes = min(drowned * math.sqrt(spread.deviation) / 2.0, 12.0) if drowned > 0.5 else 0.0
+    return _SWEEPS + shapes + apart
+
+
+def gradient_operations(numbers: int) -> float:
+    """Return the operations of one gradient with respect to a given number of latent numbers."""
+    return 2500.0 + 170.0 * numbers  # of the sampler itself, and for each latent number
+
+
+def relaxed_work(numbers: int, scale: float) -> float:
+    """Return the operations per effective draw of latent numbers, given the smallest Laplace scale."""
+    # 105 gradients where the density is smooth; kinks add to them, not further below a scale of 0.2 records
+    gradients = 105.0 * (1.0 + 0.012 * numbers / max(scale, 0.2))
+    return gradients * gradient_operations(numbers)
+
+
+def require_posterior_memory(evidence: Evidence, draws: int, *, needs_marginals: bool) -> None:
+    """Raise an error that names a remedy if the draws, the effects or exact inference would not fit in memory."""
+    model = evidence.specification
+    cells, states = max(model.size, evidence.offsets[-1]), max(model.cardinalities, default=1)
+    # ten numbers per cell and draw: marginals, counts, effects, potentials, replicates and arrays of the sampler
+    remedy = "use fewer `draws` or `chains`, or NoiseAwareMAP, which stores no draws"
+    require_memory(f"{draws:,} draws of {cells:,} cells", 8 * 10 * cells * draws, remedy, MEMORY)
+    effects = f"the effects of a variable of {states:,} states"
+    require_memory(effects, 8 * states**2, "declare fewer states, or merge the rare ones", MEMORY)
+    if not needs_marginals or not cells:
+        return
+    cost = forecast(model.cardinalities, model.scopes)
+    if not cost.memory_bytes <= MEMORY:
+        raise ModelTooLargeError(
+            "the log-linear formulation needs exact inference in every step, here with a table of "
+            f"{cost.largest_table:,} cells",
+            remedy="use NoiseAwareMAP(inference='loopy'), CGM(inference='loopy') or NaiveMLE(inference='loopy'), or "
+            "fewer or smaller cliques",
+            option="use `--method cgm --inference loopy`, or fewer or smaller cliques",
+        )
+    size, must = Effects.of(model.cardinalities, model.scopes).size, f"be at most {LARGEST_DIMENSION:,}"
+    remedy, kind = "use NoiseAwareMAP, or fewer or smaller cliques", ModelTooLargeError
+    require(size <= LARGEST_DIMENSION, "the number of log-linear effects", must, size, remedy, error=kind)

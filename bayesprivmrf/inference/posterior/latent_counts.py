@@ -7,25 +7,27 @@ import math
 import secrets
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 
-from bayesprivmrf.checks import at_least, finite_pair, generator, one_of, positive_finite, require
+from bayesprivmrf.checks import finite_pair, generator, one_of, positive_finite, require
 from bayesprivmrf.errors import ArgumentError, ConsistencyWarning
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
 from bayesprivmrf.inference.criticism.verdict import totals
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence, Population, gather
 from bayesprivmrf.inference.optimize import one_blas_thread
-from bayesprivmrf.inference.posterior.choice import Choice
-from bayesprivmrf.inference.posterior.formulation import Clock, Formulation, Sampler, Settings, Source
-from bayesprivmrf.inference.posterior.nuts.sampling import (
+from bayesprivmrf.inference.posterior.choice import (
+    Choice,
+    Formulation,
     check_settings,
     draw_posterior,
     prior_as_sampled,
 )
+from bayesprivmrf.inference.posterior.formulation import Clock, Sampler, Source
 from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
@@ -41,8 +43,22 @@ FEW_RECORDS = 0.04
 type FormulationName = Literal["auto", "hyper-dirichlet", "log-linear", "exact"]
 
 
+class _WithoutSmoothing:
+    """Base whose constructor names the remedy for a setting that no longer exists."""
+
+    __slots__ = ()
+
+    def __new__(cls, **settings: Any) -> Self:
+        if "smoothing" in settings:
+            raise ArgumentError(
+                "LatentCounts has no setting `smoothing` anymore, because it changed the likelihood; leave it out, "
+                "and raise `draws` or `maxdepth` in `fit` if sampling is slow."
+            )
+        return object.__new__(cls)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentCounts:
+class LatentCounts(_WithoutSmoothing):
     r"""Full posterior of a Markov random field given noisy tables, with the true tables as latent variables.
 
     The posterior is
@@ -72,15 +88,11 @@ class LatentCounts:
     total_range
         Lower and upper end of the log-uniform prior of a private number of records, 1 or more. The range must contain
         the release's own estimate of that number, up to its error.
-    smoothing
-        Smoothing δ ≥ 0 of Laplace noise, in noise scales: :math:`|r|` in the log likelihood is replaced by
-        :math:`\sqrt{r^2 + (δb)^2}`. Positive values change the likelihood, and sample faster if the noise is small
-        relative to the counts. The default 0 is the exact likelihood. Whole records have no smoothing.
 
     Raises
     ------
     ArgumentError
-        A setting is outside its range.
+        A setting is outside its range, or no longer exists.
 
     References
     ----------
@@ -103,7 +115,6 @@ class LatentCounts:
     concentration: float | None = None
     scale: float | None = None
     total_range: tuple[float, float] = WIDEST_RANGE
-    smoothing: float = 0.0
 
     method: ClassVar[str] = "posterior"
     has_intervals: ClassVar[bool] = True
@@ -115,7 +126,6 @@ class LatentCounts:
             positive_finite("concentration", self.concentration, nothing)
         if self.scale is not None:
             positive_finite("scale", self.scale, nothing)
-        at_least("smoothing", self.smoothing, 0)
         object.__setattr__(self, "total_range", finite_pair("total_range", self.total_range))
         must = "be two numbers of records, 1 <= lower < upper"
         require(self.total_range[0] >= 1, "total_range", must, self.total_range)
@@ -210,35 +220,27 @@ class LatentCounts:
                 "records is exact, pass it as `total=`",
                 option="use `--method naive-mle`",
             )
-        source = self._source(releases, population)
         refuse_total_outside(evidence, self.total_range)
         is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
-        choice = self._choice(evidence, chains * draws, chains=chains, is_plain=is_plain)
+        choice = Choice(asked=self, evidence=evidence, draws=chains * draws, chains=chains, is_plain=is_plain)
         formulation = choice.formulation()
         rng = secrets.randbits(32) if rng is None else rng
         seeds = generator(rng)
         seed = int(seeds.integers(2**31 - 1))
         afterwards, replicating, before = seeds.spawn(3)
-        if evidence.specification.size and not _has_no_records(evidence):
-            sampled = draw_posterior(
-                formulation,
-                sampler=sampler,
-                draws=draws,
-                tune=tune,
-                chains=chains,
-                seed=seed,
-                settings=settings,
-                time_limit=math.inf if time_limit is None else float(time_limit),
-            )
-            finished = formulation.finish(sampled.draws, afterwards)
-        else:
+        # a release without variables, or of publicly no records, says nothing: the posterior is the prior
+        is_empty = evidence.total_standard_error == 0 and evidence.estimated_total == 0
+        if is_empty or not evidence.specification.size:
             sampled, finished = prior_as_sampled(formulation, chains, draws, afterwards)
+        else:
+            limit = math.inf if time_limit is None else float(time_limit)
+            how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
+            sampled = draw_posterior(formulation, sampler=sampler, settings=settings, time_limit=limit, **how)
+            finished = formulation.finish(sampled.draws, afterwards)
         alarms = raise_alarms(evidence, finished)
-        diagnosis = alarms.added_to(
-            diagnose(
-                sampled, formulation.judged, evidence, sampler, finished, lambda: choice.other(formulation)
-            )
-        )
+        other = partial(choice.other, formulation)
+        diagnosis = diagnose(sampled, formulation.judged, evidence, sampler, finished, other)
+        diagnosis = alarms.added_to(diagnosis)
         if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
             diagnosis = replace(diagnosis, status=Status.APPROXIMATE)
         stats = {
@@ -253,9 +255,11 @@ class LatentCounts:
             **totals(evidence),
             "total": float(finished.total.mean()),
         }
+        given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
+        source = Source(estimator=self, releases=given, population=population)
         tree = build_tree(
             evidence,
-            formulation,
+            formulation.settings,
             finished,
             sampled,
             prior=formulation.prior_draws(draws, before) if prior else None,
@@ -270,34 +274,13 @@ class LatentCounts:
             tree=tree,
             status=diagnosis.status,
             stats=stats,
-            _evidence=evidence,
             _formulation=formulation,
-            _draws=Draws(
-                model=evidence.specification,
-                finished=finished,
-                is_simulated=evidence.is_simulated,
-                status=diagnosis.status,
-            ),
+            _draws=Draws(evidence=evidence, finished=finished, status=diagnosis.status),
             _source=source,
         )
 
-    def _source(
-        self, releases: NoisyStatistics | Sequence[NoisyStatistics], population: Population = "one"
-    ) -> Source:
-        given = tuple(releases) if isinstance(releases, Sequence) else (releases,)
-        return Source(estimator=self, releases=given, population=population)
-
-    def _choice(self, evidence: Evidence, draws: int, *, chains: int = 4, is_plain: bool = True) -> Choice:
-        asked = Settings(**{name.name: getattr(self, name.name) for name in fields(self)})
-        return Choice(asked=asked, evidence=evidence, draws=draws, is_plain=is_plain, chains=chains)
-
     def _formulation(self, evidence: Evidence, draws: int, *, chains: int = 4) -> Formulation:
-        return self._choice(evidence, draws, chains=chains).formulation()
-
-
-def _has_no_records(evidence: Evidence) -> bool:
-    """Return True if the number of records is public and 0, so that the posterior is the prior."""
-    return evidence.total_standard_error == 0 and evidence.estimated_total == 0
+        return Choice(asked=self, evidence=evidence, draws=draws, chains=chains).formulation()
 
 
 def refuse_total_outside(evidence: Evidence, total_range: tuple[float, float]) -> None:

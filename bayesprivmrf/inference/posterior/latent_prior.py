@@ -33,7 +33,6 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -50,15 +49,24 @@ from bayesprivmrf.model.ties import TiedEffects
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LatentPrior:
-    """Prior of the latent tables of one model.
+    """Prior of the latent tables of one model, and a preliminary estimate, computed when it is first used.
 
     Parameters
     ----------
     evidence
-        Evidence of the releases, of which only the model and the measured tables' sizes are used.
+        Evidence of the releases; the prior uses only the model and the sizes of the measured tables.
+    scale
+        Prior standard deviation τ of all effects, nats; None if it is learned.
+    total
+        Public N; None if it is private.
+    total_range
+        Lower and upper end of the prior of a private N.
     """
 
     evidence: Evidence
+    scale: float | None
+    total: float | None
+    total_range: tuple[float, float]
 
     @cached_property
     def effects(self) -> Effects | TiedEffects:
@@ -108,6 +116,91 @@ class LatentPrior:
         variance = 1 / self.effects_prior.precision(log_scales) + inverse * self.sampling_variance
         return (1 + self.excess * inverse) ** 2 / variance
 
+    @cached_property
+    def mode(self) -> Mode:
+        """Noise-aware mode."""
+        known = self.evidence if self.total is None else replace(self.evidence, total=max(self.total, 1.0))
+        return noise_aware_mode(known, Settings(scale=self.scale))
+
+    @property
+    def is_dense(self) -> bool:
+        """True if the curvature is a matrix, rather than its diagonal."""
+        return self.effects.size <= DENSE_LIMIT
+
+    @cached_property
+    def total_bounds(self) -> dict[str, float]:
+        """Ends of the prior of log N, and the logistic position of the estimate between them.
+
+        The estimate is kept 0.1 % of the range away from the ends; this changes no posterior.
+        """
+        low, high = np.log(self.total_range)
+        inside = min(max((self.mode.log_total - low) / (high - low), 1e-3), 1 - 1e-3)
+        return {"low": float(low), "high": float(high), "center": math.log(inside / (1 - inside))}
+
+    @cached_property
+    def whitening(self) -> Whitening:
+        """Coordinates in which the posterior is nearly standard normal."""
+        mode, prior = self.mode, self.effects_prior
+        precision = self.precision(mode.log_scales, mode.log_total)
+        information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
+        count = prior.count
+        if self.total is not None:
+            information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
+            return Whitening.of(information, precision, point, groups, count)
+        bounds = self.total_bounds
+        share = 1 / (1 + math.exp(-bounds["center"]))
+        slope = np.ones(len(point) + 1)
+        # derivative of log N with respect to its logistic position
+        slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
+        information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
+        precision = np.append(precision, 3 / math.pi**2)  # the variance of the logistic distribution is π²/3
+        return Whitening.of(
+            information, precision, np.append(point, 0.0), np.append(groups, count), count + 1
+        )
+
+    @property
+    def log_scale_root(self) -> FloatArray:
+        """Root of the covariance that log τ would have if every effect were known, shape (scales, scales)."""
+        prior = self.effects_prior
+        sizes = np.bincount(prior.levels, minlength=prior.count)
+        precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
+        return np.linalg.inv(np.linalg.cholesky(precision)).T
+
+    def data(self) -> tuple[np.ndarray, ...]:
+        """Return the arguments of `effects_density.stretch` after the position, in its order."""
+        whitening, prior = self.whitening, self.effects_prior
+        count, variance = prior.count, self.sampling_variance
+        sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
+        total = [math.log(max(self.total or 0.0, 1.0))]
+        if self.total is None:
+            total = [self.mode.log_total, *self.total_bounds.values()]
+        arrays = (
+            whitening.basis,
+            whitening.information,
+            whitening.shares,
+            whitening.mode,
+            np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
+            self.mode.log_scales,
+            np.array(total),
+            prior.levels,
+            variance,
+            np.bincount(prior.levels, weights=variance, minlength=count) / sizes,
+            prior.expected_log_scales,
+            np.linalg.inv(prior.scale_covariance),
+            np.array([self.excess]),
+        )
+        return tuple(np.ascontiguousarray(array) for array in arrays)
+
+    def curvature(self) -> FloatArray:
+        """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""
+        mode, plan = self.mode, self.plan
+        prior = self.effects_prior.precision(mode.log_scales)
+        total, beta = math.exp(mode.log_total), np.ascontiguousarray(mode.coordinates)
+        if not self.is_dense:
+            _, _, mean, square = plan.moments(beta)
+            return total * np.maximum(square - mean**2, 0.0) + prior
+        return total * fisher_information(beta, plan.data) + np.diag(prior)
+
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_uniform(place, low, high):
@@ -122,19 +215,14 @@ def log_uniform(place, low, high):
 
 
 def draw_totals(
-    total: float | None, bounds: tuple[float, float], size: int, rng: np.random.Generator, *, is_whole: bool
+    total: float | None, bounds: tuple[float, float], size: int, rng: np.random.Generator
 ) -> IntArray:
-    r"""Draw numbers of records from a log-uniform prior on `bounds`, rounded; a public number is repeated.
+    r"""Draw numbers of records from the prior, proportional to 1/N within `bounds`; a public one is repeated.
 
-    With `is_whole` the prior is proportional to 1/N on the whole numbers within the bounds. It is drawn by rejection
-    from :math:`\lfloor e^U \rfloor`, whose probability is proportional to log(1 + 1/N).
+    They are drawn by rejection from :math:`\lfloor e^U \rfloor`, whose probability is proportional to log(1 + 1/N).
     """
     if total is not None:
         return np.full(size, round(total))
-    if not is_whole:
-        return np.rint(np.exp(rng.uniform(float(np.log(bounds[0])), float(np.log(bounds[1])), size))).astype(
-            np.int64
-        )
     low, high = max(math.ceil(bounds[0]), 1), math.floor(bounds[1])
     found = np.zeros(0, np.int64)
     while found.size < size:
@@ -219,147 +307,3 @@ class Whitening:
             shares=(vectors**2).T @ member,
             mode=vectors.T @ (root * mode),
         )
-
-
-class StretchData(NamedTuple):
-    """Arguments of `effects_density.stretch`, in its order.
-
-    Parameters
-    ----------
-    basis, information, shares, mode
-        Fields of `Whitening`.
-    root, scale
-        R, and the preliminary log τ; R has no entries if τ is fixed.
-    total
-        Preliminary log N, which is log N itself if N is public. A private N adds the ends l and h, and c.
-    levels, variance, means
-        Scale and sampling variance of each coordinate, and the mean sampling variance over the coordinates of each
-        scale.
-    expected, hyper
-        Prior mean and prior precision of log τ.
-    excess
-        κ, shape (1,).
-    """
-
-    basis: FloatArray
-    information: FloatArray
-    shares: FloatArray
-    mode: FloatArray
-    root: FloatArray
-    scale: FloatArray
-    total: FloatArray
-    levels: IntArray
-    variance: FloatArray
-    means: FloatArray
-    expected: FloatArray
-    hyper: FloatArray
-    excess: FloatArray
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Preliminary:
-    """Preliminary estimate of a log-linear posterior, computed when it is first used.
-
-    Parameters
-    ----------
-    evidence
-        Evidence of the releases.
-    latent
-        Prior of the latent tables.
-    scale
-        Prior standard deviation τ of all effects, nats; None if it is learned.
-    total
-        Public N; None if it is private.
-    total_range
-        Lower and upper end of the prior of a private N.
-    """
-
-    evidence: Evidence
-    latent: LatentPrior
-    scale: float | None
-    total: float | None
-    total_range: tuple[float, float]
-
-    @cached_property
-    def mode(self) -> Mode:
-        """Noise-aware mode."""
-        known = self.evidence if self.total is None else replace(self.evidence, total=max(self.total, 1.0))
-        return noise_aware_mode(known, Settings(scale=self.scale))
-
-    @property
-    def is_dense(self) -> bool:
-        """True if the curvature is a matrix, rather than its diagonal."""
-        return self.latent.effects.size <= DENSE_LIMIT
-
-    @cached_property
-    def total_bounds(self) -> dict[str, float]:
-        """Ends of the prior of log N, and the logistic position of the estimate between them.
-
-        The estimate is kept 0.1 % of the range away from the ends; this changes no posterior.
-        """
-        low, high = np.log(self.total_range)
-        inside = min(max((self.mode.log_total - low) / (high - low), 1e-3), 1 - 1e-3)
-        return {"low": float(low), "high": float(high), "center": math.log(inside / (1 - inside))}
-
-    @cached_property
-    def whitening(self) -> Whitening:
-        """Coordinates in which the posterior is nearly standard normal."""
-        mode, prior = self.mode, self.latent.effects_prior
-        precision = self.latent.precision(mode.log_scales, mode.log_total)
-        information, point, groups = mode.noise_information(), mode.coordinates, prior.levels
-        count = prior.count
-        if self.total is not None:
-            information = information[:-1, :-1] if information.ndim == 2 else information[:-1]
-            return Whitening.of(information, precision, point, groups, count)
-        bounds = self.total_bounds
-        share = 1 / (1 + math.exp(-bounds["center"]))
-        slope = np.ones(len(point) + 1)
-        # derivative of log N with respect to its logistic position
-        slope[-1] = (bounds["high"] - bounds["low"]) * share * (1 - share)
-        information = information * (np.outer(slope, slope) if information.ndim == 2 else slope**2)
-        precision = np.append(precision, 3 / math.pi**2)  # the variance of the logistic distribution is π²/3
-        return Whitening.of(
-            information, precision, np.append(point, 0.0), np.append(groups, count), count + 1
-        )
-
-    @property
-    def log_scale_root(self) -> FloatArray:
-        """Root of the covariance that log τ would have if every effect were known, shape (scales, scales)."""
-        prior = self.latent.effects_prior
-        sizes = np.bincount(prior.levels, minlength=prior.count)
-        precision = np.linalg.inv(prior.scale_covariance) + np.diag(0.5 * sizes)
-        return np.linalg.inv(np.linalg.cholesky(precision)).T
-
-    def data(self) -> StretchData:
-        """Return the arguments of `effects_density.stretch`."""
-        latent, whitening, prior = self.latent, self.whitening, self.latent.effects_prior
-        count = prior.count
-        sizes = np.maximum(np.bincount(prior.levels, minlength=count), 1)
-        means = np.bincount(prior.levels, weights=latent.sampling_variance, minlength=count) / sizes
-        total = [math.log(max(self.total, 1.0))] if self.total is not None else []
-        arrays = StretchData(
-            basis=whitening.basis,
-            information=whitening.information,
-            shares=whitening.shares,
-            mode=whitening.mode,
-            root=np.zeros((0, 0)) if self.scale is not None else self.log_scale_root,
-            scale=self.mode.log_scales,
-            total=np.array(total or [self.mode.log_total, *self.total_bounds.values()]),
-            levels=prior.levels,
-            variance=latent.sampling_variance,
-            means=means,
-            expected=prior.expected_log_scales,
-            hyper=np.linalg.inv(prior.scale_covariance),
-            excess=np.array([latent.excess]),
-        )
-        return arrays._replace(**{name: np.ascontiguousarray(x) for name, x in arrays._asdict().items()})
-
-    def curvature(self) -> FloatArray:
-        """Return NΣ + T⁻¹ at the estimate, shape (d, d), or its diagonal if there are many coordinates."""
-        mode, plan = self.mode, self.latent.plan
-        prior = self.latent.effects_prior.precision(mode.log_scales)
-        total, beta = math.exp(mode.log_total), np.ascontiguousarray(mode.coordinates)
-        if not self.is_dense:
-            _, _, mean, square = plan.moments(beta)
-            return total * np.maximum(square - mean**2, 0.0) + prior
-        return total * fisher_information(beta, plan.data) + np.diag(prior)

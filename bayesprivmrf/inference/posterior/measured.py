@@ -95,8 +95,8 @@ def replicated_tables(evidence: Evidence, counts: FloatArray, rng: np.random.Gen
     """
     replicated = []
     for position, table in enumerate(evidence.answers(counts)):
-        distribution = evidence.noise[position]
-        noisy = whole_counts(evidence, position, table) + drawn_noise(distribution, table.shape, rng)
+        noise = drawn_noise(evidence.noise[position], table.shape, rng)
+        noisy = whole_counts(evidence, position, table) + noise
         replicated.append(np.where(possible_cells(evidence, position), noisy, 0.0))
     return replicated
 
@@ -106,12 +106,14 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
 
     Under integer noise the counts are rounded first.
     """
-    densities = []
-    for position, table in enumerate(evidence.answers(counts)):
-        distribution, mask = evidence.noise[position], possible_cells(evidence, position)
-        residuals = (noisy_table(evidence, position) - whole_counts(evidence, position, table))[..., mask]
-        densities.append(distribution.log_density(residuals).sum(axis=-1))
-    return dict(zip(table_labels(evidence), densities, strict=True))
+    found = {}
+    for position, (label, table) in enumerate(
+        zip(table_labels(evidence), evidence.answers(counts), strict=True)
+    ):
+        residuals = noisy_table(evidence, position) - whole_counts(evidence, position, table)
+        density = evidence.noise[position].log_density(residuals[..., possible_cells(evidence, position)])
+        found[label] = density.sum(axis=-1)
+    return found
 
 
 def whole_counts(evidence: Evidence, position: int, counts: FloatArray) -> FloatArray:
@@ -190,12 +192,11 @@ class MeasuredCells:
         """Return the cells of one evidence; each measured table is summed in the first clique that contains it."""
         from scipy.sparse import eye_array
 
-        cells, targets = evidence.supported, np.flatnonzero(evidence.possible)
-        cells = np.arange(evidence.specification.size) if cells is None else np.flatnonzero(cells)
-        rows = evidence.possible_rows()
+        cells, rows = np.flatnonzero(evidence.supported_cells), evidence.possible_rows()
         rows = eye_array(cells.size, format="csr") if rows is None else rows[:, cells]
         entries = rows.tocoo()
         sums, sources = (np.asarray(place, dtype=int) for place in entries.coords)
+        targets = np.flatnonzero(evidence.possible)
         return cls(cells=cells, targets=targets, sources=sources, sums=sums, entries=entries.data)
 
     def answers(self, counts: IntArray | FloatArray) -> FloatArray:
@@ -225,8 +226,8 @@ def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tu
     """
     if evidence.queries is not None:
         found = least_squares(evidence)
-        known = np.divide(1, found.variances, out=np.zeros_like(found.counts), where=~found.undetermined)
-        return _of_cells(forest, found.counts, known)
+        counts, variance = found.counts, np.where(found.undetermined, np.inf, found.variances)
+        return forest.with_inner(counts), 1 / forest.with_inner(variance)
     precision, weighted = np.zeros((2, forest.offsets[-1]))
     for position, scope in enumerate(evidence.scopes):
         home = evidence.specification.parent(scope)
@@ -239,12 +240,6 @@ def rough_counts(evidence: Evidence, forest: JunctionForest, total: float) -> tu
     sizes = np.diff(forest.offsets)
     even = np.repeat(total / np.maximum(sizes, 1), sizes)
     counts = np.divide(weighted, precision, out=even, where=precision > 0)
-    return _of_cells(forest, counts, precision)
-
-
-def _of_cells(
-    forest: JunctionForest, counts: FloatArray, precision: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return counts and precisions of the forest's cells, given those of the model's cells; variances add up."""
     variance = np.divide(1, precision, out=np.full_like(precision, np.inf), where=precision > 0)
+    # variances of cells add up in the inner cells
     return forest.with_inner(counts), 1 / forest.with_inner(variance)

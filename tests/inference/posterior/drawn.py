@@ -36,8 +36,8 @@ def finished_of(posterior):
 def with_changes(posterior, releases=None, **arrays):
     """The posterior with other draws, and as if it were of other releases."""
     finished = replace(finished_of(posterior), **arrays)
-    changed = replace(posterior, _draws=replace(posterior._draws, finished=finished))
-    return changed if releases is None else replace(changed, _evidence=gather(releases))
+    evidence = posterior._draws.evidence if releases is None else gather(releases)
+    return replace(posterior, _draws=replace(posterior._draws, evidence=evidence, finished=finished))
 
 
 def sampled_as(shape, draws=None, **statistics):
@@ -53,7 +53,7 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
     finished = formulation.prior_draws(size, np.random.default_rng(seed))
     tree = build_tree(
         evidence,
-        formulation,
+        formulation.settings,
         finished,
         sampled_as((1, size)),
         prior=finished if with_prior else None,
@@ -64,9 +64,8 @@ def drawn_posterior(releases, size=200, *, with_prior=False, seed=4, **settings)
         tree=tree,
         status=Status.CONVERGED,
         stats={"seconds": 0.0},
-        _evidence=evidence,
         _formulation=formulation,
-        _draws=Draws(model=evidence.specification, finished=finished),
+        _draws=Draws(evidence=evidence, finished=finished),
         _source=Source(
             estimator=LatentCounts(**settings),
             releases=tuple(releases) if isinstance(releases, list | tuple) else (releases,),

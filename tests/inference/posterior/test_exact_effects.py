@@ -259,9 +259,8 @@ def test_tables_of_a_draw_are_of_its_records(model):
 
 def test_settings_of_other_priors_and_samplers_are_refused():
     release = release_of(SQUARE, 50, DiscreteLaplace(1.0), 1)
-    for settings, name in (({"concentration": 1.0}, "concentration"), ({"smoothing": 0.5}, "smoothing")):
-        with pytest.raises(ArgumentError, match=f"`{name}`"):
-            LatentCounts(formulation="exact", **settings).fit(release)
+    with pytest.raises(ArgumentError, match="`concentration`"):
+        LatentCounts(formulation="exact", concentration=1.0).fit(release)
     with pytest.raises(ArgumentError, match="`sampler`"):
         LatentCounts(formulation="exact").fit(release, sampler="pymc")
 

@@ -315,8 +315,6 @@ def test_what_remains_refused_says_what_to_do():
         LatentCounts(formulation="hyper-dirichlet").fit(plain)
     with pytest.raises(ArgumentError, match="`concentration` belongs to the hyper-Dirichlet prior"):
         LatentCounts(formulation="exact", concentration=1.0).fit(plain)
-    with pytest.raises(ArgumentError, match=r"`smoothing` applies to relaxed counts"):
-        LatentCounts(formulation="exact", smoothing=0.5).fit(plain)
     crossed = released(TINY, PEOPLE, [TABLE], Laplace(1.0), exact=[q.table("area"), IN_REGIONS])
     with pytest.raises(ModelError, match=r"nested or disjoint in each table.*state a noise"):
         LatentCounts().fit(crossed, rng=1)

@@ -188,7 +188,5 @@ def test_what_the_exact_formulation_cannot_take_is_refused():
     with pytest.raises(ArgumentError, match="`scale`"):
         LatentCounts(formulation="exact", scale=0.5).fit(release_of(BINARY, 50, DiscreteLaplace(1.0), 1))
     chain = release_of(BINARY, 50, DiscreteLaplace(1.0), 1)
-    with pytest.raises(ArgumentError, match="`smoothing`"):
-        LatentCounts(formulation="exact", smoothing=0.5).fit(chain)
     with pytest.raises(ArgumentError, match="`time_limit`"):
         LatentCounts(formulation="exact").fit(chain, time_limit=0.0)

@@ -203,7 +203,7 @@ def test_without_tables_the_population_keeps_its_prior(records, tau, bound):
 
 def test_prior_draws_have_the_scales_and_totals_of_the_prior():
     engine = formulation(CYCLE, total_range=(50.0, 5000.0))
-    drawn = engine.prior_draws(1500, np.random.default_rng(2))
+    drawn = engine.prior_draws(6000, np.random.default_rng(2))
     prior = engine.latent.effects_prior
     log_scales = np.log(drawn.scales[0])
     np.testing.assert_allclose(log_scales.mean(0), math.log(prior.location), atol=0.08)
@@ -302,7 +302,7 @@ def test_populations_stay_with_tables_whose_cells_are_mostly_empty(seed):
     rng = np.random.default_rng(seed)
     counts, _ = simulated_counts(CYCLE, 10_000, rng, scale=15.0)
     engine = LogLinear(evidence=gather(noisy_release(CYCLE, counts, DiscreteLaplace(1.0), rng)), total=1e4)
-    latent, preliminary = engine.latent, engine.preliminary
+    latent = preliminary = engine.latent
     whitening = preliminary.whitening
     own = whitening.mode + rng.standard_normal((100, len(whitening.mode))) / np.sqrt(
         whitening.information + 1

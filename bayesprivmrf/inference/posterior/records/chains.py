@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.compiled import announce_compiling
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import Clock, StepProgress, step_progress
+from bayesprivmrf.inference.posterior.formulation import WORK, Clock, StepProgress
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.bounds import grouped, half_widths
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums
@@ -263,7 +262,7 @@ def sample_chains(
     thin, kept = 1, [state.space(0) for state in states]
     with (
         ThreadPoolExecutor(min(chains, cores or os.cpu_count() or 1)) as workers,
-        step_progress(tune + draws, is_shown=progress_bar) as bar,
+        StepProgress(tune + draws, is_shown=progress_bar) as bar,
     ):
         _, stopped = _together(workers, states, tune, 1, bar, Clock())
         for state in states:

@@ -22,7 +22,7 @@ import numpy as np
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
 from bayesprivmrf.inference.posterior.formulation import Finished
-from bayesprivmrf.inference.posterior.latent_prior import Preliminary, Whitening
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Whitening
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
 from bayesprivmrf.inference.posterior.records.bounds import grouped
 from bayesprivmrf.inference.posterior.records.chains import Kept, RecordChain
@@ -58,7 +58,7 @@ class NormalEffects(RecordPrior):
     @property
     def no_relaxed(self) -> str | None:
         """Reason why relaxed counts cannot represent the measurements; None if they can."""
-        if self.relaxed.preliminary.mode.means.tells_all:
+        if self.relaxed.latent.mode.means.tells_all:
             return None
         return (
             "this posterior has no PyMC model: relaxed counts represent only the sums that a model with shared "
@@ -94,17 +94,17 @@ class NormalEffects(RecordPrior):
         return forest
 
     @cached_property
-    def preliminary(self) -> Preliminary:
+    def preliminary(self) -> LatentPrior:
         """Preliminary estimate that scales the steps of the potentials; it gives exact sums normal noise."""
         if not self.keeps_sums:
-            return self.relaxed.preliminary
-        return replace(self.relaxed.preliminary, evidence=_softened(self.evidence))
+            return self.relaxed.latent
+        return replace(self.relaxed.latent, evidence=_softened(self.evidence))
 
     @cached_property
     def effects(self) -> EffectData:
         """Arrays that moves of the potentials read."""
         rough, model = self.preliminary, self.evidence.specification
-        prior, cards = rough.latent.effects_prior, model.cardinalities
+        prior, cards = rough.effects_prior, model.cardinalities
         own_tables = replace(
             self.bagged,
             queries=None,
@@ -144,7 +144,7 @@ class NormalEffects(RecordPrior):
         direction. Alternating moves of potentials and records then mix fast (Dempster, Laird and Rubin 1977, on
         missing information). They have none with exact sums, which moves that the records follow would violate.
         """
-        mode, prior, size = self.preliminary.mode, self.preliminary.latent.effects_prior, len(precision)
+        mode, prior, size = self.preliminary.mode, self.preliminary.effects_prior, len(precision)
         nothing, none = np.zeros((0, 0)), np.zeros(0)
         unused = Whitening(basis=nothing, information=none, shares=nothing, mode=none)
         if curvature.ndim == 1 or not size or self.keeps_sums:
@@ -218,7 +218,7 @@ class NormalEffects(RecordPrior):
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
-        return self.relaxed.prior_draws(size, rng, is_whole=True)
+        return self.relaxed.prior_draws(size, rng)
 
 
 def _softened(evidence: Evidence) -> Evidence:

@@ -21,8 +21,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_records
-from bayesprivmrf.inference.posterior.formulation import Finished, Sampled
+from bayesprivmrf.inference.posterior.formulation import CellSpread, Finished, Sampled, sweeps_of_records
 from bayesprivmrf.inference.posterior.measured import log_likelihoods
 from bayesprivmrf.inference.posterior.records.chains import (
     MOVES,

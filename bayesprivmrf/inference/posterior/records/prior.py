@@ -325,4 +325,4 @@ class Rows(DirichletRows):
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
-        return self.relaxed.prior_draws(size, rng, is_whole=True)
+        return self.relaxed.prior_draws(size, rng)

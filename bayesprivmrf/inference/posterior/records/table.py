@@ -42,7 +42,7 @@ import numpy as np
 from numba import njit
 
 from bayesprivmrf.compiled import INNER, by_reference, kept, put
-from bayesprivmrf.inference.posterior.effort import CellSpread, sweeps_of_table
+from bayesprivmrf.inference.posterior.formulation import CellSpread, sweeps_of_table
 from bayesprivmrf.inference.posterior.records.bounds import CrossingError, NestedSums, bounded_sums
 from bayesprivmrf.inference.posterior.records.chains import (
     ChainState,

@@ -355,7 +355,7 @@ class SharedTransitions(DirichletRows):
 
     def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
         """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=True)
+        total = draw_totals(self.total, self.total_range, size, rng)
         shapes = self.shape_prior.shapes(rng.standard_normal((size, self.shape_prior.size)))
         rows = draw_log_rows(self.shape_prior.forest, shapes.T, rng)
         counts = np.zeros((1, size, self.forest.offsets[-1]))

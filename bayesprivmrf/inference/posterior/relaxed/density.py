@@ -13,8 +13,7 @@ them, and then three integers for each array of the data, its address and two le
   that of nutpie's own densities, so its threads call the function without Python.
 - `FORWARD` writes the latent numbers at the position, and the log prior density to `value`.
 - `PULLBACK` writes to `gradient` the exact derivative with respect to the position, given the derivatives with
-respect
-  to the latent numbers and, in `value`, the log prior density.
+  respect to the latent numbers and, in `value`, the log prior density.
 
 The vector of latent numbers begins with the counts. One function has all three tasks because each function would be
 compiled with everything that it calls.
@@ -22,8 +21,7 @@ compiled with everything that it calls.
 **Noise.** As a function of the count n, discrete and continuous Laplace noise have the same kernel
 :math:`e^{-|y - n| / b}`, and discrete and continuous Gaussian noise the same :math:`e^{-(y - n)^2 / (2 s^2)}`. The
 constants do not depend on n. Relaxed counts therefore have the same posterior under discrete noise and under its
-continuous counterpart, whose density is computed. With ``smoothing`` δ > 0 the likelihood is a different one:
-:math:`|r|` is replaced by :math:`\sqrt{r^2 + (δb)^2}`, which has no kink at r = 0.
+continuous counterpart, whose density is computed.
 
 **Kinks.** The log density :math:`-|y - n| / b` has a kink where a latent count n passes its noisy count y. A leapfrog
 trajectory that steps over hundreds of kinks makes an error at each, and the step size would have to resolve them all.
@@ -126,7 +124,7 @@ class Density:
     @property
     def latent_size(self) -> int:
         """Number of latent numbers."""
-        return sum(math.prod(shape) for shape in self.shapes.values())
+        return max(place.stop for place in self.places.values())
 
     @cached_property
     def given(self) -> IntArray:
@@ -142,16 +140,12 @@ class Density:
 
     def posterior(self, position: FloatArray) -> tuple[float, FloatArray]:
         """Return the log density at a position, and the vector that the sampler uses as its gradient."""
-        gradient, value = np.empty(self.size), np.zeros(1)
-        self._call(self.given, position, gradient, value)
-        return float(value[0]), gradient
+        return self._call(POSTERIOR, position)
 
     def forward(self, position: FloatArray) -> tuple[FloatArray, float]:
         """Return the latent numbers at a position, and the log prior density of the position."""
-        latent, value, given = np.empty(self.latent_size), np.zeros(1), self.given.copy()
-        given[:2] = FORWARD, latent.ctypes.data
-        self._call(given, position, np.empty(0), value)
-        return latent, float(value[0])
+        latent = np.empty(self.latent_size)
+        return latent, self._call(FORWARD, position, latent)[0]
 
     def pullback(self, position: FloatArray, by_latent: FloatArray, by_prior: float) -> FloatArray:
         """Return the derivative with respect to the position.
@@ -165,16 +159,20 @@ class Density:
         by_prior
             Derivative with respect to the log prior density.
         """
-        gradient, value, given = np.empty(self.size), np.array([float(by_prior)]), self.given.copy()
-        by_latent = np.ascontiguousarray(by_latent, dtype=float)
-        given[0], given[4] = PULLBACK, by_latent.ctypes.data
-        self._call(given, position, gradient, value)
-        return gradient
+        return self._call(PULLBACK, position, np.ascontiguousarray(by_latent, dtype=float), by_prior)[1]
 
-    def _call(self, given: IntArray, position: FloatArray, gradient: FloatArray, value: FloatArray) -> None:
-        position = np.ascontiguousarray(position, dtype=float)
-        addresses = (_address(array) for array in (position, gradient, value))
+    def _call(
+        self, task: int, position: FloatArray, latent: FloatArray | None = None, value: float = 0.0
+    ) -> tuple[float, FloatArray]:
+        """Call the C function, and return the value and the gradient; `latent` is read or written by some tasks."""
+        given, gradient, values = self.given.copy(), np.empty(self.size), np.array([float(value)])
+        given[0] = task
+        if latent is not None:
+            given[1 if task == FORWARD else 4] = latent.ctypes.data
+        arrays = np.ascontiguousarray(position, dtype=float), gradient, values
+        addresses = (array.ctypes.data_as(ctypes.POINTER(ctypes.c_double)) for array in arrays)
         self.visit().ctypes(self.size, *addresses, given.ctypes.data)
+        return float(values[0]), gradient
 
     def expand(self, positions: FloatArray, names: Sequence[str]) -> dict[str, FloatArray]:
         """Return groups of latent numbers, shape (chain, draw, ...), at positions of shape (chain, draw, size)."""
@@ -189,10 +187,6 @@ class Density:
 
 # letter in `Density.kinds` of each type of array
 _KINDS = {"f8": "f", "i8": "i", "i4": "h", "u1": "b"}
-
-
-def _address(array: FloatArray) -> Any:
-    return array.ctypes.data_as(ctypes.POINTER(ctypes.c_double))
 
 
 def _leaves(arrays: Any) -> list[Any]:
@@ -262,7 +256,7 @@ class NoiseData(NamedTuple):
     absolute
         1 for Laplace kernels, 0 for Gaussian ones.
     settings
-        Width δ of the force, the smoothing, and the sum of the log constants.
+        Width δ of the force, and the sum of the log constants.
     """
 
     starts: IntArray
@@ -275,9 +269,7 @@ class NoiseData(NamedTuple):
     settings: FloatArray
 
     @classmethod
-    def of(
-        cls, evidence: Evidence, cells: MeasuredCells, *, smoothing: float, whole_numbers: bool
-    ) -> NoiseData:
+    def of(cls, evidence: Evidence, cells: MeasuredCells, *, whole_numbers: bool) -> NoiseData:
         """Return the data of one evidence.
 
         Parameters
@@ -286,15 +278,13 @@ class NoiseData(NamedTuple):
             Evidence of the releases; impossible cells are left out.
         cells
             Latent cells that each measured number sums.
-        smoothing
-            δ, in noise scales; 0 for the exact likelihood.
         whole_numbers
             Whether each latent count stands for the nearest integer, rather than for a mean.
         """
         noisy = evidence.noisy_counts[evidence.possible].astype(float)
         scales = evidence.spread([distribution.scale for distribution in evidence.noise])[evidence.possible]
         absolute = evidence.is_absolute[evidence.possible]
-        masses = lattice_mass(noisy, scales) if whole_numbers and smoothing == 0 else np.zeros(noisy.size)
+        masses = lattice_mass(noisy, scales) if whole_numbers else np.zeros(noisy.size)
         constant = -np.log(scales) - np.where(absolute, math.log(2), 0.5 * math.log(2 * math.pi))
         return cls(
             *cells.rows,
@@ -302,14 +292,14 @@ class NoiseData(NamedTuple):
             scales=scales,
             masses=np.where(absolute & evidence.is_count[evidence.possible], masses, 0.0),
             absolute=absolute.astype(float),
-            settings=np.array([force_width(int(absolute.sum())), smoothing, constant.sum()]),
+            settings=np.array([force_width(int(absolute.sum())), constant.sum()]),
         )
 
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, absolute, settings):
     """Return the log density of the noisy counts, and the force: its smoothed derivative by the latent numbers."""
-    value, by_latent = settings[2], np.zeros_like(latent)
+    value, by_latent = settings[1], np.zeros_like(latent)
     # each measured number: its latent value, its kernel, and the force on its cells
     for i in range(noisy.size):
         count = 0.0
@@ -318,20 +308,12 @@ def log_likelihood(latent, starts, columns, entries, noisy, scales, masses, abso
         ratio = (noisy[i] - count) / scales[i]
         if absolute[i] == 0.0:
             term, force = -0.5 * ratio * ratio, ratio / scales[i]
-        elif settings[1] > 0.0:
-            distance = math.sqrt(ratio * ratio + settings[1] * settings[1])
-            term, force = -distance, ratio / (distance * scales[i])
         else:
             term, force = laplace_kernel(count, noisy[i], scales[i], masses[i], settings[0])
         value += term
         for k in range(starts[i], starts[i + 1]):
             by_latent[columns[k]] += entries[k] * force
     return value, by_latent
-
-
-def target_acceptance(evidence: Evidence, smoothing: float) -> float:
-    """Return the mean acceptance probability for which the step size is tuned; it is lower under Laplace noise."""
-    return 0.8 if smoothing > 0 or not evidence.is_absolute[evidence.possible].any() else ACCEPTANCE
 
 
 def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
@@ -347,7 +329,6 @@ def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
     import pymc as pm
     import pytensor.tensor as pt
 
-    absolute, smoothing = noise.absolute > 0, float(noise.settings[1])
     rows = np.repeat(np.arange(noise.noisy.size), np.diff(noise.starts))
     sums: Any = pt.inc_subtensor(pt.zeros(noise.noisy.size)[rows], noise.entries * counts[noise.columns])
     noisy: Any = pm.Data("noisy_counts_data", noise.noisy, dims="noisy_cell")
@@ -355,19 +336,18 @@ def observe_noisy_counts(noise: NoiseData, counts: Any) -> Any:
 
     def logp(value: Any, counts: Any, scale: Any) -> Any:
         ratio: Any = (value - counts) / scale
-        distance: Any = pt.sqrt(ratio**2 + smoothing**2) if smoothing > 0 else abs(ratio)
         offset: Any = counts - pt.round(value)
         wave: Any = pt.cos(np.pi * offset)
         lattice = 2 * noise.masses * wave**2 * (abs(offset) < 0.5)
-        laplace = pt.log1p(lattice * pt.exp(pt.minimum(distance, 30.0))) - distance
+        laplace = pt.log1p(lattice * pt.exp(pt.minimum(abs(ratio), 30.0))) - abs(ratio)
         normal = -0.5 * (ratio**2 + np.log(np.pi / 2))
-        kernel: Any = pt.where(absolute, laplace, normal)
+        kernel: Any = pt.where(noise.absolute > 0, laplace, normal)
         return kernel - cast(Any, pt.log(2 * scale))
 
     def dist(counts: Any, scale: Any, size: Any) -> Any:
         laplace, normal = (
             distribution.dist(counts, scale, size=size) for distribution in (pm.Laplace, pm.Normal)
         )
-        return pt.where(absolute, laplace, normal)
+        return pt.where(noise.absolute > 0, laplace, normal)
 
     return pm.CustomDist("noisy_counts", sums, scale, logp=logp, dist=dist, observed=noisy, dims="noisy_cell")

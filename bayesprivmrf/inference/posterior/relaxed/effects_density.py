@@ -49,7 +49,24 @@ _REAL, _WHOLE, _SHORT, _BYTE = types.float64, types.int64, types.int32, types.ui
 def stretch(
     position, basis, information, shares, mode, root, scale, total, levels, variance, means, expected, hyper, excess
 ):  # fmt: skip
-    """Return x, log τ, log N, the log density of the position, the precisions λ + r, and r."""
+    """Return x, log τ, log N, the log density of the position, the precisions λ + r, and r.
+
+    Parameters
+    ----------
+    basis, information, shares, mode
+        Fields of `Whitening`.
+    root, scale
+        R, and the preliminary log τ; R has no entries if τ is fixed.
+    total
+        Preliminary log N, which is log N itself if N is public. A private N adds the ends l and h, and c.
+    levels, variance, means
+        Scale and sampling variance of each coordinate, and the mean sampling variance over the coordinates of each
+        scale.
+    expected, hyper
+        Prior mean and prior precision of log τ.
+    excess
+        κ, shape (1,).
+    """
     place, own = position[: mode.size], position[mode.size :]
     log_scale, changes = scale.copy(), np.zeros(shares.shape[1])  # the change for the total stays 0
     if own.size:

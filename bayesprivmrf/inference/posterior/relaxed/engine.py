@@ -5,12 +5,12 @@ In the PyMC model the compiled density is one operation of PyTensor, and the cou
 
 from __future__ import annotations
 
-import math
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pymc as pm
@@ -22,30 +22,23 @@ from pytensor.link.numba.dispatch.basic import generate_fallback_impl, numba_fun
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError
 from bayesprivmrf.inference.evidence import WIDEST_RANGE, Evidence
+from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.inference.posterior.measured import MeasuredCells, dimension_names, state_labels, table_name
 from bayesprivmrf.inference.posterior.relaxed.density import (
+    ACCEPTANCE,
     Density,
     NoiseData,
     observe_noisy_counts,
-    target_acceptance,
 )
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
 
-if TYPE_CHECKING:
-    import pymc as pm
-
-
-# dimension of each variable of the PyMC model that has one
-_DIMS = {"counts": "cell", "inner": "inner_cell"}
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class RelaxedCounts:
+class RelaxedCounts(ABC):
     """Base class of the posteriors over relaxed (real-valued) counts, which NUTS samples.
 
-    A subclass defines `_of_whole_numbers` (whether a latent count stands for the nearest integer, or for a mean),
-    `_shown` (names of latent numbers in its PyMC model besides ``counts``), `_prior_settings` and `density`.
+    A subclass has a `name`, and defines whether a latent count stands for the nearest integer, or for a mean.
 
     Parameters
     ----------
@@ -55,15 +48,13 @@ class RelaxedCounts:
         Public number of records N; None if it is private.
     total_range
         Lower and upper end of the log-uniform prior of a private N, records.
-    smoothing
-        δ of a smoothed Laplace likelihood, in noise scales; 0 for the exact likelihood.
     """
 
     evidence: Evidence
     total: float | None = None
     total_range: tuple[float, float] = WIDEST_RANGE
-    smoothing: float = 0.0
 
+    name: ClassVar[str]
     _of_whole_numbers: ClassVar[bool]
 
     @staticmethod
@@ -77,42 +68,61 @@ class RelaxedCounts:
         )
 
     @property
+    @abstractmethod
+    def judged(self) -> tuple[str, ...]:
+        """Variables on which convergence is judged: those that NUTS moves, in a form that the data identify.
+
+        They never include the draws that `finish` adds: these have fresh independent noise and would look better
+        mixed than the chain is.
+        """
+
+    @property
+    @abstractmethod
+    def hidden(self) -> tuple[str, ...]:
+        """Other latent numbers that `finish` needs; they are not shown to the user."""
+
+    @property
+    @abstractmethod
+    def _prior_settings(self) -> Mapping[str, Any]: ...
+
+    @property
+    @abstractmethod
+    def density(self) -> Density:
+        """Compiled density, whose groups of latent numbers have the names of the variables."""
+
+    @property
+    @abstractmethod
+    def operations_a_gradient(self) -> float:
+        """Operations of one evaluation of the density and its gradient (`effort`)."""
+
+    @abstractmethod
+    def finish(self, draws: Mapping[str, np.ndarray], rng: np.random.Generator) -> Finished:
+        """Return marginals, counts and effects of sampled draws; quantities drawn exactly given these use `rng`."""
+
+    @abstractmethod
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior, shape (1, size, ...), with the tables of N whole records."""
+
+    @property
+    def sparsity(self) -> float:
+        """Half-counts per record, a measure of the error of the relaxation; 0 if that error is negligible."""
+        return 0.0
+
+    @property
     def _private(self) -> tuple[str, ...]:
         """``total`` if N is private."""
         return ("total",) if self.total is None else ()
 
     @property
-    def _shown(self) -> tuple[str, ...]:
-        raise NotImplementedError
-
-    @property
-    def _prior_settings(self) -> Mapping[str, Any]:
-        raise NotImplementedError
-
-    @property
-    def _prior_of_positions(self) -> Callable[[np.random.Generator, int], FloatArray] | None:
-        """Function that draws positions from their prior; None if only their density is known."""
-        return None
-
-    @property
-    def density(self) -> Density:
-        """Compiled density of this release."""
-        raise NotImplementedError
-
-    @property
     def settings(self) -> Mapping[str, Any]:
-        """Settings of the prior, by name."""
-        settings = dict(self._prior_settings)
-        if self.total is None:
-            settings["total_range"] = tuple(float(end) for end in self.total_range)
-        if self.smoothing > 0:
-            settings["smoothing"] = float(self.smoothing)
-        return settings
+        """Settings of the prior, by name; they become `constant_data` and attributes of the tree."""
+        ends = {"total_range": tuple(float(end) for end in self.total_range)}
+        return {**self._prior_settings, **(ends if self.total is None else {})}
 
     @property
     def acceptance(self) -> float:
-        """Mean acceptance probability for which the step size is tuned."""
-        return target_acceptance(self.evidence, self.smoothing)
+        """Mean acceptance probability for which the step size is tuned; it is lower under Laplace noise."""
+        return ACCEPTANCE if self.evidence.is_absolute[self.evidence.possible].any() else 0.8
 
     @cached_property
     def _measured(self) -> MeasuredCells:
@@ -120,9 +130,7 @@ class RelaxedCounts:
 
     @cached_property
     def _noise(self) -> NoiseData:
-        return NoiseData.of(
-            self.evidence, self._measured, smoothing=self.smoothing, whole_numbers=self._of_whole_numbers
-        )
+        return NoiseData.of(self.evidence, self._measured, whole_numbers=self._of_whole_numbers)
 
     def model(self) -> pm.Model:
         """Return a PyMC model of this release.
@@ -132,65 +140,44 @@ class RelaxedCounts:
         ``counts[a,b]`` for each clique with variables as dims and states as coords, and the observed
         ``noisy_counts``.
         """
-        import pymc as pm
-        import pytensor.tensor as pt
-
-        from bayesprivmrf.inference.posterior.relaxed.engine import declare_latent, declare_tables
-
-        density, names = self.density, ("counts", *self._shown)
-        coords = {_DIMS[name]: np.arange(density.shapes[name][0]) for name in names if name in _DIMS}
+        density, names = self.density, (*self.judged, *self.hidden)
+        dims = {"counts": "cell", "inner": "inner_cell"}
+        coords = {dims[name]: np.arange(density.shapes[name][0]) for name in names if name in dims}
         coords["noisy_cell"] = np.arange(self._measured.targets.size)
+        specification = self.evidence.specification
         with pm.Model(
             coords=coords, model=None
-        ) as model:  # a model of its own, also inside the context of another
-            latent = declare_latent(density, self._prior_of_positions)
-            for name in names:
-                pm.Deterministic(name, latent[name], dims=_DIMS.get(name))
-            observe_noisy_counts(self._noise, model["counts"])
-            specification = self.evidence.specification
-            declare_tables(
-                specification, pt.zeros(specification.size)[self._measured.cells].set(model["counts"])
+        ) as model:  # its own model, also inside the context of another
+            operation: Any = _Latent(density)
+            position = pm.CustomDist(
+                "position",
+                np.zeros(density.size),
+                logp=lambda value, center: operation(value)[1],
+                support_point=lambda rv, size, center: center,
+                signature="(d)->(d)",
             )
+            latent = operation(position)[0]
+            for name in names:
+                own = latent[density.places[name]].reshape(
+                    density.shapes[name], ndim=len(density.shapes[name])
+                )
+                pm.Deterministic(name, own, dims=dims.get(name))
+            observe_noisy_counts(self._noise, model["counts"])
+            flat = pt.zeros(specification.size)[self._measured.cells].set(model["counts"])
+            _declare_tables(specification, flat)
         return model
+
+    def _all_cells(self, values: np.ndarray) -> FloatArray:
+        """Return the values of all cells of the cliques, 0 in impossible ones, given those of the possible cells."""
+        full = np.zeros((*values.shape[:-1], self.evidence.specification.size))
+        full[..., self._measured.cells] = values
+        return full
 
     def _counts_and_total(self, draws: Mapping[str, np.ndarray]) -> tuple[FloatArray, FloatArray]:
         """Return the counts of all cells of the cliques, and the numbers of records, of sampled draws."""
-        sampled = np.asarray(draws["counts"], dtype=float)
-        counts = np.zeros((*sampled.shape[:-1], self.evidence.specification.size))
-        counts[..., self._measured.cells] = sampled
-        total = draws["total"] if self.total is None else np.full(sampled.shape[:-1], self.total)
+        counts = self._all_cells(draws["counts"])
+        total = draws["total"] if self.total is None else np.full(counts.shape[:-1], self.total)
         return counts, np.asarray(total, dtype=float)
-
-
-def declare_latent(density: Density, draw: Callable[..., Any] | None = None) -> dict[str, Any]:
-    """Declare the variable ``position`` with its prior inside a PyMC model, and return the latent numbers by name.
-
-    Parameters
-    ----------
-    density
-        Compiled density of the posterior.
-    draw
-        Function of a generator and a number that draws positions from their prior; None if only the density is known.
-    """
-
-    def random(center: Any, rng: np.random.Generator, size: Any = None) -> Any:
-        lead = () if size is None else tuple(size)
-        return draw(rng, math.prod(lead)).reshape(*lead, density.size) if draw else None
-
-    operation: Any = _Latent(density)
-    position = pm.CustomDist(
-        "position",
-        np.zeros(density.size),
-        logp=lambda value, center: operation(value)[1],
-        random=random if draw else None,
-        support_point=lambda rv, size, center: center,
-        signature="(d)->(d)",
-    )
-    latent = operation(position)[0]
-    return {
-        name: latent[density.places[name]].reshape(shape, ndim=len(shape))
-        for name, shape in density.shapes.items()
-    }
 
 
 class _Latent(Op):
@@ -243,7 +230,7 @@ def _through_python(op: Op, node: Apply | None = None, **settings: Any) -> Any:
         return generate_fallback_impl(op, node, **settings)
 
 
-def declare_tables(model: ModelSpecification, flat: Any) -> None:
+def _declare_tables(model: ModelSpecification, flat: Any) -> None:
     """Add a table ``counts[a,b]`` for every clique to the PyMC model of the current context.
 
     Parameters
@@ -254,18 +241,13 @@ def declare_tables(model: ModelSpecification, flat: Any) -> None:
         Symbolic counts of the cells of all cliques, shape (size,).
     """
     context: Any = pm.modelcontext(None)
-    names: Sequence[str] = _free_names(dimension_names(model.domain), set(context.named_vars))
+    names = list(dimension_names(model.domain))
     for position, name in enumerate(names):
+        others = {*context.named_vars, *names[:position], *names[position + 1 :]}
+        while name in others:
+            name += "_"
+        names[position] = name
         context.add_coord(name, state_labels(model.domain, position))
     for clique, scope in enumerate(model.scopes):
         table = flat[model.offsets[clique] : model.offsets[clique + 1]].reshape(model.shapes[clique])
         pm.Deterministic(table_name("counts", names, scope), table, dims=tuple(names[v] for v in scope))
-
-
-def _free_names(names: Sequence[str], taken: set[str]) -> list[str]:
-    free = list(names)
-    for position, name in enumerate(names):
-        while name in taken or name in free[:position] or name in free[position + 1 :]:
-            name += "_"
-        free[position] = name
-    return free

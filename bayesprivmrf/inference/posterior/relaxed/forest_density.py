@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numba import njit, types
@@ -62,40 +62,9 @@ from bayesprivmrf.inference.posterior.shape_prior import (
     row_shapes_pullback,
     turned,
 )
-from bayesprivmrf.model.tables import FloatArray, IntArray
 
-# Types and axes of the arrays of `RowData` and of the noise, which `Density` checks
+# Types and axes of the arrays of the rows and of the noise, which `Density` checks
 KINDS = "i1 i1 i1 i1 f1 i1 i1 i1 i1 i1 f1 i1 f1 f1 f1 f1 f1 f1 i1 i1 f1 f1 f1 f1 f1 f1"
-
-
-class RowData(NamedTuple):
-    """Arguments of the density besides the noisy tables, in their order.
-
-    Parameters
-    ----------
-    row_starts, source_starts, sources
-        Fields of the junction forest.
-    order
-        Position in ``forest.cells`` of each possible cell of the model, then of each inner cell.
-    shapes
-        Data of the shapes' prior.
-    shift, scale, log_scale, freedom, center
-        Results of `row_weights_data`.
-    total
-        N if it is public. Otherwise the lower and upper end of log N, and c and w of its logistic position c + w ξ.
-    """
-
-    row_starts: IntArray
-    source_starts: IntArray
-    sources: IntArray
-    order: IntArray
-    shapes: ShapeData
-    shift: FloatArray
-    scale: FloatArray
-    log_scale: FloatArray
-    freedom: FloatArray
-    center: FloatArray
-    total: FloatArray
 
 
 _REAL, _WHOLE = types.float64, types.int64
@@ -199,7 +168,17 @@ def row_counts_pullback(counts, by_counts, weights, total, shapes, row_starts, s
 
 @njit(nogil=True, error_model="numpy", **INNER)
 def _visit(task, position, by_latent, by_prior, rows, noise):
-    """Return the latent numbers, log prior density, log likelihood and gradient for a task of `density`."""
+    """Return the latent numbers, log prior density, log likelihood and gradient for a task of `density`.
+
+    Parameters
+    ----------
+    rows
+        Row starts, source starts and sources of the junction forest; position in ``forest.cells`` of each possible
+        cell of the model, then of each inner cell; data of the shapes' prior; the results of `row_weights_data`;
+        and N if it is public, otherwise the ends of log N, and c and w of its logistic position c + w ξ.
+    noise
+        Data of the noisy numbers, `NoiseData`.
+    """
     row_starts, source_starts, sources, order, prior_data = rows[:5]
     cells, given = order.size, rows[10]
     first = cells + (given.size > 1)  # where the position of the shapes begins

@@ -21,16 +21,15 @@ deviation. The prior of a private N is log-uniform on a range that does not depe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.effort import gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.forest import (
     JunctionForest,
     draw_log_rows,
@@ -39,21 +38,24 @@ from bayesprivmrf.inference.posterior.forest import (
     junction_forest,
     marginals_of,
 )
-from bayesprivmrf.inference.posterior.formulation import Finished, Settings
+from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations, relaxed_work
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
-from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, RowData, visit_forest
-from bayesprivmrf.inference.posterior.relaxed.rows import inverse_softened, row_coordinates, row_weights_data
-from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, turned
+from bayesprivmrf.inference.posterior.relaxed.forest_density import KINDS, visit_forest
+from bayesprivmrf.inference.posterior.relaxed.rows import row_weights_data
+from bayesprivmrf.inference.posterior.shape_prior import ShapePrior
+from bayesprivmrf.marginals.junction import junction_trees
 from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 def is_decomposable(evidence: Evidence) -> bool:
     """Return True if the model's cliques are the bags of a junction forest."""
-    model = evidence.specification
-    return junction_forest(model.cardinalities, model.scopes, evidence.supported) is not None
+    return junction_trees(evidence.specification.cardinalities, evidence.specification.scopes) is not None
 
 
 def _refusal(why: str, remedy: str = "formulation='log-linear', 'exact' or 'auto'") -> ModelError:
@@ -78,7 +80,7 @@ class HyperDirichlet(RelaxedCounts):
     is_cut
         Whether tables with learned shapes may be divided into two steps (`forest`). Moves that keep exact sums need
         undivided tables.
-    evidence, total, total_range, smoothing
+    evidence, total, total_range
         Parameters of `RelaxedCounts`.
 
     Raises
@@ -90,14 +92,15 @@ class HyperDirichlet(RelaxedCounts):
     concentration: float | None = None
     is_cut: bool = True
 
+    name: ClassVar[str] = "hyper-Dirichlet"
     _of_whole_numbers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self._forest is None:
+        if not is_decomposable(self.evidence):
             raise _refusal(_NOT_DECOMPOSABLE)
 
     @staticmethod
-    def refuses_prior(evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+    def refuses_prior(evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why Dirichlet rows do not support the model or the settings, or None."""
         model = evidence.specification
         if model.shares_transitions:
@@ -118,14 +121,9 @@ class HyperDirichlet(RelaxedCounts):
         return None
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
         return cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
-
-    @property
-    def name(self) -> str:
-        """Name of the formulation."""
-        return "hyper-Dirichlet"
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -135,25 +133,12 @@ class HyperDirichlet(RelaxedCounts):
     @property
     def hidden(self) -> tuple[str, ...]:
         """``shapes`` of the rows, and ``inner``, the counts between two steps, if shapes are learned."""
-        return self._of_shapes
-
-    @property
-    def _of_shapes(self) -> tuple[str, ...]:
         inner = ("inner",) if self.forest.is_inner.any() else ()
         return (*inner, "shapes") if self.prior.size else ()
 
     @property
-    def _shown(self) -> tuple[str, ...]:
-        return (*self._private, *self._of_shapes)
-
-    @property
     def _prior_settings(self) -> Mapping[str, Any]:
         return self.prior.settings
-
-    @property
-    def sparsity(self) -> float:
-        """Half-counts per record: 0, since relaxed counts have the moments of the true ones for every N."""
-        return 0.0
 
     @property
     def operations_a_gradient(self) -> float:
@@ -163,12 +148,8 @@ class HyperDirichlet(RelaxedCounts):
     @property
     def work(self) -> float:
         """Operations per effective draw (`effort`)."""
-        distributions = [
-            distribution for distribution in self.evidence.noise if distribution.base_law.kernel == "absolute"
-        ]
-        return relaxed_work(
-            self.density.size, min((distribution.scale for distribution in distributions), default=math.inf)
-        )
+        laplace = [each.scale for each in self.evidence.noise if each.base_law.kernel == "absolute"]
+        return relaxed_work(self.density.size, min(laplace, default=math.inf))
 
     @property
     def density(self) -> Density:
@@ -177,7 +158,7 @@ class HyperDirichlet(RelaxedCounts):
         return Density(
             visit=visit_forest,
             kinds=KINDS,
-            arrays=(tuple(self._rows), tuple(self._noise)),
+            arrays=(self._rows, tuple(self._noise)),
             size=cells + (self.total is None) + self.prior.size,
             shapes={"counts": (own,), "inner": (cells - own,), "total": (), "shapes": (cells,)},
         )
@@ -198,44 +179,31 @@ class HyperDirichlet(RelaxedCounts):
         whole = np.maximum(np.rint(flat), 0.0)
         return self.finished(draw_log_rows(self.forest, whole + shapes, rng), counts, total, shapes)
 
-    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the tables of N whole records.
-
-        With `is_whole`, the prior of a private N is proportional to 1/N on the whole numbers, as for whole records.
-        """
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior: see `RelaxedCounts.prior_draws`."""
         forest = self.forest
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng)
         shapes = self.prior.shapes(rng.standard_normal((size, self.prior.size)))
         log_rows = draw_log_rows(forest, shapes.T, rng)
-        counts = np.zeros((1, size, forest.offsets[-1]))
-        counts[0][:, np.sort(forest.cells)[: forest.places.size]] = draw_tables(forest, log_rows, total, rng)[
-            forest.places
-        ].T
+        counts = self._all_cells(draw_tables(forest, log_rows, total, rng)[forest.places].T)[np.newaxis]
         return self.finished(log_rows, counts, total[np.newaxis].astype(float), shapes.T)
 
-    @property
+    @cached_property
     def forest(self) -> JunctionForest:
         """Junction forest of the model."""
-        assert self._forest is not None
-        return self._forest
-
-    @cached_property
-    def _forest(self) -> JunctionForest | None:
         model = self.evidence.specification
         in_steps = self.is_cut and self.concentration is None and len(model.scopes) > 1
-        return junction_forest(
-            model.cardinalities,
-            model.scopes,
-            self.evidence.supported,
-            model.domain.states if in_steps else None,
-        )
+        states = model.domain.states if in_steps else None
+        forest = junction_forest(model.cardinalities, model.scopes, self.evidence.supported, states)
+        assert forest is not None
+        return forest
 
     @cached_property
-    def _rows(self) -> RowData:
+    def _rows(self) -> tuple[Any, ...]:
         forest, evidence = self.forest, self.evidence
         shapes = self.prior.shapes(np.zeros(self.prior.size))
         total = self.total if self.total is not None else evidence.total
-        return RowData(
+        return (
             forest.row_starts,
             forest.source_starts,
             forest.sources,
@@ -260,37 +228,12 @@ class HyperDirichlet(RelaxedCounts):
         width = min(error / math.exp(guess), 1.0) / (high - low) / (inside * (1 - inside))
         return np.array([low, high, math.log(inside / (1 - inside)), width])
 
-    @property
-    def _prior_of_positions(self) -> Callable[[np.random.Generator, int], FloatArray]:
-        return self._draw_positions
-
-    def _draw_positions(self, rng: np.random.Generator, size: int) -> FloatArray:
-        """Draw from the prior in the sampler's coordinates, shape (size, positions)."""
-        forest, data = self.forest, self._rows
-        shape_positions = rng.standard_normal((size, self.prior.size))
-        shapes = self.prior.shapes(np.array([turned(own, data.shapes) for own in shape_positions]))
-        log_rows = draw_log_rows(forest, shapes.T, rng).T
-        kappa = data.freedom + np.add.reduceat(shapes, forest.row_starts[:-1], axis=1)
-        log_sums = np.log(rng.gamma(kappa, data.center / kappa))
-        log_weights = log_rows + np.repeat(log_sums, forest.row_sizes, axis=1) - data.log_scale
-        rows = inverse_softened(log_weights.ravel()).reshape(log_weights.shape)
-        for row, own in zip(rows, shapes, strict=True):
-            given = own, data.shapes.fixed, forest.row_starts, data.shift, data.scale, data.center
-            origin, share, _, _ = row_coordinates(*given)
-            row[:] = (row - origin) / np.sqrt(share)
-        if self.total is not None:
-            return np.concatenate([rows, shape_positions], axis=1)
-        places = (rng.logistic(size=(size, 1)) - data.total[2]) / data.total[3]
-        return np.concatenate([rows, places, shape_positions], axis=1)
-
     def finished(
         self, log_rows: FloatArray, counts: FloatArray, total: FloatArray, shapes: FloatArray
     ) -> Finished:
         """Return all quantities that follow from log probabilities and shapes of the rows, both (cells, draws)."""
         forest, lead = self.forest, counts.shape[:-1]
-        marginals = np.zeros(counts.shape)
-        own = np.sort(forest.cells)[: forest.places.size]
-        marginals[..., own] = marginals_of(forest, log_rows)[forest.places].T.reshape(*lead, own.size)
+        marginals = self._all_cells(marginals_of(forest, log_rows)[forest.places].T).reshape(counts.shape)
         effects = effects_of(forest, log_rows)
         names = dimension_names(self.evidence.specification.domain)
         return Finished(

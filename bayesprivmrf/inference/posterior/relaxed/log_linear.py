@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -25,9 +25,8 @@ from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, Mo
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
-from bayesprivmrf.inference.posterior.effort import gradient_operations
-from bayesprivmrf.inference.posterior.formulation import Finished, Settings
-from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, Preliminary, draw_totals
+from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, scaled_effects, table_name
 from bayesprivmrf.inference.posterior.relaxed.density import Density
 from bayesprivmrf.inference.posterior.relaxed.effects_density import KINDS, visit_effects
@@ -36,6 +35,9 @@ from bayesprivmrf.inference.posterior.superpopulation import draw_potentials
 from bayesprivmrf.marginals import forecast
 from bayesprivmrf.marginals.arrays import draw_tables
 from bayesprivmrf.model.tables import FloatArray
+
+if TYPE_CHECKING:
+    from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -49,16 +51,17 @@ class LogLinear(RelaxedCounts):
     ----------
     scale
         Prior standard deviation τ of all effects, nats; None learns one for each effect.
-    evidence, total, total_range, smoothing
+    evidence, total, total_range
         Parameters of `RelaxedCounts`.
     """
 
     scale: float | None = None
 
+    name: ClassVar[str] = "log-linear"
     _of_whole_numbers: ClassVar[bool] = False
 
     @staticmethod
-    def refuses_prior(evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+    def refuses_prior(evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why normal effects do not support the model or the settings, or None."""
         if evidence.specification.shares_transitions:
             return ModelError(
@@ -80,34 +83,21 @@ class LogLinear(RelaxedCounts):
         )
 
     @classmethod
-    def refuses(cls, evidence: Evidence, settings: Settings) -> BayesPrivMRFError | None:
+    def refuses(cls, evidence: Evidence, settings: LatentCounts) -> BayesPrivMRFError | None:
         """Return the reason why this engine does not support a release or the settings, or None."""
         reason = cls.refuses_counts(evidence) or cls.refuses_prior(evidence, settings)
         if reason or not evidence.specification.is_restricted or MeanCounts(evidence=evidence).tells_all:
             return reason
         return ModelError(
             "with shared parameters, relaxed counts represent only the sums that these depend on, and the "
-            "measurements contain more, such as a table for each scope. Leave out `formulation`, `smoothing` and the "
+            "measurements contain more, such as a table for each scope. Leave out `formulation` and the "
             "sampler's settings, or measure the sums (`queries.pooled`, or `queries.weighted` by products of scores)."
         )
 
     @property
-    def name(self) -> str:
-        """Name of the formulation."""
-        return "log-linear"
-
-    @property
     def judged(self) -> tuple[str, ...]:
         """``counts`` of the possible cells, ``log_scale`` if it is learned, and ``total`` if it is private."""
-        return ("counts", *self._scales_and_total)
-
-    @property
-    def _scales_and_total(self) -> tuple[str, ...]:
-        return (*(("log_scale",) if self._learns_scale else ()), *self._private)
-
-    @property
-    def _shown(self) -> tuple[str, ...]:
-        return ("coordinates", *self._scales_and_total)
+        return ("counts", *(("log_scale",) if self._learns_scale else ()), *self._private)
 
     @property
     def hidden(self) -> tuple[str, ...]:
@@ -118,13 +108,8 @@ class LogLinear(RelaxedCounts):
     def _prior_settings(self) -> Mapping[str, Any]:
         if self.scale is not None:
             return {"prior_scale": float(self.scale)}
-        prior = self.latent.effects_prior
-        return {
-            "prior_scale_location": prior.location,
-            "prior_scale_spread_in_common": prior.spread_in_common,
-            "prior_scale_spread_between_orders": prior.spread_between_orders,
-            "prior_scale_spread_between_effects": prior.spread_between_effects,
-        }
+        names = ("location", "spread_in_common", "spread_between_orders", "spread_between_effects")
+        return {f"prior_scale_{name}": getattr(self.latent.effects_prior, name) for name in names}
 
     @property
     def sparsity(self) -> float:
@@ -140,24 +125,15 @@ class LogLinear(RelaxedCounts):
     def operations_a_gradient(self) -> float:
         """Operations of one density and gradient (`effort`): marginals, products with the basis, and cells."""
         model, size = self.evidence.specification, self.latent.effects.size
-        products = 2.0 * size * size if self.preliminary.is_dense else 0.0
+        products = 2.0 * size * size if self.latent.is_dense else 0.0
         marginals = 3.0 * forecast(model.cardinalities, model.scopes).multiplications
         return marginals + products + gradient_operations(size + model.size)
 
     @cached_property
     def latent(self) -> LatentPrior:
-        """Prior of the latent tables."""
-        return LatentPrior(evidence=self.evidence)
-
-    @cached_property
-    def preliminary(self) -> Preliminary:
-        """Preliminary estimate, which scales the sampler's coordinates."""
-        return Preliminary(
-            evidence=self.evidence,
-            latent=self.latent,
-            scale=self.scale,
-            total=self.total,
-            total_range=self.total_range,
+        """Prior of the latent tables, and the preliminary estimate that scales the sampler's coordinates."""
+        return LatentPrior(
+            evidence=self.evidence, scale=self.scale, total=self.total, total_range=self.total_range
         )
 
     @property
@@ -167,17 +143,18 @@ class LogLinear(RelaxedCounts):
     @property
     def density(self) -> Density:
         """Compiled density of this release; position 0 is the preliminary estimate."""
-        latent, cells, stretching = self.latent, self._measured.cells, self.preliminary.data()
+        latent, cells = self.latent, self._measured.cells
+        scales = latent.mode.log_scales
         return Density(
             visit=visit_effects,
             kinds=KINDS,
-            arrays=(tuple(stretching), cells, latent.uniform, latent.plan.data, tuple(self._noise)),
-            size=stretching.mode.size + stretching.root.shape[0],
+            arrays=(latent.data(), cells, latent.uniform, latent.plan.data, tuple(self._noise)),
+            size=latent.whitening.mode.size + (0 if self.scale is not None else scales.size),
             shapes={
                 "counts": cells.shape,
                 "total": (),
                 "coordinates": (latent.effects.size,),
-                "log_scale": stretching.scale.shape,
+                "log_scale": scales.shape,
             },
         )
 
@@ -189,13 +166,13 @@ class LogLinear(RelaxedCounts):
         if self._learns_scale:
             log_scales = np.asarray(draws["log_scale"], dtype=float)
         else:
-            log_scales = np.broadcast_to(self.preliminary.mode.log_scales, (*lead, prior.count))
+            log_scales = np.broadcast_to(self.latent.mode.log_scales, (*lead, prior.count))
         effects, marginals, acceptance = draw_potentials(
             latent.plan,
             np.asarray(draws["coordinates"], dtype=float).reshape(draws_in_all, latent.effects.size),
             total.reshape(draws_in_all),
             np.exp(-2 * log_scales.reshape(draws_in_all, -1))[:, prior.levels],
-            self.preliminary.curvature(),
+            self.latent.curvature(),
             rng,
             excess=latent.excess,
             information=self._information,
@@ -210,8 +187,8 @@ class LogLinear(RelaxedCounts):
         """Fisher information of one record about each coordinate of a tied model, at the preliminary mode."""
         if self.latent.effects.matrix is None:
             return None
-        mode, prior = self.preliminary.mode, self.latent.effects_prior
-        own = np.diag(self.preliminary.curvature()) - prior.precision(mode.log_scales)
+        mode, prior = self.latent.mode, self.latent.effects_prior
+        own = np.diag(self.latent.curvature()) - prior.precision(mode.log_scales)
         return np.maximum(own, 0.0) / math.exp(mode.log_total)
 
     def finished(
@@ -224,8 +201,13 @@ class LogLinear(RelaxedCounts):
         acceptance: float | None = None,
     ) -> Finished:
         """Return all quantities that follow from draws of potentials, tables, numbers of records and scales."""
-        coordinates, names = self.latent.effects, dimension_names(self.evidence.specification.domain)
-        own = log_scales[..., self.latent.effects_prior.levels]
+        coordinates, prior = self.latent.effects, self.latent.effects_prior
+        names = dimension_names(self.evidence.specification.domain)
+        own, learned = log_scales[..., prior.levels], {}
+        if self._learns_scale:
+            scores = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
+            labels = scaled_effects(prior, names)
+            learned = {f"scale of {effect}": scores[..., k] for k, effect in enumerate(labels)}
         # squared effects in prior standard deviations: mean 1 and variance 2 under the prior
         squares = (effects * np.exp(-own)) ** 2
         density = -0.5 * squares - own
@@ -242,17 +224,14 @@ class LogLinear(RelaxedCounts):
                     coordinates.subsets, pairwise(coordinates.offsets), strict=True
                 )
             },
-            learned=self._learned(log_scales),
+            learned=learned,
             prior_fit=(1 - squares).sum(axis=-1) / math.sqrt(2 * max(squares.shape[-1], 1)),
         )
 
-    def prior_draws(self, size: int, rng: np.random.Generator, *, is_whole: bool = False) -> Finished:
-        """Draw from the prior, shape (1, size, ...), with the tables of N whole records.
-
-        With `is_whole`, the prior of a private N is proportional to 1/N on the whole numbers, as for whole records.
-        """
+    def prior_draws(self, size: int, rng: np.random.Generator) -> Finished:
+        """Draw from the prior: see `RelaxedCounts.prior_draws`."""
         model, latent, prior = self.evidence.specification, self.latent, self.latent.effects_prior
-        total = draw_totals(self.total, self.total_range, size, rng, is_whole=is_whole)
+        total = draw_totals(self.total, self.total_range, size, rng)
         if self.scale is not None:
             log_scales = np.full((size, prior.count), math.log(self.scale))
         else:
@@ -270,11 +249,3 @@ class LogLinear(RelaxedCounts):
             total[np.newaxis].astype(float),
             log_scales[np.newaxis],
         )
-
-    def _learned(self, log_scales: FloatArray) -> dict[str, FloatArray]:
-        if not self._learns_scale:
-            return {}
-        prior = self.latent.effects_prior
-        standardized = (log_scales - prior.expected_log_scales) / np.sqrt(np.diag(prior.scale_covariance))
-        effects = scaled_effects(prior, dimension_names(self.evidence.specification.domain))
-        return {f"scale of {effect}": standardized[..., k] for k, effect in enumerate(effects)}

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -76,18 +76,17 @@ class Diagnosis:
     diverging: float
     saturated: float
     bfmi: float
-    status: Status
-    problems: tuple[str, ...] = ()
     population_acceptance: float | None = None
     population_unmoved: float | None = None
+    status: Status
+    problems: tuple[str, ...] = ()
 
     def as_stats(self) -> dict[str, Any]:
         """Return numbers and problems for `Posterior.stats`, without those that the formulation does not have."""
-        names = ("r_hat", "ess_bulk", "ess_tail", "diverging", "saturated", "bfmi")
-        optional = ("population_acceptance", "population_unmoved")
-        numbers = {name: getattr(self, name) for name in (*names, *optional)}
-        kept = {name: value for name, value in numbers.items() if name in names or value is not None}
-        return {**kept, "problems": list(self.problems)}
+        found = {
+            name: value for name, value in asdict(self).items() if value is not None and name != "status"
+        }
+        return {**found, "problems": list(self.problems)}
 
 
 def diagnose(
@@ -103,28 +102,41 @@ def diagnose(
     `other` returns the name of a formulation that may mix better, or None. It is called if the chains have not mixed.
     """
     numbers = _together([sampled.draws[name] for name in judged])
-    varying = _varying(numbers)
-    chains, draws = sampled.statistics["lp"].shape
-    is_known = not numbers.shape[-1] or _is_determined(evidence)
-    acceptance = None if finished is None else _mean(finished.acceptance)
-    unmoved = None if finished is None else _mean(finished.unmoved)
-    mixing = sampled.mixing
+    varying, statistics, mixing = _varying(numbers), sampled.statistics, sampled.mixing
+    chains, draws = statistics["lp"].shape
     if mixing is None or math.isnan(mixing.bulk):
         energy = math.nan if mixing is None else mixing.bfmi
         mixing = _mixing(varying, in_full=True)._replace(bfmi=energy)
     r_hat, bulk, tail, _ = mixing
-    statistics = sampled.statistics  # a sampler without trajectories reports only the log density
+    # a sampler without trajectories reports only the log density
     diverging = float(np.mean(statistics.get("diverging", 0.0)))
     saturated = float(np.mean(statistics.get("reached_max_treedepth", 0.0)))
     bfmi = _bfmi(statistics["energy"]) if "energy" in statistics else math.nan
+    longer = "`time_limit`" if sampled.is_late and draws >= SMALLEST_ESS else "`draws` and `tune`"
+    # findings that no longer chains would change; R-hat cannot show them
+    finite, is_known = np.isfinite(numbers), not numbers.shape[-1] or _is_determined(evidence)
     # judged by the tables: with whole records, potentials move even if the records are stuck
     tables = _together([sampled.draws[name] for name in judged if name in ("counts", "sums")])
-    is_still = bool(varying.size) and not _varying(tables).size
-    problems = [
-        *_stuck(numbers, varying[..., :0] if is_still else varying, is_known=is_known, evidence=evidence),
-        *_population(acceptance),
-    ]
+    is_still = not varying.size or not _varying(tables).size
+    problems = []
+    if not finite.all():
+        problems.append(
+            f"{np.mean(~finite):.1%} of the judged numbers are not finite, so this posterior cannot be used; check "
+            "the sizes and noise scales of the tables, raise `tune`, or use NoiseAwareMAP"
+        )
+    elif draws >= FEWEST and not is_known and is_still:
+        one = "the bounds allow only one table, or " if evidence.has_bounds else ""
+        problems.append(f"no judged number changed in any draw: {one}the sampler has not moved; raise `tune`")
+    shares = () if finished is None else (finished.acceptance, finished.unmoved)
+    acceptance, unmoved = [None if x is None else float(np.mean(x)) for x in shares] or (None, None)
+    if acceptance is not None and not acceptance >= SMALLEST_ACCEPTANCE:
+        problems.append(
+            f"the steps that draw the population given the latent tables were accepted in {acceptance:.0%} of cases "
+            f"(wanted: {SMALLEST_ACCEPTANCE:.0%} or more), so its marginals are not draws of the posterior; use "
+            "fewer or smaller cliques, or NoiseAwareMAP"
+        )
     slow, broken = False, bool(problems)
+    # mixing of the chains
     least = SMALLEST_ESS * chains
     if draws < FEWEST:
         slow = True
@@ -138,16 +150,16 @@ def diagnose(
         )
         problems.append(
             f"the chains have not mixed: R-hat {r_hat:.3f} (wanted: below {LARGEST_R_HAT}), effective draws "
-            f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise {_longer(sampled, mixing)}"
+            f"{bulk:.0f} in the bulk and {tail:.0f} in the tails (wanted: {least}); raise {longer}"
             f"{f', or use LatentCounts(formulation={name!r})' if name else ''}"
             f"{steps if evidence.specification.shares_transitions else ''}"
         )
+    # trajectories of NUTS
     if not saturated <= LARGEST_SATURATED:
-        slow = True
+        slow, depth = True, "maxdepth" if sampler == "nutpie" else "max_treedepth"
         problems.append(
             f"{saturated:.0%} of the draws reached the maximum tree depth, so each draw moves little; raise "
-            f"`{'maxdepth' if sampler == 'nutpie' else 'max_treedepth'}` (10 by default), or use "
-            "LatentCounts(smoothing=0.5), which smooths the kinks of a Laplace likelihood"
+            f"`{depth}` (10 by default)"
         )
     if not diverging <= LARGEST_DIVERGING:
         broken = True
@@ -156,13 +168,15 @@ def diagnose(
             "`target_accept` (0.65 to 0.8 by default) and `tune`"
         )
     if draws >= FEWEST and not is_known and "energy" in statistics and not bfmi >= SMALLEST_BFMI:
-        remedy = "" if slow else f"; raise {_longer(sampled, mixing._replace(bfmi=bfmi))}"
+        remedy = "" if slow else f"; raise {longer}"
         slow, broken = True, broken or not bfmi >= 0.1  # longer chains are not expected to help below 0.1
         problems.append(
             f"the energy hardly changes between draws (E-BFMI {bfmi:.2f}, wanted: {SMALLEST_BFMI} or more), so "
             f"heavy tails are explored slowly{remedy}"
         )
+    status = Status.ITERATION_LIMIT if slow else Status.CONVERGED
     if sampled.is_interrupted:
+        status = Status.STOPPED_EARLY
         problems.append(f"sampling was stopped early: {chains} chains of {draws} draws were kept")
     return Diagnosis(
         r_hat=r_hat,
@@ -171,10 +185,10 @@ def diagnose(
         diverging=diverging,
         saturated=saturated,
         bfmi=bfmi,
-        status=_status(evidence, broken=broken, slow=slow, interrupted=sampled.is_interrupted),
-        problems=tuple(problems),
         population_acceptance=acceptance,
         population_unmoved=unmoved,
+        status=Status.NOT_TRUSTED if broken or not evidence.has_total else status,
+        problems=tuple(problems),
     )
 
 
@@ -206,28 +220,6 @@ def is_mixed(mixing: Mixing, chains: int) -> bool:
     return is_long and not mixing.bfmi < SMALLEST_BFMI
 
 
-def times_longer(mixing: Mixing, chains: int) -> float:
-    r"""Return the factor by which a sampling should be longer to have mixed.
-
-    Effective sample sizes and E-BFMI are taken to grow in proportion to the length, and :math:`\hat R^2 - 1` to its
-    inverse, as they do once chains have met.
-    """
-    needed = SMALLEST_ESS * chains / max(min(mixing.bulk, mixing.tail), 1.0)
-    if mixing.bfmi < SMALLEST_BFMI:
-        needed = max(needed, SMALLEST_BFMI / max(mixing.bfmi, 1e-3))
-    return max(needed, (mixing.r_hat**2 - 1.0) / (LARGEST_R_HAT**2 - 1.0), 1.0)
-
-
-def _longer(sampled: Sampled, mixing: Mixing) -> str:
-    """Return the setting to raise for a longer sampling: `time_limit` if it stopped the chains."""
-    chains, draws = sampled.statistics["lp"].shape
-    times, steps = times_longer(mixing, chains), sampled.stats.get("steps_between_draws", LONGEST)
-    if not (sampled.is_late and draws >= SMALLEST_ESS and steps * times <= LONGEST):
-        return "`draws` and `tune`"
-    seconds = sampled.stats.get("sampling_seconds", 0.0) * times
-    return f"`time_limit` (about {max(seconds, 1):,.0f} seconds should suffice)"
-
-
 def warn_of(diagnosis: Diagnosis) -> None:
     """Warn of a sampling with problems, by one `SamplingWarning`."""
     if diagnosis.problems:
@@ -235,14 +227,6 @@ def warn_of(diagnosis: Diagnosis) -> None:
         warning = SamplingWarning(f"{text}. `posterior.stats` has the numbers.")
         warning.at_command_line = f"{text}.".replace("`draws` and `tune`", "`--draws`")
         warnings.warn(warning, stacklevel=4)
-
-
-def _status(evidence: Evidence, *, broken: bool, slow: bool, interrupted: bool) -> Status:
-    if broken or not evidence.has_total:
-        return Status.NOT_TRUSTED
-    if interrupted:
-        return Status.STOPPED_EARLY
-    return Status.ITERATION_LIMIT if slow else Status.CONVERGED
 
 
 def _together(draws: Sequence[np.ndarray]) -> FloatArray:
@@ -270,34 +254,6 @@ def _is_determined(evidence: Evidence) -> bool:
     return evidence.total_standard_error == 0 and bool((cells <= 1).all())
 
 
-def _stuck(numbers: FloatArray, varying: FloatArray, *, is_known: bool, evidence: Evidence) -> list[str]:
-    """Return problems that R-hat cannot show: draws that are not finite, and chains that never move."""
-    finite = np.isfinite(numbers)
-    if not finite.all():
-        return [
-            f"{np.mean(~finite):.1%} of the judged numbers are not finite, so this posterior cannot be used; check "
-            "the sizes and noise scales of the tables, raise `tune`, or use NoiseAwareMAP"
-        ]
-    if numbers.shape[1] >= FEWEST and not is_known and not varying.shape[-1]:
-        one = "the bounds allow only one table, or " if evidence.has_bounds else ""
-        return [f"no judged number changed in any draw: {one}the sampler has not moved; raise `tune`"]
-    return []
-
-
-def _population(acceptance: float | None) -> list[str]:
-    if acceptance is None or acceptance >= SMALLEST_ACCEPTANCE:
-        return []
-    return [
-        f"the steps that draw the population given the latent tables were accepted in {acceptance:.0%} of cases "
-        f"(wanted: {SMALLEST_ACCEPTANCE:.0%} or more), so its marginals are not draws of the posterior; use fewer or "
-        "smaller cliques, or NoiseAwareMAP"
-    ]
-
-
-def _mean(share: FloatArray | float | None) -> float | None:
-    return None if share is None else float(np.mean(share))
-
-
 def _mixing(varying: FloatArray, *, in_full: bool) -> Mixing:
     import arviz as az
     import xarray as xr
@@ -312,22 +268,23 @@ def _mixing(varying: FloatArray, *, in_full: bool) -> Mixing:
         largest = np.argsort(varying.var(axis=(0, 1)))[-MOST_JUDGED:]
         varying = varying[..., largest]
 
-    def dataset(numbers: FloatArray) -> xr.Dataset:
-        return xr.Dataset({"judged": (("chain", "draw", "number"), numbers)})
+    def largest_r_hat(numbers: FloatArray) -> float:
+        judged = xr.Dataset({"judged": (("chain", "draw", "number"), numbers)})
+        return float(np.max(az.rhat(judged)["judged"].values))
 
-    judged = dataset(varying)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if not in_full:
-            r_hat = float(np.max(az.rhat(dataset(_least_mixed(varying)))["judged"].values))
-            if r_hat >= LARGEST_R_HAT:
-                return Mixing(r_hat, math.nan, math.nan)
-        r_hat = float(np.max(az.rhat(judged)["judged"].values))
+        # a fast first check of the least mixed numbers
+        r_hat = 0.0 if in_full else largest_r_hat(_least_mixed(varying))
+        if r_hat < LARGEST_R_HAT:
+            r_hat = largest_r_hat(varying)
         if not (in_full or r_hat < LARGEST_R_HAT):
             return Mixing(r_hat, math.nan, math.nan)
-        bulk = az.ess(judged, method="bulk")["judged"].values
-        tail = az.ess(judged, method="tail")["judged"].values
-    return Mixing(r_hat, float(np.min(bulk)), float(np.min(tail)))
+        judged = xr.Dataset({"judged": (("chain", "draw", "number"), varying)})
+        bulk, tail = (
+            float(np.min(az.ess(judged, method=kind)["judged"].values)) for kind in ("bulk", "tail")
+        )
+    return Mixing(r_hat, bulk, tail)
 
 
 def _least_mixed(numbers: FloatArray) -> FloatArray:

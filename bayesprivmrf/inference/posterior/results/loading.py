@@ -7,10 +7,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
 from bayesprivmrf.inference.evidence import Evidence, gather
 from bayesprivmrf.inference.posterior.formulation import Finished, Source
@@ -18,14 +19,7 @@ from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
-from bayesprivmrf.inference.posterior.results.tree import (
-    ARRAYS,
-    BY_NAME,
-    FORMAT,
-    GROUP,
-    VERSION,
-    checksum_of,
-)
+from bayesprivmrf.inference.posterior.results.tree import BY_NAME, FORMAT, GROUP, VERSION, checksum_of
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
@@ -114,16 +108,12 @@ def _require_format(tree: xr.DataTree, target: Path, largest: int) -> None:
             f"{str(target)!r} is not a posterior of bayesprivmrf; `arviz.from_netcdf` reads other netCDF files."
         )
     version = tree.attrs["format_version"]
-    if not version <= VERSION:
-        raise NewerFormatError(
-            f"{str(target)!r} has format version {version}, newer than {VERSION}, the newest that this bayesprivmrf "
-            "reads; upgrade it."
-        )
+    newest = f"be at most {VERSION}, the newest that this bayesprivmrf reads"
+    what = f"the format version of {str(target)!r}"
+    require(version <= VERSION, what, newest, version, "upgrade it", error=NewerFormatError)
     size = sum(variable.nbytes for node in tree.subtree for variable in node.dataset.variables.values())
-    if size > largest:
-        raise ReleaseFileError(
-            f"its variables would take {size:,} bytes, more than {largest:,}; pass `largest=`"
-        )
+    must, remedy = f"be at most {largest:,} bytes", "pass `largest=`"
+    require(size <= largest, "the size of its variables", must, f"{size:,}", remedy, error=ReleaseFileError)
 
 
 def _posterior(tree: xr.DataTree) -> Posterior:
@@ -138,31 +128,33 @@ def _posterior(tree: xr.DataTree) -> Posterior:
         for k in range(fields.whole("releases", 1, 10**6))
     ]
     given = fields.mapping("estimator")
+    is_smoothed = given.pop("smoothing", 0.0) > 0  # a setting of earlier versions
     estimator = LatentCounts(**{**given, "total_range": tuple(given["total_range"])})
     source = Source(estimator=estimator, releases=tuple(releases), population=fields.text("population"))
     evidence = gather(releases, takes_bounds=True, population=source.population)
     if bool(tree.attrs["simulated"]) != evidence.is_simulated:
         raise ReleaseFileError("its mark of simulated noise differs from that of its releases")
-    finished = _finished(tree, evidence, numbers)
     asked = replace(estimator, formulation=fields.text("formulation"))
-    status = Status(fields.text("status"))
+    draws = Draws(
+        evidence=evidence,
+        finished=_finished(tree, evidence, numbers),
+        status=Status(fields.text("status")),
+    )
     stats = {
         name: tuple(value) if isinstance(value, list) and name != "problems" else value
         for name, value in fields.mapping("stats").items()
     }
+    if is_smoothed:
+        old = "these draws have the smoothed likelihood of an earlier version, and `pymc_model` has the exact one"
+        stats["problems"] = [*stats["problems"], old]
     del tree[GROUP]
+    chains, each = draws.shape
     return Posterior(
         tree=tree,
-        status=status,
+        status=draws.status,
         stats=stats,
-        _evidence=evidence,
-        _formulation=asked._formulation(evidence, finished.total.size, chains=len(finished.total)),
-        _draws=Draws(
-            model=evidence.specification,
-            finished=finished,
-            is_simulated=evidence.is_simulated,
-            status=status,
-        ),
+        _formulation=asked._formulation(evidence, chains * each, chains=chains),
+        _draws=draws,
         _source=source,
     )
 
@@ -170,44 +162,31 @@ def _posterior(tree: xr.DataTree) -> Posterior:
 def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.ndarray]) -> Finished:
     """Return the draws, after a check of their shapes against the model."""
     model = evidence.specification
-    lead = _checked("total", numbers["total"], numbers["total"].shape[:2], 2).shape
-    effects = _checked("effects", numbers["effects"], lead, 3)
-    if effects.shape[-1] not in (
-        Effects.of(model.cardinalities, model.scopes).size,
-        coordinates_of(model).size,
-    ):
+    lead = numbers["total"].shape
+    found: dict[str, Any] = {"log_prior": {}, "learned": {}}
+    for name, values in numbers.items():
+        kind, _, part = name.partition(" of ")
+        if kind in BY_NAME:
+            found[kind][part] = _checked(name, values, lead, 2)
+        elif name == "least":
+            found[name] = values
+        elif values.ndim:
+            found[name] = _checked(name, values, lead, 3 if name in ("effects", "scales") else 2)
+        else:  # one number for all draws
+            found[name] = float(values)
+    sizes = Effects.of(model.cardinalities, model.scopes).size, coordinates_of(model).size
+    if found["effects"].shape[-1] not in sizes:
         raise ReleaseFileError("its effects are not those of its model")
-    names, tables = dimension_names(model.domain), {}
-    for kind in ("marginal", "counts"):
+    names = dimension_names(model.domain)
+    for kind, field in (("marginal", "marginals"), ("counts", "counts")):
         parts = [np.zeros((*lead, 0))]
         for scope, shape in zip(model.scopes, model.shapes, strict=True):
             table = np.asarray(tree["posterior"][table_name(kind, names, scope)], dtype=float)
             if table.shape != (*lead, *shape) or not np.isfinite(table).all():
                 raise ReleaseFileError(f"its draws of {kind} are not tables of its model")
             parts.append(table.reshape(*lead, -1))
-        tables[kind] = np.concatenate(parts, axis=-1)
-    by_name: dict[str, Any] = {
-        kind: {
-            name.removeprefix(f"{kind} of "): _checked(name, values, lead, 2)
-            for name, values in numbers.items()
-            if name.startswith(f"{kind} of ")
-        }
-        for kind in BY_NAME
-    }
-    optional: dict[str, Any] = {name: numbers.get(name) for name in ARRAYS[2:]}
-    for name, values in optional.items():
-        if values is not None and name != "least" and values.ndim:
-            _checked(name, values, lead, values.ndim)
-        if values is not None and not values.ndim:
-            optional[name] = float(values)
-    return Finished(
-        marginals=tables["marginal"],
-        counts=tables["counts"],
-        effects=effects,
-        total=numbers["total"],
-        **optional,
-        **cast("Any", by_name),
-    )
+        found[field] = np.concatenate(parts, axis=-1)
+    return Finished(**found)
 
 
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:

@@ -12,21 +12,15 @@ import numpy as np
 
 from bayesprivmrf.cards import SIMULATED, Card, fit_headline, marked, stated
 from bayesprivmrf.checks import generator, whole_number
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.asked import asked_of, coverage
 from bayesprivmrf.inference.criticism.alarms import predictive_check
 from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import Formulation, Source
+from bayesprivmrf.inference.posterior.formulation import Source
+from bayesprivmrf.inference.posterior.results import quantities
 from bayesprivmrf.inference.posterior.results.draws import Draws
-from bayesprivmrf.inference.posterior.results.quantities import (
-    THINNED,
-    PosteriorIntervals,
-    Quantity,
-    draws_of,
-    refuse_sums_alone,
-)
-from bayesprivmrf.inference.posterior.results.summary import PosteriorSummary, edge_presence, summary_of
-from bayesprivmrf.inference.posterior.results.synthetic import records_of
+from bayesprivmrf.inference.posterior.results.quantities import THINNED, PosteriorSummary, Quantity
 from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
@@ -40,6 +34,8 @@ if TYPE_CHECKING:
     import pymc as pm
     import xarray as xr
     from pgmpy.models import DiscreteMarkovNetwork
+
+    from bayesprivmrf.inference.posterior.choice import Formulation
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -70,7 +66,6 @@ class Posterior(Card):
     tree: xr.DataTree
     status: Status
     stats: Mapping[str, Any] = field(default_factory=dict)
-    _evidence: Evidence
     _formulation: Formulation
     _draws: Draws
     _source: Source
@@ -78,6 +73,10 @@ class Posterior(Card):
     method = "posterior"
     references = ("cgm", "posterior", "pymc")
     inference: Literal["exact"] = "exact"
+
+    @property
+    def _evidence(self) -> Evidence:
+        return self._draws.evidence
 
     @property
     def specification(self) -> ModelSpecification:
@@ -111,9 +110,7 @@ class Posterior(Card):
     @cached_property
     def solution(self) -> Solution:
         """Model with the posterior means as clique marginals; by maximum likelihood if it is not decomposable."""
-        return self._draws.mean_solution(
-            stats=self.stats, problems=self.problems, of_records=self._evidence.of_records
-        )
+        return self._draws.mean_solution(self.stats, self.problems)
 
     @property
     def network(self) -> DiscreteMarkovNetwork:
@@ -210,16 +207,16 @@ class Posterior(Card):
         """
         beside = ", and `quantity` any function of a draw"
         asked = asked_of(self._evidence, variables, prob, of, given, beside=beside)
-        refuse_sums_alone(self._draws, of, self._formulation.name)
-        return self._intervals.of(asked)
+        has_sums_alone = self.specification.is_restricted and self._formulation.name == "log-linear"
+        if asked.of == "records" and has_sums_alone:
+            raise ModelError(
+                "`of='records'` needs the counts of each table, and with tied potentials this posterior has only "
+                "sums of tables; ask for of='population', or fit LatentCounts(formulation='exact')."
+            )
+        return quantities.intervals_of(self._draws, asked)
 
     def _chain_bounds(self, asked: ChainFunction, prob: float) -> Bounds:
-        """Return a function of a Markov chain, with limits from the quantiles of the draws."""
-        return self._intervals.of_chain(asked, prob)
-
-    @property
-    def _intervals(self) -> PosteriorIntervals:
-        return PosteriorIntervals(evidence=self._evidence, draws=self._draws)
+        return quantities.chain_bounds(self._draws, asked, prob)
 
     def probability(
         self, states: Mapping[Variable, Label], prob: float = 0.9, *, given: Given | None = None
@@ -242,7 +239,7 @@ class Posterior(Card):
         ModelError
             `states` is empty, a variable or a state is not declared, or the given states are impossible.
         """
-        return self._intervals.of_event(states, coverage(prob), given)
+        return quantities.probability_of(self._draws, states, coverage(prob), given)
 
     def quantity(
         self, function: Callable[[Solution], Any], prob: float = 0.9, *, draws: int = THINNED
@@ -274,7 +271,9 @@ class Posterior(Card):
             posterior.quantity(odds_ratio)
         """
         prob, marks = coverage(prob), function_marks(self._evidence)
-        return self._intervals.of_draws(draws_of(self._draws, function, draws), prob, marks)
+        return quantities.quantity_of(
+            self._draws, quantities.draws_of(self._draws, function, draws), prob, marks
+        )
 
     def summary(self, prob: float = 0.9) -> PosteriorSummary:
         """Return a summary of the posterior that fits on one screen.
@@ -290,9 +289,8 @@ class Posterior(Card):
             Status and problems, number of records N (with an interval if it is private), formulation and settings,
             scalar parameters of the prior, and diagnostics. It is displayed as a card.
         """
-        facts = {"status": self.status.value, "formulation": self._formulation.name, "stats": self.stats}
-        sampled, finished = self.tree["posterior"].to_dataset(), self._draws.finished
-        return summary_of(sampled, finished, coverage(prob), is_simulated=self.is_simulated, **facts)
+        sampled = self.tree["posterior"].to_dataset()
+        return quantities.summary_of(self._draws, sampled, self._formulation.name, self.stats, coverage(prob))
 
     def edge_presence(self, threshold: float, prob: float = 0.9) -> pd.DataFrame:
         r"""Return the edges of the graph, ordered by the probability that they are stronger than a threshold.
@@ -313,7 +311,7 @@ class Posterior(Card):
             The index has the two variables; the most probable edge comes first. Entries are NaN for variables with
             structural zeros, whose effects are not defined.
         """
-        return edge_presence(self._evidence, self._draws.finished, threshold, prob)
+        return quantities.edge_presence(self._draws, threshold, prob)
 
     def predictive_check(self, *, rng: int | np.random.Generator = 0) -> pd.DataFrame:
         r"""Compare each released table with its latent counts, and with the prediction of the model.
@@ -353,8 +351,7 @@ class Posterior(Card):
             `number` is outside its range, or `size` is needed because the number of records may be 0.
         """
         number = whole_number("number", number, 1, int(np.prod(self._draws.shape)))
-        records = records_of(self._evidence, self._draws.finished.total) if size is None else size
-        return list(self._draws.synthetic(number, records, generator(rng)))
+        return list(self._draws.synthetic(number, size, generator(rng)))
 
     def sample(
         self,
@@ -378,8 +375,7 @@ class Posterior(Card):
         ReleaseFileError
             A release cannot be saved.
         """
-        facts = {"formulation": self._formulation.name.lower(), "status": self.status.value}
-        save_posterior(self.tree, self._draws.finished, self._source, path, **facts, stats=self.stats)
+        save_posterior(self.tree, self._draws, self._source, path, self._formulation.name.lower(), self.stats)
 
     def _facts(self) -> list[tuple[str, str]]:
         problems = {"problems": "; ".join(self.problems) or "none"} if "problems" in self.stats else {}

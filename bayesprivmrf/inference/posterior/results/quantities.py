@@ -1,4 +1,4 @@
-r"""Credible intervals from posterior draws: joint states, answers to queries, and functions of the model.
+r"""Answers from posterior draws: credible intervals of joint states, queries and functions; a summary; the edges.
 
 **Rows that the prior decides.** Raise the prior of one part of the model, the rows of a clique or one effect, to the
 power λ. At λ = 1, to first order in log λ, the posterior mean of a quantity q moves by cov(q, log prior). In
@@ -28,19 +28,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import require, whole_number
+from bayesprivmrf.cards import Card
+from bayesprivmrf.checks import at_least, require, whole_number
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
-from bayesprivmrf.inference.asked import Asked, Whose
+from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
-from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
 from bayesprivmrf.inference.limits import Ends, limits_of_draws
+from bayesprivmrf.inference.posterior.measured import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.inference.transitions.bounds import Bounds, ChainFunction
 from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model.domain import Given, Label, Variable, coded_states, conditions
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ THINNED = 1000
 LARGEST_SENSITIVITY = 1.0
 # range of a quantity without bounds
 _NO_ENDS: Ends = (-np.inf, np.inf)
+
+type Limits = tuple[FloatArray, FloatArray, FloatArray]
+"""Estimate, and lower and upper limit."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -107,181 +111,131 @@ def draws_of(draws: Draws, function: Callable[[Solution], Any], most: int) -> xr
 
     require(callable(function), "function", "be callable", type(function).__name__, "see `quantity`")
     most = whole_number("draws", most, 1)
-    values, template = [], None
+    values, arrays = [], []
     for chain, draw in draws.pairs(most):
-        value = function(draws.solution(chain, draw))
-        template = value if isinstance(value, xr.DataArray) else template
-        values.append(_as_numbers(value))
-        shapes = values[0].shape, values[-1].shape
-        require(
-            shapes[0] == shapes[1], "function", "give one shape in every draw", f"{shapes[0]} and {shapes[1]}"
-        )
+        values.append(function(draws.solution(chain, draw)))
+        try:
+            arrays.append(np.asarray(values[-1], dtype=float))
+        except (TypeError, ValueError) as error:
+            kind = type(values[-1]).__name__
+            raise ArgumentError(
+                f"`function` must give a number or an array of numbers, got {kind}."
+            ) from error
+        first, last = arrays[0].shape, arrays[-1].shape
+        require(first == last, "function", "give one shape in every draw", f"{first} and {last}")
+    undefined = sum(not np.isfinite(array).all() for array in arrays)
+    seen = f"NaN or infinity in {undefined} of {len(values)}, as 0 / 0 or 1 / 0 does"
+    remedy = "let it return a value for this case"
+    require(not undefined, "function", "give finite numbers in every draw", seen, remedy)
     kept = draws.thinned(most)
-    undefined = sum(not np.isfinite(value).all() for value in values)
-    require(
-        not undefined,
-        "function",
-        "give finite numbers in every draw",
-        f"NaN or infinity in {undefined} of {len(values)}, as 0 / 0 or 1 / 0 does",
-        "let it return a value for this case",
-    )
-    array = np.array(values).reshape(draws.shape[0], len(kept), *values[0].shape)
-    own = [f"value_{axis}" for axis in range(array.ndim - 2)] if template is None else list(template.dims)
+    array = np.array(arrays).reshape(draws.shape[0], len(kept), *arrays[0].shape)
+    own: list[Hashable] = [f"value_{axis}" for axis in range(array.ndim - 2)]
     coords: dict[Hashable, Any] = {"chain": np.arange(draws.shape[0]), "draw": kept}
+    template = next((value for value in reversed(values) if isinstance(value, xr.DataArray)), None)
     if template is not None:
+        own = list(template.dims)
         coords |= {name: template.coords[name] for name in template.coords if name not in coords}
     return xr.DataArray(array, dims=("chain", "draw", *own), coords=coords)
 
 
-def _as_numbers(value: Any) -> FloatArray:
-    try:
-        return np.asarray(value, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"`function` must give a number or an array of numbers, got {type(value).__name__}."
-        ) from error
-
-
 def interval_of_draws(
     draws: FloatArray, prob: float, ends: Ends = _NO_ENDS, *, is_whole: bool = False
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> Limits:
     """Return the mean over the first two axes, and the limits of `limits_of_draws`."""
     return draws.mean(axis=(0, 1)), *limits_of_draws(draws, prob, ends, is_whole=is_whole)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PosteriorIntervals:
-    """Credible intervals from the draws of a posterior.
-
-    Parameters
-    ----------
-    evidence
-        The measurements.
-    draws
-        Draws of the posterior.
-    """
-
-    evidence: Evidence
-    draws: Draws
-
-    def of(self, asked: Asked) -> pd.DataFrame:
-        """Return intervals of joint states or of the answers to a query; see `Posterior.interval`."""
-        draws, bound, is_of_records = self.draws, asked.bound, asked.of == "records"
-        if bound is None and is_of_records:
-            drawn = draws.records(asked.variables, asked.given)
-        elif bound is None:
-            drawn = draws.joint(asked.variables, THINNED, asked.given)
-        elif is_of_records:
-            drawn = np.rint(bound.answers(draws.finished.counts))
-            if (bound.matrix.data >= 0).all():
-                drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie slightly below 0
-        else:
-            drawn = bound.answers(draws.finished.marginals)
-        if is_of_records:
-            _warn_of_slow_counts(draws, drawn)
-        is_whole = is_of_records and not asked.given
-        return self._framed(drawn, asked.index, asked.prob, asked.marks, asked.ends, is_whole=is_whole)
-
-    def of_event(self, states: Mapping[Variable, Label], prob: float, given: Given | None) -> Quantity:
-        """Return the probability that some variables have given states; see `Posterior.probability`."""
-        import xarray as xr
-
-        draws, model = self.draws, self.draws.model
-        event = coded_states(model.domain, "states", states)
-        condition = conditions(model.domain, given, [*event])
-        require(event, "states", "name at least one variable", "none", error=ModelError)
-        if parent(model.scopes, [*event, *condition]) is None:
-            drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
-        else:
-            cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
-            drawn = xr.DataArray(cell, dims=("chain", "draw"))
-        marks = variable_marks(self.evidence, [*event, *condition])
-        return self.of_draws(drawn, prob, marks, (0.0, 1.0))
-
-    def of_draws(
-        self, drawn: xr.DataArray, prob: float, marks: Sequence[Mark], ends: Ends = _NO_ENDS
-    ) -> Quantity:
-        """Return draws of numbers (dims chain and draw first) with intervals; `ends` are their natural limits."""
-        middle = drawn.mean(("chain", "draw"))
-        frame = self._framed(drawn.values, _index_of(drawn), prob, marks, ends, is_whole=False)
-        lower, upper = (frame[name].to_numpy().reshape(middle.shape) for name in ("lower", "upper"))
-        return Quantity(
-            draws=drawn,
-            estimate=middle,
-            lower=middle.copy(data=lower),
-            upper=middle.copy(data=upper),
-            prob=prob,
-            frame=frame,
+def intervals_of(draws: Draws, asked: Asked) -> pd.DataFrame:
+    """Return intervals of joint states or of the answers to a query; see `Posterior.interval`."""
+    evidence, bound, is_of_records = draws.evidence, asked.bound, asked.of == "records"
+    if bound is None and is_of_records:
+        drawn = draws.records(asked.variables, asked.given)
+    elif bound is None:
+        drawn = draws.joint(asked.variables, THINNED, asked.given)
+    elif is_of_records:
+        drawn = np.rint(bound.answers(draws.finished.counts))
+        if (bound.matrix.data >= 0).all():
+            drawn = np.maximum(drawn, 0.0)  # relaxed counts may lie slightly below 0
+    else:
+        drawn = bound.answers(draws.finished.marginals)
+    # counts of single steps may not have mixed, although the sums over the steps have
+    is_shared = is_of_records and draws.model.shares_transitions
+    if is_shared and not is_mixed(mixing_of([drawn]), len(drawn)):
+        message = (
+            "these counts have not mixed; no probability depends on them, since convergence is judged on sums over "
+            "the steps. Raise `draws`, `tune` and `time_limit`, or measure the tables of these counts."
         )
-
-    def of_chain(self, asked: ChainFunction, prob: float) -> Bounds:
-        """Return a function of a Markov chain, with limits from the quantiles of its draws."""
-        draws, flat = self.draws, self.draws.finished.marginals
-        parts = asked.part(flat)
-        drawn = asked.function(parts)
-        shared = draws.model.shares_transitions
-        center = parts.mean(axis=(0, 1)) if shared else asked.part(flat.mean(axis=(0, 1)))
-        limits = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
-        return Bounds(asked.function(center), *limits, (prior_mark(draws, drawn),))
-
-    def _framed(
-        self,
-        drawn: FloatArray,
-        index: pd.Index,
-        prob: float,
-        marks: Sequence[Mark],
-        ends: Ends,
-        *,
-        is_whole: bool,
-    ) -> pd.DataFrame:
-        """Return the interval frame of drawn numbers; `ends` are the limits of the answer for one record."""
-        draws, (least, most) = self.draws, ends
-        if is_whole and self.evidence.total_standard_error > 0:  # with a private N no limit but 0 is known
-            least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf
-        elif is_whole:
-            least, most = (np.multiply(end, self.evidence.total) for end in ends)
-        return interval_frame(
-            *interval_of_draws(drawn, prob, (least, most), is_whole=is_whole),
-            index,
-            status=draws.status,
-            marks=[prior_mark(draws, drawn), *marks],
-            is_simulated=draws.is_simulated,
-        )
+        warnings.warn(message, SamplingWarning, stacklevel=3)
+    (least, most), is_whole = asked.ends, is_of_records and not asked.given
+    if is_whole and evidence.total_standard_error > 0:  # with a private N no limit but 0 is known
+        least, most = np.where(np.equal(least, 0), 0.0, -np.inf), np.inf
+    elif is_whole:
+        least, most = (np.multiply(end, evidence.total) for end in (least, most))
+    limits = interval_of_draws(drawn, asked.prob, (least, most), is_whole=is_whole)
+    return _framed(draws, drawn, limits, asked.index, asked.marks)
 
 
-def refuse_sums_alone(draws: Draws, of: Whose, formulation: str) -> None:
-    """Raise an error for counts of records if the posterior has only sums of tables, as with tied potentials."""
-    if of == "records" and draws.model.is_restricted and formulation == "log-linear":
-        raise ModelError(
-            "`of='records'` needs the counts of each table, and with tied potentials this posterior has only sums of "
-            "tables; ask for of='population', or fit LatentCounts(formulation='exact')."
-        )
+def probability_of(
+    draws: Draws, states: Mapping[Variable, Label], prob: float, given: Given | None
+) -> Quantity:
+    """Return the probability that some variables have given states; see `Posterior.probability`."""
+    import xarray as xr
+
+    model = draws.model
+    event = coded_states(model.domain, "states", states)
+    condition = conditions(model.domain, given, [*event])
+    require(event, "states", "name at least one variable", "none", error=ModelError)
+    if parent(model.scopes, [*event, *condition]) is None:
+        drawn = draws_of(draws, lambda draw: draw.probability(states, given=given), THINNED)
+    else:
+        cell = draws.joint([*event], THINNED, condition)[(..., *event.values())]
+        drawn = xr.DataArray(cell, dims=("chain", "draw"))
+    marks = variable_marks(draws.evidence, [*event, *condition])
+    return quantity_of(draws, drawn, prob, marks, (0.0, 1.0))
 
 
-def _index_of(drawn: xr.DataArray) -> pd.Index:
-    """Return the labels of the entries of one draw, in C order; those of a single number are "value"."""
+def quantity_of(
+    draws: Draws, drawn: xr.DataArray, prob: float, marks: Sequence[Mark], ends: Ends = _NO_ENDS
+) -> Quantity:
+    """Return draws of numbers (dims chain and draw first) with intervals; `ends` are their natural limits."""
     import pandas as pd
 
+    # labels of the entries of one draw, in C order
     names = list(drawn.dims[2:])
+    index = pd.Index(drawn.get_index(names[0]), name=names[0]) if names else pd.Index(["value"])
     if len(names) > 1:
-        return pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
-    return pd.Index(drawn.get_index(names[0]), name=names[0]) if names else pd.Index(["value"])
+        index = pd.MultiIndex.from_product([drawn.get_index(name) for name in names], names=names)
+    frame = _framed(draws, drawn.values, interval_of_draws(drawn.values, prob, ends), index, marks)
+    middle = drawn.mean(("chain", "draw"))
+    lower, upper = (
+        middle.copy(data=frame[name].to_numpy().reshape(middle.shape)) for name in ("lower", "upper")
+    )
+    return Quantity(draws=drawn, estimate=middle, lower=lower, upper=upper, prob=prob, frame=frame)
+
+
+def chain_bounds(draws: Draws, asked: ChainFunction, prob: float) -> Bounds:
+    """Return a function of a Markov chain, with limits from the quantiles of its draws."""
+    flat = draws.finished.marginals
+    parts = asked.part(flat)
+    drawn, center = asked.function(parts), asked.part(flat.mean(axis=(0, 1)))
+    if draws.model.shares_transitions:
+        center = parts.mean(axis=(0, 1))
+    lower, upper = limits_of_draws(drawn, prob, (0.0, 1.0) if asked.is_share else _NO_ENDS)
+    return Bounds(asked.function(center), lower, upper, (prior_mark(draws, drawn),))
+
+
+def _framed(
+    draws: Draws, drawn: FloatArray, limits: Limits, index: pd.Index, marks: Sequence[Mark]
+) -> pd.DataFrame:
+    """Return the interval frame of drawn numbers, with the mark of those that the prior decides."""
+    facts: dict[str, Any] = {"status": draws.status, "is_simulated": draws.evidence.is_simulated}
+    return interval_frame(*limits, index, marks=[prior_mark(draws, drawn), *marks], **facts)
 
 
 def prior_mark(draws: Draws, drawn: FloatArray) -> Mark:
     """Return the mark of the quantities that the prior decides."""
     is_decided = is_decided_by_prior(drawn, draws.log_prior(drawn.shape[1]))
     return Mark(RowStatus.PRIOR, "the prior decides", np.ravel(is_decided))
-
-
-def _warn_of_slow_counts(draws: Draws, drawn: FloatArray) -> None:
-    """Warn if the counts of single steps have not mixed, although the sums over the steps have."""
-    if draws.model.shares_transitions and not is_mixed(mixing_of([drawn]), len(drawn)):
-        message = (
-            "these counts have not mixed; no probability depends on them, since convergence is judged on sums over "
-            "the steps. Raise `draws`, `tune` and `time_limit`, or measure the tables of these counts."
-        )
-        warnings.warn(message, SamplingWarning, stacklevel=4)
 
 
 def prior_sensitivity(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) -> FloatArray:
@@ -314,3 +268,84 @@ def prior_sensitivity(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) ->
 def is_decided_by_prior(drawn: FloatArray, log_prior: Mapping[str, FloatArray]) -> np.ndarray:
     """Return the mask of the quantities whose sensitivity is above 1."""
     return prior_sensitivity(drawn, log_prior) > LARGEST_SENSITIVITY
+
+
+class PosteriorSummary(Card, dict[str, Any]):
+    """Summary of a posterior, whose values are plain numbers and text; notebooks display it as a card."""
+
+    def _facts(self) -> list[tuple[str, str]]:
+        return [(name.replace("_", " "), _shown(value)) for name, value in self.items()]
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        estimate, lower, upper = map(_shown, value.values())
+        return f"{estimate} ({lower} to {upper})"
+    if isinstance(value, list):
+        return "; ".join(value) or "none"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)
+
+
+def summary_of(
+    draws: Draws, sampled: xr.Dataset, formulation: str, stats: Mapping[str, Any], prob: float
+) -> PosteriorSummary:
+    """Return the summary that `Posterior.summary` describes; `sampled` is the group `posterior` of the tree."""
+    # mean and interval of every scalar parameter: N, and learned parameters of the prior
+    found: dict[str, dict[str, float]] = {}
+    for name, array in sampled.data_vars.items():
+        if "[" in str(name):  # a table
+            continue
+        numbers = interval_of_draws(array.values, prob)
+        for cell in np.ndindex(array.shape[2:]):
+            of = "".join(f"_of_{d}_{array[d].values[c]}" for d, c in zip(array.dims[2:], cell, strict=True))
+            own = [float(number[cell]) for number in numbers]
+            found[f"{name}{of}"] = dict(zip(("estimate", "lower", "upper"), own, strict=True))
+    shown = ("concentration", "prior_scale", "smoothing", "r_hat", "ess_bulk", "ess_tail", "seconds")
+    is_simulated, (chains, number) = draws.evidence.is_simulated, draws.shape
+    return PosteriorSummary(
+        {
+            **({"simulated": "the noise was seeded and protects nobody"} if is_simulated else {}),
+            "status": draws.status.value,
+            "problems": list(stats.get("problems", ())),
+            "prob": prob,
+            "records": found.pop("total", None) or float(draws.finished.total.mean()),
+            "formulation": formulation,
+            **found,
+            "chains": chains,
+            "draws": number,
+            **{name: stats[name] for name in shown if name in stats},
+        }
+    )
+
+
+def edge_presence(draws: Draws, threshold: float, prob: float) -> pd.DataFrame:
+    """Return the edges of the model, ordered by the posterior probability that they exceed a threshold."""
+    import pandas as pd
+
+    threshold, prob, model = at_least("threshold", threshold, 0), coverage(prob), draws.model
+    effects = Effects.of(model.cardinalities, model.scopes)
+    pairs = [subset for subset in effects.subsets if len(subset) == 2]
+    # largest absolute entry of each effect's table; one chain at a time, since the tables need much memory
+    largest = np.zeros((*draws.shape, len(effects.subsets)))
+    for chain, own in enumerate(np.nan_to_num(draws.finished.effects)):
+        for place, table in enumerate(effects.tables(own)):
+            largest[chain, :, place] = np.abs(table).max(axis=tuple(range(1, table.ndim)))
+    strength = np.zeros((*draws.shape, len(pairs)))
+    for place, pair in enumerate(pairs):
+        holding = [k for k, subset in enumerate(effects.subsets) if set(pair) <= set(subset)]
+        strength[..., place] = largest[..., holding].max(axis=-1)
+    estimate, lower, upper = interval_of_draws(strength, prob)
+    names = [tuple(model.domain.variables[v] for v in pair) for pair in pairs]
+    frame = pd.DataFrame(
+        {
+            "estimate": estimate,
+            "lower": lower,
+            "upper": upper,
+            "probability": (strength > threshold).mean(axis=(0, 1)),
+        },
+        index=pd.MultiIndex.from_tuples(names, names=["first", "second"]) if names else None,
+    )
+    frame.loc[[has_zeros(draws.evidence, pair) for pair in pairs]] = np.nan
+    return frame.sort_values("probability", ascending=False, kind="stable")

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -22,7 +23,7 @@ from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.noise_aware.objective import EffectsPrior
-from bayesprivmrf.inference.posterior.formulation import Finished, Formulation, Sampled
+from bayesprivmrf.inference.posterior.formulation import Finished, Sampled, Source
 from bayesprivmrf.inference.posterior.measured import (
     dimension_names,
     has_zeros,
@@ -34,15 +35,13 @@ from bayesprivmrf.inference.posterior.measured import (
     table_labels,
     table_name,
 )
-from bayesprivmrf.inference.posterior.results.summary import effect_cells
+from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import coordinates_of
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from bayesprivmrf.inference.posterior.formulation import Source
 
 # Name and version of the format; any change of its meaning needs a new version
 FORMAT, VERSION = "bayesprivmrf-posterior", 1
@@ -67,7 +66,7 @@ _PREDICTIVE_NOTE = (
 
 def build_tree(
     evidence: Evidence,
-    formulation: Formulation,
+    settings: Mapping[str, Any],
     finished: Finished,
     sampled: Sampled,
     *,
@@ -82,8 +81,10 @@ def build_tree(
 
     Parameters
     ----------
-    evidence, formulation, finished, sampled
-        Evidence, formulation and draws of the posterior.
+    evidence, finished, sampled
+        Evidence and draws of the posterior.
+    settings
+        Settings of the prior, by name.
     prior
         Draws of the prior, for the groups `prior` and `prior_predictive`; None leaves these out.
     rng
@@ -93,24 +94,27 @@ def build_tree(
     """
     import xarray as xr
 
+    def by_draw(values: Mapping[str, FloatArray]) -> xr.Dataset:
+        return xr.Dataset({name: (_DRAWN, own) for name, own in values.items()})
+
+    released = [noisy_table(evidence, position) for position in range(len(evidence.noise))]
     groups = {
         "posterior": _draws(evidence, finished),
         "posterior_predictive": _replicates(evidence, finished, rng),
-        "sample_stats": xr.Dataset(
-            {name: (_DRAWN, values) for name, values in sampled.statistics.items()},
-            coords=_drawn_coordinates(finished),
-        ),
-        "observed_data": _tables(
-            evidence, [noisy_table(evidence, p) for p in range(len(evidence.noise))], ()
-        ),
-        "constant_data": _constants(evidence, formulation),
-        "log_likelihood": _log_densities(finished, log_likelihoods(evidence, finished.counts)),
+        "sample_stats": by_draw(sampled.statistics),
+        "observed_data": _measured(evidence, released, ()),
+        "constant_data": _constants(evidence, settings),
+        "log_likelihood": by_draw(log_likelihoods(evidence, finished.counts)),
     }
     if finished.log_prior:
-        groups["log_prior"] = _log_densities(finished, finished.log_prior)
+        groups["log_prior"] = by_draw(finished.log_prior)
     if prior is not None:
         groups["prior"] = _draws(evidence, prior)
         groups["prior_predictive"] = _replicates(evidence, prior, rng)
+    for name in groups.keys() - {"observed_data", "constant_data"}:
+        source = prior if prior is not None and name.startswith("prior") else finished
+        numbers = {dim: np.arange(size) for dim, size in zip(_DRAWN, source.total.shape, strict=True)}
+        groups[name] = groups[name].assign_coords(numbers).assign_attrs(sample_dims=list(_DRAWN))
     tree = xr.DataTree.from_dict({f"/{name}": dataset for name, dataset in groups.items()})
     tree.attrs.update(attributes)
     return tree
@@ -121,68 +125,46 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
     model = evidence.specification
     names = dimension_names(model.domain)
     tables: dict[str, tuple[tuple[int, ...], FloatArray]] = {}
-    for kind in ("marginal", "counts"):
-        flat = finished.marginals if kind == "marginal" else finished.counts
+    for kind, flat in (("marginal", finished.marginals), ("counts", finished.counts)):
         for position, scope in enumerate(model.scopes):
             start, stop = model.offsets[position : position + 2]
             table = flat[..., start:stop].reshape(*flat.shape[:-1], *model.shapes[position])
             tables[table_name(kind, names, scope)] = (scope, table)
     effects = Effects.of(model.cardinalities, model.scopes)
     # potentials are left out if their tables have more than six times the cells of the cliques
-    is_small = sum(effect_cells(effects)) <= 6 * model.size
-    if is_small:
+    cells = sum(math.prod(model.cardinalities[v] for v in subset) for subset in effects.subsets)
+    attributes = {"counts": _COUNTS_NOTE}
+    if cells > 6 * model.size:
+        attributes["potentials"] = (
+            f"left out: {len(effects.subsets)} effects have many times the cells of the tables"
+        )
+    else:
         for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
             if not has_zeros(evidence, subset):
                 tables[table_name("potentials", names, subset)] = (subset, table)
-    dataset = _dataset(evidence, tables, _DRAWN, _drawn_coordinates(finished))
+    dataset = _dataset(evidence, tables, _DRAWN)
     if evidence.total_standard_error > 0:
-        dataset["total"] = (_DRAWN, finished.total)
-        dataset["total"].attrs["units"] = "records"
+        dataset["total"] = (_DRAWN, finished.total, {"units": "records"})
     if finished.scales is not None:
         prior = EffectsPrior(effects=coordinates_of(model))
         labels = np.array(scaled_effects(prior, names), dtype=object)
         dataset = dataset.assign_coords(effect=("effect", labels), order=("effect", np.array(prior.orders)))
         dataset["scale"] = ((*_DRAWN, "effect"), finished.scales)
-    dataset.attrs.update({"sample_dims": list(_DRAWN), "counts": _COUNTS_NOTE})
-    if not is_small:
-        dataset.attrs["potentials"] = (
-            f"left out: {len(effects.subsets)} effects have many times the cells of the tables"
-        )
-    return dataset
-
-
-def _log_densities(finished: Finished, densities: Mapping[str, FloatArray]) -> xr.Dataset:
-    """Return the data set of log densities, one number per draw each, nats."""
-    import xarray as xr
-
-    dataset = xr.Dataset(
-        {name: (_DRAWN, values) for name, values in densities.items()}, coords=_drawn_coordinates(finished)
-    )
-    dataset.attrs["sample_dims"] = list(_DRAWN)
-    return dataset
+    return dataset.assign_attrs(attributes)
 
 
 def _replicates(evidence: Evidence, finished: Finished, rng: np.random.Generator) -> xr.Dataset:
-    tables = replicated_tables(evidence, finished.counts, rng)
-    dataset = _tables(evidence, tables, _DRAWN, _drawn_coordinates(finished))
-    dataset.attrs.update({"sample_dims": list(_DRAWN), "noise": _PREDICTIVE_NOTE})
-    return dataset
+    dataset = _measured(evidence, replicated_tables(evidence, finished.counts, rng), _DRAWN)
+    return dataset.assign_attrs(noise=_PREDICTIVE_NOTE)
 
 
-def _tables(
-    evidence: Evidence,
-    tables: Sequence[FloatArray],
-    lead: tuple[str, ...],
-    coordinates: Mapping[str, Any] | None = None,
-) -> xr.Dataset:
-    """Return the data set of the measured tables."""
+def _measured(evidence: Evidence, tables: Sequence[FloatArray], lead: tuple[str, ...]) -> xr.Dataset:
+    """Return the data set of the measured tables, and of the answers to measured queries."""
     labels, scopes = table_labels(evidence), evidence.measured_scopes
-    named = {
-        label: (scope, table)
-        for label, scope, table in zip(labels, scopes, tables, strict=True)
-        if scope is not None
-    }
-    dataset = _dataset(evidence, named, lead, coordinates or {})
+    named = zip(labels, scopes, tables, strict=True)
+    dataset = _dataset(
+        evidence, {label: (scope, table) for label, scope, table in named if scope is not None}, lead
+    )
     for position, query in enumerate(evidence.queries or ()):
         if scopes[position] is None:
             rows = f"row of {labels[position]}"
@@ -192,11 +174,9 @@ def _tables(
 
 
 def _dataset(
-    evidence: Evidence,
-    tables: Mapping[str, tuple[tuple[int, ...], FloatArray]],
-    lead: tuple[str, ...],
-    coordinates: Mapping[str, Any],
+    evidence: Evidence, tables: Mapping[str, tuple[tuple[int, ...], FloatArray]], lead: tuple[str, ...]
 ) -> xr.Dataset:
+    """Return the data set of tables by name, each with its variables; variables are dims, and states coords."""
     import xarray as xr
 
     domain = evidence.specification.domain
@@ -204,67 +184,39 @@ def _dataset(
     used = sorted({v for scope, _ in tables.values() for v in scope})
     return xr.Dataset(
         {name: ((*lead, *(names[v] for v in scope)), table) for name, (scope, table) in tables.items()},
-        coords={**coordinates, **{names[v]: (names[v], state_labels(domain, v)) for v in used}},
+        coords={names[v]: (names[v], state_labels(domain, v)) for v in used},
     )
 
 
-def _drawn_coordinates(finished: Finished) -> dict[str, Any]:
-    chains, draws = finished.total.shape
-    return {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
-
-
-def _constants(evidence: Evidence, formulation: Formulation) -> xr.Dataset:
+def _constants(evidence: Evidence, settings: Mapping[str, Any]) -> xr.Dataset:
     """Return the data set of the noise of each table, a public total, and the settings of the prior."""
     import xarray as xr
 
-    labels = np.array(table_labels(evidence, "table"), dtype=object)
+    scales = np.array([distribution.scale for distribution in evidence.noise], dtype=float)
+    laws = np.array([distribution.name for distribution in evidence.noise], dtype=object)
     dataset = xr.Dataset(
-        {
-            "noise_scale": (
-                "table",
-                np.array([distribution.scale for distribution in evidence.noise], dtype=float),
-            ),
-            "noise_law": (
-                "table",
-                np.array([distribution.name for distribution in evidence.noise], dtype=object),
-            ),
-        },
-        coords={"table": labels},
+        {"noise_scale": ("table", scales, {"units": "records"}), "noise_law": ("table", laws)},
+        coords={"table": np.array(table_labels(evidence, "table"), dtype=object)},
     )
-    dataset["noise_scale"].attrs["units"] = "records"
     if evidence.total_standard_error == 0 and evidence.noise:
         dataset["total"] = evidence.estimated_total  # may be 0
-    for name, value in formulation.settings.items():
-        numbers = np.asarray(value) if not isinstance(value, str) else None
-        if numbers is not None and numbers.dtype.kind in "iuf" and numbers.ndim == 0:
-            dataset[name] = float(numbers)
+    for name, value in settings.items():
+        if isinstance(value, int | float):
+            dataset[name] = float(value)
         else:
             dataset.attrs[name] = value if isinstance(value, str) else json.dumps(value)
     return dataset
 
 
-def write_tree(tree: xr.DataTree, path: str | os.PathLike[str]) -> None:
-    """Write a tree to a netCDF file, or raise an `ArgumentError` if it cannot be written."""
-    target = file_path("path", path)
-    try:
-        tree.to_netcdf(target, engine="h5netcdf")
-    except (OSError, ValueError) as error:  # a ValueError means that no file can have this name
-        raise ArgumentError(
-            f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
-        ) from error
-
-
 def save_posterior(
     tree: xr.DataTree,
-    finished: Finished,
+    draws: Draws,
     source: Source,
     path: str | os.PathLike[str],
-    *,
     formulation: str,
-    status: str,
     stats: Mapping[str, Any],
 ) -> None:
-    """Write the groups of a posterior, its draws, its estimator and its releases to a file.
+    """Write the groups of a posterior, its draws, its estimator and its releases to a netCDF file.
 
     Raises
     ------
@@ -275,9 +227,10 @@ def save_posterior(
     """
     import xarray as xr
 
+    finished = draws.finished
     own: dict[str, Any] = {name: getattr(finished, name) for name in ARRAYS}
     own |= {f"{kind} of {name}": x for kind in BY_NAME for name, x in getattr(finished, kind).items()}
-    own |= {f"release {k}": _bytes(r._as_file()) for k, r in enumerate(source.releases)}
+    own |= {f"release {k}": np.frombuffer(r._as_file(), np.uint8) for k, r in enumerate(source.releases)}
     arrays = {name: np.asarray(value) for name, value in own.items() if value is not None}
     dataset = xr.Dataset(
         {name: ([f"{name}, axis {k}" for k in range(x.ndim)], x) for name, x in arrays.items()}
@@ -287,7 +240,7 @@ def save_posterior(
         "population": source.population,
         "estimator": asdict(source.estimator),
         "formulation": formulation,
-        "status": status,
+        "status": draws.status.value,
         "stats": dict(stats),
     }
     tree = tree.copy()
@@ -295,7 +248,13 @@ def save_posterior(
     tree[GROUP].attrs = {"document": json.dumps(document, default=_plain)}
     tree[GROUP].attrs["sha256"] = checksum_of(tree)
     tree.attrs |= {"format": FORMAT, "format_version": VERSION}
-    write_tree(tree, path)
+    target = file_path("path", path)
+    try:
+        tree.to_netcdf(target, engine="h5netcdf")
+    except (OSError, ValueError) as error:  # a ValueError means that no file can have this name
+        raise ArgumentError(
+            f"`path` must be a file that can be written, got {os.fspath(target)!r}: check that its folder exists."
+        ) from error
 
 
 def checksum_of(tree: xr.DataTree) -> str:
@@ -308,10 +267,6 @@ def checksum_of(tree: xr.DataTree) -> str:
             digest.update(f"{node.path}/{name} {values.shape}\n".encode())
             digest.update("\n".join(map(str, values.ravel().tolist())).encode() if text else values.tobytes())
     return digest.hexdigest()
-
-
-def _bytes(whole: bytes) -> np.ndarray:
-    return np.frombuffer(whole, np.uint8)
 
 
 def _plain(value: Any) -> Any:

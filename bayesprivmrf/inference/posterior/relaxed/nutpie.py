@@ -6,7 +6,6 @@ call the density as a C function, without Python. Nothing is compiled for a part
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,20 +18,13 @@ from numba import cfunc, types
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.errors import ArgumentError
-from bayesprivmrf.inference.posterior.effort import WORK
-from bayesprivmrf.inference.posterior.formulation import (
-    Clock,
-    RelaxedFormulation,
-    Sampled,
-    StepProgress,
-    step_progress,
-)
+from bayesprivmrf.inference.posterior.formulation import STATISTICS, WORK, Clock, Sampled, StepProgress
 from bayesprivmrf.inference.posterior.relaxed.density import Density
-from bayesprivmrf.inference.posterior.results.diagnostics import SMALLEST_BFMI
+from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 
 
 def sample_with_nutpie(
-    formulation: RelaxedFormulation,
+    formulation: RelaxedCounts,
     *,
     draws: int,
     tune: int,
@@ -72,25 +64,41 @@ def sample_with_nutpie(
     ArgumentError
         nutpie refuses a setting, or `tune` is 0.
     """
+    import nutpie
+
     require(tune >= 1, "tune", "be 1 or more for nutpie", tune, "its step has to be found, and 500 is usual")
-    compiling = Clock()
-    model = _nutpie_model(formulation.density)
-    compile_seconds = compiling.seconds
+    compiling, density, each = Clock(), formulation.density, formulation.operations_a_gradient
+    model = _nutpie_model(density)
+    stats = {"sampler": f"nutpie {nutpie.__version__}", "compile_seconds": compiling.seconds}
     is_shown = settings.pop("progress_bar", None)
-    settings.setdefault("cores", chains)
-    if (
-        settings["cores"] < chains
-    ):  # chains run one after the other, so they cannot be judged together before the end
-        lengths = lengths[:1]
-    sampling, found, done, each = Clock(), None, 0, formulation.operations_a_gradient
+    if settings.setdefault("cores", chains) < chains:
+        lengths = lengths[:1]  # chains that run one after the other cannot be judged together before the end
+    sampling, found, done = Clock(), None, 0
 
     def read(drawn: Chains, steps: int | None = None, *, is_stopped: bool = False) -> Sampled:
-        seconds = {"compile_seconds": compile_seconds, "sampling_seconds": sampling.seconds}
-        sampled = _sampled(formulation, drawn, draws, steps, is_stopped=is_stopped, stats=seconds)
-        work = each * gradients_of(drawn, tune + (steps or lengths[-1]))
-        return judge(replace(sampled, work=work))
+        """Return evenly spaced draws among the steps after tuning, and all quantities that follow from them."""
+        positions, statistics, is_short = steps_made(drawn, draws, steps, density.size)
+        made = positions.shape[1]
+        if made > draws:  # the quantities that follow from a position take ten times its memory
+            kept = np.arange(1, draws + 1) * made // draws - 1
+            positions = positions[:, kept]
+            statistics = {name: values[:, kept] for name, values in statistics.items()}
+        rows = tune + (steps or lengths[-1])
+        gradients = sum(int(np.sum(own.column("n_steps").to_numpy()[:rows])) for _, own in drawn)
+        sampled = Sampled(
+            draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
+            statistics=statistics,
+            is_interrupted=is_short or is_stopped,
+            stats={
+                **stats,
+                "sampling_seconds": sampling.seconds,
+                "steps_between_draws": max(made / draws, 1.0),
+            },
+            work=each * gradients,
+        )
+        return judge(sampled)
 
-    with step_progress(tune + lengths[0], is_shown=is_shown) as bar:
+    with StepProgress(tune + lengths[0], is_shown=is_shown) as bar:
         run = NutpieRun(model, settings, draws=lengths[-1], tune=tune, chains=chains, seed=seed)
         try:
             for length in lengths:
@@ -100,13 +108,11 @@ def sample_with_nutpie(
                         break
                     if clock.is_over:
                         return replace(found, is_late=True)
-                    bar.aim(tune + length, f"continuing: {reason_to_continue(found, chains)}")
+                    bar.aim(tune + length, "continuing: the chains have not mixed")
                 is_first, done = found is None, length
-                limits = {
-                    "most": most / each if is_first else math.inf,
-                    "must_end": is_first and math.isinf(most),
-                }
-                if not run.goes_to(tune + length, clock, bar, **limits):
+                limit = most / each if is_first else math.inf
+                must_end = is_first and math.isinf(most)
+                if not run.goes_to(tune + length, clock, bar, most=limit, must_end=must_end):
                     return None if found is None else replace(found, is_late=True)
                 found = read(run.look(), length)
                 if is_first and found.work > most:
@@ -118,68 +124,6 @@ def sample_with_nutpie(
             return read(run.end(), is_stopped=True)
         finally:
             run.end()
-
-
-def _sampled(
-    formulation: RelaxedFormulation,
-    chains: Chains,
-    draws: int,
-    steps: int | None,
-    *,
-    is_stopped: bool,
-    stats: Mapping[str, Any],
-) -> Sampled:
-    """Return draws that are evenly spaced among the steps after tuning, with all quantities that follow from them."""
-    import nutpie
-
-    density = formulation.density
-    positions, statistics, is_short = steps_made(chains, draws, steps, density.size)
-    made = positions.shape[1]
-    if made > draws:  # the quantities that follow from a position take ten times its memory
-        kept = np.arange(1, draws + 1) * made // draws - 1
-        positions = positions[:, kept]
-        statistics = {name: values[:, kept] for name, values in statistics.items()}
-    return Sampled(
-        draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
-        statistics=statistics,
-        is_interrupted=is_short or is_stopped,
-        stats={
-            "sampler": f"nutpie {nutpie.__version__}",
-            **stats,
-            "steps_between_draws": max(made / draws, 1.0),
-        },
-    )
-
-
-def reason_to_continue(sampled: Sampled, chains: int) -> str:
-    """Return the reason why sampling continues, in a few words."""
-    mixing = sampled.mixing
-    if mixing is None or math.isnan(mixing.r_hat):
-        return "the chains have not mixed"
-    draws = min(mixing.bulk, mixing.tail) / chains
-    effective = "" if math.isnan(draws) else f", {draws:.0f} effective draws a chain"
-    energy = f", E-BFMI {mixing.bfmi:.2f}" if mixing.bfmi < SMALLEST_BFMI else ""
-    return f"R-hat {mixing.r_hat:.3f}{effective}{energy}"
-
-
-def refuse_unknown_of_nutpie(settings: Mapping[str, Any]) -> None:
-    """Raise an error for a setting that nutpie does not have, before sampling starts."""
-    import nutpie
-
-    arguments = set(inspect.signature(nutpie.sample).parameters)
-    kinds = getattr(getattr(nutpie, "_lib", None), "PyNutsSettings", None)
-    if kinds is None:  # another version of nutpie, which raises its own error later
-        return
-    for name in settings.keys() - arguments:
-        try:
-            kinds.Diag(0).update({name: settings[name]})
-        except AttributeError as error:
-            raise ArgumentError(
-                f"nutpie's sampler has no setting `{name}`; it has `target_accept`, `maxdepth`, `cores`, "
-                "`adaptation` and others: see nutpie.sample."
-            ) from error
-        except (TypeError, ValueError, OverflowError) as error:
-            raise ArgumentError(f"nutpie refuses {name}={settings[name]!r}: {error}.") from error
 
 
 def _nutpie_model(density: Density) -> Any:
@@ -198,10 +142,7 @@ def _nutpie_model(density: Density) -> Any:
         "shape_info": (["position"], [slice(0, density.size)], [(density.size,)]),
         "_n_dim": density.size,
         "_shapes": {"position": (density.size,)},
-        "_coords": {},
-        "dims": {},
-        "shared_data": {},
-        "shared_var_keys": {},
+        **{name: {} for name in ("_coords", "dims", "shared_data", "shared_var_keys")},
         **dict.fromkeys(("logp_func", "expand_func")),
     }
     return CompiledPyMCModel(**given)
@@ -221,17 +162,6 @@ def _copy() -> Any:
     return copy
 
 
-# nutpie's names of the statistics that both samplers report, and the names of ArviZ and PyMC
-_NAMES = {
-    "diverging": "diverging",
-    "depth": "tree_depth",
-    "maxdepth_reached": "reached_max_treedepth",
-    "n_steps": "n_steps",
-    "energy": "energy",
-    "logp": "lp",
-    "mean_tree_accept": "acceptance_rate",
-    "step_size": "step_size",
-}
 # milliseconds between two reports of nutpie, for the progress bar and for Ctrl-C
 _RATE = 50
 
@@ -272,9 +202,10 @@ class NutpieRun:
                 **settings,
             )
         except (AttributeError, TypeError, ValueError, OverflowError) as error:
+            given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
             raise ArgumentError(
-                f"nutpie refuses a setting among {', '.join(f'{k}={v!r}' for k, v in settings.items())}: {error}; "
-                "see nutpie.sample for its settings."
+                f"nutpie refuses a setting among {given}: {error}; it has `target_accept`, `maxdepth`, `cores`, "
+                "`adaptation` and others: see nutpie.sample."
             ) from error
 
     def _hear(self, progress: Sequence[Any]) -> None:
@@ -321,11 +252,6 @@ def _batches(trace: Any) -> Chains:
     return list(zip(*trace.get_arrow_trace(), strict=True))
 
 
-def gradients_of(chains: Chains, rows: int) -> int:
-    """Return the number of gradients of the first `rows` steps of all chains, including those of tuning."""
-    return sum(int(np.sum(statistics.column("n_steps").to_numpy()[:rows])) for _, statistics in chains)
-
-
 def steps_made(
     chains: Chains, draws: int, length: int | None, size: int
 ) -> tuple[np.ndarray, dict[str, np.ndarray], bool]:
@@ -343,7 +269,7 @@ def steps_made(
     positions = [_column(chains[c][0], "position", warm[c], many) for c in kept]
     statistics = {
         ours: np.reshape([_column(chains[c][1], theirs, warm[c], many) for c in kept], (len(kept), many))
-        for theirs, ours in _NAMES.items()
+        for ours, theirs in STATISTICS.items()
     }
     return np.reshape(positions, (len(kept), many, size)), statistics, is_short
 

@@ -1,1 +1,0 @@
-"""NUTS sampling of relaxed counts, by nutpie or by PyMC."""
