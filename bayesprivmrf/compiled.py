@@ -6,6 +6,9 @@ gap: it adds a checksum of every source of this package that the function reache
 
 An entry point that only Python calls is decorated with `kept()`. Functions that other compiled code calls are plain
 ``njit(**INNER)``: they are compiled into their callers.
+
+Files on disk can be cut short by a full disk, and an older version of this package can have left files that name
+classes of its own. numba then fails with an error of `pickle`. Functions of this package are compiled again instead.
 """
 
 from __future__ import annotations
@@ -21,10 +24,12 @@ from typing import Any
 
 import numba
 from numba import cfunc, njit, types
-from numba.core import cgutils, event
+from numba.core import caching, cgutils, event
 from numba.core.dispatcher import Dispatcher
 from numba.experimental import structref
 from numba.extending import intrinsic, overload
+
+from bayesprivmrf.errors import BayesPrivMRFError
 
 # Python calls the entry points alone, so what is inside them is compiled without wrappers, which is quicker
 INNER: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -51,6 +56,29 @@ def kept(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 def kept_c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a decorator that compiles a function for callers in C, or loads it from disk, at once."""
     return lambda function: cfunc(signature, cache=True)(_with_checksum(function))
+
+
+_load_overload: Any = caching.Cache._load_overload
+
+
+def _load_or_forget(self: Any, *given: Any) -> Any:
+    """Load a function that is kept on disk; delete what cannot be read, so that numba compiles it again."""
+    try:
+        return _load_overload(self, *given)
+    except Exception as error:
+        if isinstance(error, MemoryError) or not self._py_func.__module__.startswith(f"{_PACKAGE}."):
+            raise
+        try:
+            self.flush()
+        except OSError:
+            raise BayesPrivMRFError(
+                f"compiled code in {self.cache_path!r} is damaged and cannot be replaced; delete the folder, or set "
+                "NUMBA_CACHE_DIR to a private folder that you can write."
+            ) from error
+        return None
+
+
+caching.Cache._load_overload = _load_or_forget
 
 
 def checksum(*functions: Any) -> int:

@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import os
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import bayesprivmrf
+from bayesprivmrf.errors import BayesPrivMRFError
 
 PROGRAM = """
 import os, stat, warnings
@@ -51,6 +53,61 @@ def test_without_a_folder_to_write_compiled_code_goes_to_a_private_temporary_one
     assert "set NUMBA_CACHE_DIR to a private folder" in said
     assert folder.endswith("0o700")
     assert not os.path.exists(folder.split()[0])  # it ends with the process
+
+
+@pytest.fixture
+def doubled(tmp_path, monkeypatch):
+    """Call a kept function of a module of this package, or of another one, as a new process would."""
+    import numba
+
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(folder))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(folder))
+    source = tmp_path / "tiny.py"
+    source.write_text("from numba import njit\n@njit(cache=True)\ndef twice(x):\n    return 2 * x\n")
+
+    def call(name="bayesprivmrf.tiny"):
+        spec = importlib.util.spec_from_file_location(name, source)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module.twice(21), module.twice.stats
+
+    call.folder = folder
+    return call
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_kept_code_that_was_cut_short_is_compiled_again_and_kept(doubled, kind, share):
+    assert doubled()[0] == 42
+    (kept,) = doubled.folder.rglob(f"*.{kind}")
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[: int(share * len(whole))])
+    with pytest.raises((EOFError, pickle.UnpicklingError)):
+        doubled("another_package.tiny")
+    assert doubled()[0] == 42
+    answer, stats = doubled()
+    assert (answer, len(stats.cache_hits)) == (42, 1)
+
+
+def test_code_that_names_a_class_of_an_older_version_is_compiled_again(doubled):
+    doubled()
+    (index,) = doubled.folder.rglob("*.nbi")
+    # numba writes a version, and behind it what is kept: here a class that is not there any more
+    with index.open("rb") as file:
+        version = pickle.load(file)
+    index.write_bytes(pickle.dumps(version) + b"cbayesprivmrf.compiled\nGone\n.")
+    assert doubled()[0] == 42
+
+
+def test_damaged_code_that_cannot_be_replaced_names_the_folder_and_the_remedy(doubled):
+    doubled()
+    (index,) = doubled.folder.rglob("*.nbi")
+    index.unlink()
+    index.mkdir()
+    with pytest.raises(BayesPrivMRFError, match=f"{index.parent}.*delete the folder, or set NUMBA_CACHE_DIR"):
+        doubled()
 
 
 def compiled_in(module, function, tmp_path, monkeypatch):
