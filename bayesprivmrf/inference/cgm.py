@@ -227,8 +227,7 @@ class CGM:
 
     def __post_init__(self) -> None:
         at_least("steps", self.steps, 1, finite=False)
-        remedy = "use 'balance', the default" if self.stopping == "discrepancy" else ""
-        one_of("stopping", self.stopping, ("balance", "none"), remedy=remedy)
+        one_of("stopping", self.stopping, ("balance", "none"), remedy="use 'balance', the default")
         at_least("acceleration", self.acceleration, 1)
         one_of("e_step", self.e_step, ("dual", "nlbp"))
         if self.damping is not None and not positive_finite("damping", self.damping) <= 1:

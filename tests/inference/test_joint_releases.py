@@ -49,7 +49,9 @@ def test_releases_with_different_variables_are_one_release_of_the_union(estimato
     joint = estimator.fit(apart, **settings)
     assert joint.specification == UNION
     same = estimator.fit(NoisyStatistics.from_measurements(UNION, given), **settings)
-    assert np.allclose(joint.marginals.flat, same.marginals.flat, atol=1e-4)
+    # a sampler visits the measurements in another order, so that its draws differ
+    tolerance = 0.03 if settings else 1e-4
+    assert np.allclose(joint.marginals.flat, same.marginals.flat, atol=tolerance)
     if hasattr(joint, "interval"):
         assert joint.interval(["a", "c"])["note"].str.contains("a ⟂ c | b", regex=False).all()
 

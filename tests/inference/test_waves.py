@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
 from inference.posterior.drawn import formulation_on
+from inference.posterior.engines import NormalEffects, RecordEngine
 from inference.posterior.enumeration import compositions
 from inference.posterior.test_exact_effects import populations
 from scipy.special import gammaln
 
 from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import CGM, LatentCounts, NaiveMLE, NoiseAwareMAP, gather
-from bayesprivmrf.inference.posterior.records.effects import NormalEffects
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.model import markov_chain
 from bayesprivmrf.privacy import Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics

@@ -368,7 +368,7 @@ def test_potentials_that_are_not_finite_are_refused(spoil):
     other = bpm.ModelSpecification.from_pgmpy(
         bpm.declare(states=STATES, cliques=[("z", 0, "a"), ("lonely",), ("one",)])
     )
-    with pytest.raises(ModelError, match="`tables` must be those"):
+    with pytest.raises(ModelError, match="must be the model's"):
         dataclasses.replace(release, tables=other.tables(np.zeros(other.size)))
 
 

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from inference.posterior.engines import junction_forest
 from scipy.special import gammaln, logsumexp
 
 from bayesprivmrf.inference import Evidence
-from bayesprivmrf.inference.posterior.forest import JunctionForest, junction_forest
+from bayesprivmrf.inference.posterior.forest import JunctionForest
 
 
 @dataclass(frozen=True, kw_only=True)

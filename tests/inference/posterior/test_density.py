@@ -4,10 +4,10 @@ import numpy as np
 import pymc as pm
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
+from inference.posterior.engines import HyperDirichlet
 from repeats import few
 
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.relaxed.log_linear import LogLinear
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
 from inference.posterior.drawn import finished_of
+from inference.posterior.engines import junction_forest
 from inference.posterior.reference_sampler import hyper_dirichlet_draws, log_linear_draws, moments
 
 from bayesprivmrf.inference import LatentCounts
@@ -18,7 +19,6 @@ from bayesprivmrf.inference.noise_aware import (
     SPREAD_BETWEEN_ORDERS,
     SPREAD_IN_COMMON,
 )
-from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 
 pytestmark = pytest.mark.slow

@@ -13,13 +13,12 @@ from inference.conftest import (
     tables_of,
 )
 from inference.posterior.drawn import finished_of, formulation_of
+from inference.posterior.engines import NormalEffects, RecordEngine
 from scipy.special import gammaln
 from scipy.stats import chisquare, ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.effects import NormalEffects
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.relaxed import log_linear
 from bayesprivmrf.model import Effects, ModelSpecification, cells_within
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace

@@ -4,14 +4,12 @@ import numpy as np
 import pytest
 from inference.conftest import simulated_counts, specification
 from inference.posterior.drawn import finished_of
+from inference.posterior.engines import NormalEffects, RecordEngine, Rows
 from inference.posterior.test_exact_effects import summed
 from repeats import few
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.effects import NormalEffects
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics
 

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, noisy_release, simulated_counts, specification
 from inference.posterior.drawn import finished_of
+from inference.posterior.engines import RecordEngine, Rows
 from inference.posterior.enumeration import exact_posterior
 from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from scipy.stats import ks_2samp
 
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.shape_moves import level_after, level_gain
 from bayesprivmrf.inference.posterior.shape_prior import ShapePrior, row_shapes_pullback
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace

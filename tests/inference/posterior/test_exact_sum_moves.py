@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from inference.conftest import AWKWARD, simulated_counts, specification
 from inference.posterior.drawn import finished_of, formulation_on
+from inference.posterior.engines import NormalEffects, RecordEngine, Rows
 from inference.posterior.test_exact_effects import TIED
 from inference.posterior.test_exact_queries import CYCLE, ODD, TREE, agrees, near
 from inference.posterior.test_exact_transitions import conditionals
@@ -14,9 +15,6 @@ from repeats import few
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.effects import NormalEffects
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
-from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.noise import Within

@@ -5,12 +5,12 @@ from itertools import combinations, combinations_with_replacement, product
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, joint_states, specification, tables_of
+from inference.posterior.engines import junction_forest
 from repeats import few
 
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import gather
-from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.records.bounds import Bounded, CrossingError, NestedSums
 from bayesprivmrf.inference.posterior.records.effects import bag_evidence
 from bayesprivmrf.inference.posterior.records.exact_sums import ExactSums

@@ -6,6 +6,7 @@ import warnings
 import numpy as np
 import pytest
 from inference.conftest import noisy_release, simulated_counts, specification
+from inference.posterior.engines import Rows
 from inference.posterior.enumeration import compositions, log_dirichlet_multinomial
 from repeats import again, few
 from scipy.stats import chisquare, ks_2samp
@@ -13,7 +14,6 @@ from scipy.stats import chisquare, ks_2samp
 from bayesprivmrf import queries as q
 from bayesprivmrf.compiled import kept
 from bayesprivmrf.inference import LatentCounts, gather
-from bayesprivmrf.inference.posterior.records.prior import Rows
 from bayesprivmrf.inference.posterior.records.table import TableEngine, move_between
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import Measurement, NoisyStatistics

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from inference.conftest import simulated_counts
+from inference.posterior.engines import RecordEngine
 from inference.posterior.test_exact_effects import summed
 from scipy.stats import ks_2samp
 
@@ -15,7 +16,6 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.posterior.forest import draw_log_rows, draw_tables
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
-from bayesprivmrf.inference.posterior.records.engine import RecordEngine
 from bayesprivmrf.inference.posterior.records.transitions import SharedTransitions
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian

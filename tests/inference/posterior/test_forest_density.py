@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from inference.posterior.engines import junction_forest
 from repeats import again
 from scipy.integrate import quad
 from scipy.special import gammaln, psi
 from scipy.stats import gamma
 
-from bayesprivmrf.inference.posterior.forest import junction_forest
 from bayesprivmrf.inference.posterior.relaxed.density import force_width, laplace_kernel, lattice_mass
 from bayesprivmrf.inference.posterior.relaxed.forest_density import row_counts, row_counts_pullback
 from bayesprivmrf.inference.posterior.relaxed.rows import (

@@ -10,6 +10,7 @@ from inference.conftest import (
     specification,
     tables_of,
 )
+from inference.posterior.engines import HyperDirichlet
 from inference.posterior.enumeration import exact_posterior
 from inference.posterior.small_models import BINARY, UNEQUAL, ZEROS
 from repeats import again
@@ -18,7 +19,6 @@ from scipy.special import logsumexp
 from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference import LatentCounts, gather
 from bayesprivmrf.inference.posterior.choice import draw_posterior
-from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.model import Effects
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace
 from bayesprivmrf.release import NoisyStatistics

@@ -3,8 +3,9 @@ from itertools import combinations
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, specification
+from inference.posterior.engines import junction_forest
 
-from bayesprivmrf.inference.posterior.forest import draw_log_rows, junction_forest, marginals_of
+from bayesprivmrf.inference.posterior.forest import draw_log_rows, marginals_of
 from bayesprivmrf.model import project
 
 DECOMPOSABLE = [name for name in AWKWARD if name not in ("cycle", "three-way")]

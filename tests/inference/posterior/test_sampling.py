@@ -17,6 +17,7 @@ import pymc as pm
 import pytest
 from inference.conftest import specification
 from inference.posterior.drawn import release_of, sampled_as
+from inference.posterior.engines import HyperDirichlet
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import ArgumentError, SamplingWarning
@@ -24,7 +25,6 @@ from bayesprivmrf.inference import LatentCounts, Status, gather
 from bayesprivmrf.inference.posterior import choice
 from bayesprivmrf.inference.posterior.formulation import Clock, Finished, Mixing, StepProgress
 from bayesprivmrf.inference.posterior.relaxed import nutpie as nutpie_sampler
-from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet
 from bayesprivmrf.inference.posterior.results import diagnostics
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.privacy import DiscreteLaplace, Laplace
