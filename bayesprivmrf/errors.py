@@ -136,7 +136,7 @@ class SamplingWarning(_Message, BayesPrivMRFWarning):
 
 
 class UnfinishedSaveWarning(BayesPrivMRFWarning):
-    """Warning about a complete release, whose budget is spent, that a killed save left beside the file."""
+    """Warning about a file that a killed save left beside the path; it may hold a release that was paid for."""
 
 
 def removed(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:

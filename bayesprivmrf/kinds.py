@@ -53,7 +53,7 @@ class Kinds[T]:
             must = f"{made.__qualname__} must have a `{self.word}` that is text"
             raise TypeError(f"{must}, got {kind!r}; write one.")
         known = self._known.get(kind, made)
-        if (known.__module__, known.__qualname__) != (made.__module__, made.__qualname__):
+        if not is_redefined(known, made):
             owner = f"{known.__module__}.{known.__qualname__}"
             must = f"{made.__qualname__} must have another {self.word} than {kind!r}, which {owner} has"
             raise TypeError(f"{must}; choose another.")
@@ -78,6 +78,11 @@ class Kinds[T]:
                     reason = f"{type(error).__name__}: {error}"
                     raise BayesPrivMRFError(f"{what} ({reason}); correct or remove the package.") from error
         return self._known.get(kind)
+
+
+def is_redefined(known: type, made: type) -> bool:
+    """Return True if two classes are the same or one redefines the other, as ``dataclass(slots=True)`` does."""
+    return (known.__module__, known.__qualname__) == (made.__module__, made.__qualname__)
 
 
 def is_own(made: type) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from bayesprivmrf.checks import instance_of, number_array, positive_finite, require, whole_number
 from bayesprivmrf.errors import ArgumentError, PrivacyError
-from bayesprivmrf.kinds import Kinds
+from bayesprivmrf.kinds import Kinds, is_redefined
 from bayesprivmrf.model.tables import IntArray
 
 # Group of entry points under which packages list their noise distributions
@@ -211,7 +211,9 @@ class NoiseDistribution(ABC):
         named = NOISE_NAMES.find(getattr(self, "name", ""))
         must = "be a frozen dataclass with a `name` of its own, so that a release with it can be read again"
         remedy = "write `@dataclass(frozen=True)` and `name: ClassVar[str] = ...`"
-        is_frozen = settings is not None and settings.frozen and named is type(self)
+        # a class that was defined anew, in a notebook for instance, still reads what its predecessor wrote
+        is_named = named is not None and is_redefined(named, type(self))
+        is_frozen = settings is not None and settings.frozen and is_named
         require(is_frozen, type(self).__name__, must, "another class", remedy)
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():

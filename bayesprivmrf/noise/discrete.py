@@ -155,10 +155,6 @@ class DiscreteGaussian(_OpenDPNoise):
             math.log(total) + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
         )
 
-    def _log_normalizer(self) -> float:
-        total, _ = self._sums()
-        return math.log(total) + (0.0 if self.scale < 0.5 else math.log(self.scale * math.sqrt(2 * math.pi)))
-
     @property
     def variance(self) -> float:
         """The exact variance, records squared."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import sys
 import tempfile
@@ -193,8 +194,8 @@ def require_no_unfinished_save(target: Path) -> None:
     ReleaseFileError
         Such a file exists; the message says how to recover it.
     """
-    # of any age: a run that is repeated at once must not spend the budget again
-    if unfinished := _unfinished_saves(target, least_age=0):
+    # of any age, even below 0 by another clock: a run that is repeated at once must not spend the budget again
+    if unfinished := _unfinished_saves(target, least_age=-math.inf):
         raise ReleaseFileError(_recovery(target, unfinished[0]))
 
 

@@ -346,6 +346,13 @@ def test_two_laws_never_share_a_name_and_one_may_be_defined_anew():
         type("Mine", (NoiseLaw,), {"name": "laplace"})
 
 
+def test_a_release_is_saved_after_its_law_was_defined_anew(tmp_path):
+    laws = [dataclass(frozen=True)(type("Kept", (StaircaseLaw,), {"name": "test-kept"})) for _ in range(2)]
+    tables = {clique: np.ones(shape) for clique, shape in zip(MODEL.cliques, MODEL.shapes, strict=True)}
+    bpm.NoisyStatistics.from_tables(MODEL, tables, noise=laws[0](2, 1, 2, 3)).save(tmp_path / "r")
+    assert type(bpm.load_release(tmp_path / "r").noise[0]) is laws[1]
+
+
 @pytest.mark.parametrize(("given", "caught"), [((2, 3), False), ((1000, 1562), True)])
 def test_an_audit_passes_it_and_catches_a_tenth_more_loss(given, caught):
     # log(1562/1000) is 1.1 log(3/2): the noise of a budget that is a tenth too large

@@ -63,7 +63,8 @@ def count_where_the_data_is(
     import narwhals.stable.v2 as nw
 
     schema = frame.collect_schema()
-    units, refused = nw.lit(1), nw.lit(0)
+    # of 64 bits: Polars adds up numbers of 32 bits in 32 bits, and a sum of more rows would wrap around
+    units, refused = nw.lit(1, dtype=nw.Int64), nw.lit(0)
     if rows is not None:
         frame, units, refused = rows.of_query(data, frame, list(columns.values()))
     place_of = {coding.variable: place for place, coding in enumerate(codings)}
