@@ -33,8 +33,8 @@ from bayesprivmrf.inference import Posterior, Solution
 from bayesprivmrf.inference.asked import coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import interval_frame, point_status
+from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.transitions.rows import TransitionRows
-from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model.chain import Chain, chain_of
 from bayesprivmrf.model.domain import Label
 from bayesprivmrf.model.tables import FloatArray, project

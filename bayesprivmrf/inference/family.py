@@ -1,4 +1,4 @@
-r"""The log-linear family of a model, and the mean counts of its members with their derivative.
+r"""The log-linear family of a model.
 
 A declared model is the family of distributions with the potentials
 
@@ -12,10 +12,9 @@ reaches all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 
@@ -26,16 +25,7 @@ from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.model.ties import TiedEffects, coordinates_of, shared_basis
 
-if TYPE_CHECKING:
-    from bayesprivmrf.inference.evidence import Evidence
-
 type Inference = Literal["exact", "loopy"]
-
-# Coordinates whose potentials are formed at once, to spare a product of each and the memory of all
-_TOGETHER = 64
-
-# Noisy numbers whose covariance is formed
-_MOST_ROWS = 3000
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,147 +99,3 @@ class LogLinearFamily:
 def family_of(model: ModelSpecification) -> LogLinearFamily:
     """Return the family of a model; recent results are cached."""
     return LogLinearFamily(model)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Linearized:
-    """Mean counts at a point, and the products with their derivative J, shape (cells, d + 1).
-
-    Parameters
-    ----------
-    mean
-        N μ of the possible cells of the noisy tables, shape (cells,), records.
-    by_total
-        Change of the mean with log N, shape (cells,): the mean itself, or zero where N is held.
-    along
-        Change of the mean with the potentials of all cliques, shape (size,), N held.
-    forward, backward
-        v → J v and u → J'u; the last coordinate is log N.
-    unexplained
-        Covariance of the measured counts given the statistics of a tied model, shape (cells, cells), records squared;
-        None where these statistics tell the counts.
-    """
-
-    mean: FloatArray
-    by_total: FloatArray
-    along: Callable[[FloatArray], FloatArray]
-    forward: Callable[[FloatArray], FloatArray]
-    backward: Callable[[FloatArray], FloatArray]
-    unexplained: FloatArray | None = None
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MeanCounts:
-    """The map from coordinates (β, log N), shape (d + 1,), to mean counts.
-
-    Parameters
-    ----------
-    evidence
-        The releases.
-    inference
-        ``"exact"`` or ``"loopy"`` marginals.
-    """
-
-    evidence: Evidence
-    inference: Inference = "exact"
-
-    @property
-    def effects(self) -> Effects | TiedEffects:
-        """Coordinates of the model's potentials."""
-        return self.evidence.family.effects
-
-    @cached_property
-    def engine(self) -> MarginalEngine:
-        """Marginals of the model's cliques."""
-        return self.evidence.engine(self.inference)
-
-    @property
-    def size(self) -> int:
-        """Number of coordinates, d + 1."""
-        return self.effects.size + 1
-
-    def at(self, point: FloatArray, *, holds_total: bool = False) -> Linearized:
-        """Return mean counts and their derivative at (β, log N); for a known N its part of J is zero."""
-        total = float(np.exp(point[-1]))
-        _, marginals, product = self.engine.linearize(self.evidence.family.potentials(point[:-1]))
-        mean = total * self._gathered(marginals)
-        by_total = np.zeros(len(mean)) if holds_total else mean
-
-        def along(change: FloatArray) -> FloatArray:
-            return total * self._gathered(product(change))
-
-        def forward(direction: FloatArray) -> FloatArray:
-            return along(self.effects.potentials(direction[:-1])) + direction[-1] * by_total
-
-        def backward(cells: FloatArray) -> FloatArray:
-            change = self.effects.pull_back(product(self._spread(cells)))
-            return np.append(total * change, cells @ by_total)
-
-        unexplained = None if self.tells_all else total * self._unexplained(product)
-        return Linearized(
-            mean=mean,
-            by_total=by_total,
-            along=along,
-            forward=forward,
-            backward=backward,
-            unexplained=unexplained,
-        )
-
-    @cached_property
-    def tells_all(self) -> bool:
-        """True if the measurements depend on the records only through the sufficient statistics of the model.
-
-        So it is where potentials are free: the tables of the cliques are the statistics. With ties the statistics
-        are sums of tables, and a table of one step tells more; with scores of ordered states they are sums of scores.
-        """
-        if self.evidence.family.is_free:
-            return True
-        rows = self.evidence.possible_rows()
-        if rows is None:
-            return False
-        if rows.shape[0] > _MOST_ROWS:
-            raise ModelTooLargeError(
-                f"{rows.shape[0]:,} noisy numbers of a model with ties, scores or waves are more than "
-                f"{_MOST_ROWS:,}; measure sums over the tied scopes (queries.pooled), or fit each wave apart."
-            )
-        missed = (cast(TiedEffects, self.effects).missed(row) for row in rows.toarray().astype(float))
-        # a smaller part of a measured number, in zero-sum coordinates, is a rounding error
-        return max(missed, default=0.0) < 1e-9
-
-    def _unexplained(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        r"""Return the covariance of one record's measured numbers a given its statistics t.
-
-        .. math:: \operatorname{Cov}(a) - \operatorname{Cov}(a, t) \operatorname{Cov}(t)^+ \operatorname{Cov}(t, a)
-        """
-        size = int(self.evidence.possible.sum())
-        spread = np.array([product(self._spread(row)) for row in np.eye(size)]).reshape(size, -1)
-        own = np.array([self._gathered(column) for column in spread])
-        cross = self.effects.pull_back(spread)
-        return own - cross @ np.linalg.pinv(self.statistics_covariance(product), hermitian=True) @ cross.T
-
-    def statistics_covariance(self, product: Callable[[FloatArray], FloatArray]) -> FloatArray:
-        """Return Σ, the covariance of one record's statistics, shape (d, d), by products with that of its cells."""
-        size = self.effects.size
-        columns = self.effects.potentials(np.eye(size))
-        found = np.array([self.effects.pull_back(product(column)) for column in columns]).reshape(size, size)
-        return 0.5 * (found + found.T)
-
-    def jacobian(self, linearized: Linearized) -> FloatArray:
-        """Return J', shape (d + 1, cells); the cost is one product with J for each coordinate."""
-        rows = np.empty((self.size, len(linearized.mean)))
-        for first in range(0, self.effects.size, _TOGETHER):
-            some = np.eye(min(_TOGETHER, self.effects.size - first), self.effects.size, first)
-            for position, change in enumerate(self.effects.potentials(some), first):
-                rows[position] = linearized.along(change)
-        rows[-1] = linearized.by_total
-        return rows
-
-    def _gathered(self, cells: FloatArray) -> FloatArray:
-        """Return the possible cells of the tables, of which each is a sum of the cliques' cells."""
-        return self.evidence.gathered(cells)[self.evidence.possible]
-
-    def _spread(self, numbers: FloatArray) -> FloatArray:
-        """Apply the transpose of `_gathered`."""
-        full = np.zeros(len(self.evidence.possible))
-        full[self.evidence.possible] = numbers
-        return self.evidence.scattered(full)

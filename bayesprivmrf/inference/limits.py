@@ -40,8 +40,13 @@ problems. IMS Lecture Notes 50, 112-126.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from bayesprivmrf.inference.interval_frame import POINT, Mark
 from bayesprivmrf.model.tables import FloatArray
 
 # Rounding error of a whole number of records
@@ -203,3 +208,44 @@ def _spread(ordered: FloatArray) -> FloatArray:
     is_last = np.vstack([is_first[1:], np.ones((1, ordered.shape[1]), bool)])
     last = np.minimum.accumulate(np.where(is_last, rows, size)[::-1], axis=0)[::-1]
     return ordered - 0.5 + (rows - first + 0.5) / (last - first + 1)
+
+
+class Bounds(NamedTuple):
+    """Estimates of a function of a chain, lower and upper bounds, and marks for some of them."""
+
+    estimates: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    marks: tuple[Mark, ...]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ChainFunction:
+    """Function of a part of a chain's marginals, such as a step's matrix of transitions.
+
+    Parameters
+    ----------
+    part
+        The part, from marginals of the cliques, shape (..., cells).
+    part_of_rows
+        The part, from a `TransitionRows`, π and P of a chain that shares them.
+    function
+        Function of the part, of arrays with leading axes as well.
+    is_share
+        Whether its values are probabilities, which lie between 0 and 1; else they are times above 0.
+    """
+
+    part: Callable[[FloatArray], FloatArray]
+    part_of_rows: Callable[[Any, FloatArray, FloatArray], FloatArray]
+    function: Callable[[FloatArray], FloatArray]
+    is_share: bool
+
+    def of_marginals(self, flat: FloatArray) -> FloatArray:
+        """Return the function's values at marginals of the cliques."""
+        return self.function(self.part(flat))
+
+    def without_bounds(self, flat: FloatArray) -> Bounds:
+        """Return the values of a point estimate."""
+        values = self.of_marginals(flat)
+        nothing = np.full(values.shape, np.nan)
+        return Bounds(values, nothing, nothing, (POINT,))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from bayesprivmrf.inference.asked import Asked
     from bayesprivmrf.inference.evidence import Evidence
-    from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
+    from bayesprivmrf.inference.limits import Bounds, ChainFunction
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

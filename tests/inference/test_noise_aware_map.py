@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.stats import laplace, norm
 
 from bayesprivmrf.errors import ArgumentError, ForecastWarning, ModelError
-from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, family, gather
+from bayesprivmrf.inference import NaiveMLE, NoiseAwareMAP, Status, gather
 from bayesprivmrf.inference.noise_aware import (
     DenseCurvature,
     EffectsPrior,
@@ -27,6 +27,7 @@ from bayesprivmrf.inference.noise_aware import (
 from bayesprivmrf.inference.noise_aware import interval as interval_module
 from bayesprivmrf.inference.noise_aware import objective as objective_module
 from bayesprivmrf.inference.noise_aware.interval import noise_variances
+from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.noise_aware.mode import Search
 from bayesprivmrf.model import Effects, declare
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian, Laplace, NoNoise
@@ -177,7 +178,7 @@ def test_mean_counts_and_their_derivative_match_enumeration(awkward):
     rng = np.random.default_rng(4)
     counts, _ = simulated_counts(awkward, 200, rng)
     evidence = gather(noisy_release(awkward, counts, Laplace(3.0), rng))
-    means = family.MeanCounts(evidence=evidence)
+    means = MeanCounts(evidence=evidence)
     point = np.append(0.5 * rng.normal(size=means.effects.size), np.log(150.0))
     linearized = means.at(point)
     flat = means.evidence.family.potentials(point[:-1])
@@ -205,7 +206,7 @@ def test_mean_counts_of_nested_tables_with_zeros_are_sums_of_their_cliques():
     table = wide.tables(counts)
     exact = np.concatenate([table["b", "a"].sum(axis=0), table["c", "b"].ravel()])
     evidence = gather([first, noisy_release(narrow, exact, Laplace(4.0), rng)])
-    means = family.MeanCounts(evidence=evidence)
+    means = MeanCounts(evidence=evidence)
     point = np.append(rng.normal(size=means.effects.size), np.log(500.0))
     model = evidence.specification
     joint = model.tables(tables_of(model, probabilities(model, means.evidence.family.potentials(point[:-1]))))
@@ -228,7 +229,7 @@ def test_sampled_curvature_agrees_with_the_dense_one():
     rng = np.random.default_rng(6)
     counts, _ = simulated_counts(CYCLE, 2000, rng)
     evidence = gather(noisy_release(CYCLE, counts, Laplace(20.0), rng))
-    means = family.MeanCounts(evidence=evidence)
+    means = MeanCounts(evidence=evidence)
     linearized = means.at(np.append(0.4 * rng.normal(size=means.effects.size), np.log(2000.0)))
     weights, prior = rng.uniform(0.5, 2, len(linearized.mean)) / 400, np.full(means.size, 4.0)
     jacobian = means.jacobian(linearized)

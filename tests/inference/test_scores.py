@@ -10,7 +10,8 @@ import pytest
 import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf.errors import ConsistencyWarning, ModelError
-from bayesprivmrf.inference import Status, family, gather
+from bayesprivmrf.inference import Status, gather
+from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.mechanisms import LaplaceStatistics
 from bayesprivmrf.model import ModelSpecification, ties
 from bayesprivmrf.privacy import Gaussian, Laplace, NoNoise
@@ -135,7 +136,7 @@ def test_coordinates_are_as_many_as_the_model_has_and_orthonormal(network):
 @pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
 def test_what_scores_leave_open_matches_enumeration(network):
     _, effects, cells, _, counts = drawn(network, 300)
-    means = family.MeanCounts(evidence=gather(tables_of(network, counts, Laplace(1.0))))
+    means = MeanCounts(evidence=gather(tables_of(network, counts, Laplace(1.0))))
     gamma = 0.5 * np.random.default_rng(5).normal(size=effects.size)
     law = law_of(cells, effects.potentials(gamma))
     statistics = cells @ effects.potentials(np.eye(effects.size)).T

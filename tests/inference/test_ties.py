@@ -11,7 +11,8 @@ import bayesprivmrf as bpm
 from bayesprivmrf import queries as q
 from bayesprivmrf import sequences
 from bayesprivmrf.errors import ArgumentError, ModelError, NoiseWarning
-from bayesprivmrf.inference import NoiseAwareMAP, Status, family, gather
+from bayesprivmrf.inference import NoiseAwareMAP, Status, gather
+from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.transitions import NoisySums, TransitionRows, transition_mode
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model import Effects, ModelSpecification, ties
@@ -162,7 +163,7 @@ def test_cgm_rises_in_the_tied_likelihood_of_its_latent_counts():
 def test_what_statistics_leave_open_matches_enumeration(network):
     model, cells, counts = data_of(network)
     release = NoisyStatistics.from_tables(network, dict(model.tables(counts).items()), noise=Laplace(1.0))
-    means = family.MeanCounts(evidence=gather(release))
+    means = MeanCounts(evidence=gather(release))
     gamma = np.random.default_rng(5).normal(size=means.effects.size)
     found = means.at(np.append(gamma, np.log(100.0)))
     law, mean = moments(cells, means.effects.potentials(gamma))
@@ -194,10 +195,10 @@ def test_pooled_sums_tell_all_that_tied_potentials_rest_on():
     network = chain(4, 3)
     _, _, counts = data_of(network)
     release = pooled_release(network, [f"m{t}" for t in range(4)], counts)
-    assert family.MeanCounts(evidence=gather(release)).tells_all
+    assert MeanCounts(evidence=gather(release)).tells_all
     untied = bpm.declare(dict.fromkeys(["m0", "m1"], range(2)), [("m0", "m1")])
     plain = NoisyStatistics.from_tables(untied, {("m0", "m1"): np.full((2, 2), 9)}, noise=Laplace(1.0))
-    assert family.MeanCounts(evidence=gather(plain)).tells_all
+    assert MeanCounts(evidence=gather(plain)).tells_all
 
 
 @pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.ConsistencyWarning")  # the exact tables are made up

@@ -74,7 +74,7 @@ import numpy as np
 from scipy.special import chdtrc
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.family import MeanCounts
+from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model.tables import FloatArray, IntArray

@@ -16,6 +16,7 @@ from bayesprivmrf.inference.asked import Asked, asked_of
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.noise_aware.interval import (
     LARGEST_ERROR,
     AnswersPerRecord,
@@ -37,8 +38,6 @@ from bayesprivmrf.inference.transitions.mode import (
 )
 from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.inference.transitions.solution import (
-    Bounds,
-    ChainFunction,
     TransitionSolution,
     delta_bounds,
     delta_errors,

@@ -29,7 +29,6 @@ import numpy as np
 
 from bayesprivmrf.checks import require_memory
 from bayesprivmrf.errors import ForecastWarning, ModelTooLargeError
-from bayesprivmrf.inference.family import Linearized
 from bayesprivmrf.inference.limits import Ends, standard_limits
 from bayesprivmrf.inference.noise_aware.curvature import (
     CONJUGATE_GRADIENTS,
@@ -39,6 +38,7 @@ from bayesprivmrf.inference.noise_aware.curvature import (
     product_seconds,
     weighted_square,
 )
+from bayesprivmrf.inference.noise_aware.likelihood import Linearized
 from bayesprivmrf.inference.noise_aware.mode import Mode
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, clamped, marginal_engine

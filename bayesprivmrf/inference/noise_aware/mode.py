@@ -38,14 +38,13 @@ import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.exact_answers import honoured
-from bayesprivmrf.inference.family import MeanCounts
 from bayesprivmrf.inference.noise_aware.curvature import (
     DenseCurvature,
     SampledCurvature,
     warn_if_slow,
     weighted_square,
 )
-from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
+from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts, NoiseLikelihood
 from bayesprivmrf.inference.noise_aware.objective import (
     SETTLED_SCALE,
     EffectsPrior,

@@ -40,9 +40,8 @@ from functools import cached_property
 import numpy as np
 
 from bayesprivmrf.inference.evidence import Evidence, Inference
-from bayesprivmrf.inference.family import Linearized, MeanCounts
 from bayesprivmrf.inference.noise_aware.curvature import DenseCurvature, SampledCurvature, weighted_square
-from bayesprivmrf.inference.noise_aware.likelihood import NoiseLikelihood
+from bayesprivmrf.inference.noise_aware.likelihood import Linearized, MeanCounts, NoiseLikelihood
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.model.ties import TiedEffects

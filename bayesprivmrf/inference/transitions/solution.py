@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from bayesprivmrf.checks import require
 from bayesprivmrf.inference.asked import asked_of
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.interval_frame import POINT, Mark, RowStatus
-from bayesprivmrf.inference.limits import cut_limits, half_width
+from bayesprivmrf.inference.interval_frame import Mark, RowStatus
+from bayesprivmrf.inference.limits import Bounds, ChainFunction, cut_limits, half_width
 from bayesprivmrf.inference.solution import Solution
 from bayesprivmrf.inference.transitions.mode import TransitionMode
-from bayesprivmrf.inference.transitions.rows import TransitionRows
 from bayesprivmrf.marginals import clamped, marginal_engine
 from bayesprivmrf.marginals.arrays import ImpossibleError
 from bayesprivmrf.model.domain import Given, Variable, given_error
@@ -32,47 +31,6 @@ if TYPE_CHECKING:
 
 # Half the distance between the points of a difference, in standard deviations; the error is of its square
 _STEP = 1e-3
-
-
-class Bounds(NamedTuple):
-    """Estimates of a function of a chain, lower and upper bounds, and marks for some of them."""
-
-    estimates: FloatArray
-    lower: FloatArray
-    upper: FloatArray
-    marks: tuple[Mark, ...]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class ChainFunction:
-    """Function of a part of a chain's marginals, such as a step's matrix of transitions.
-
-    Parameters
-    ----------
-    part
-        The part, from marginals of the cliques, shape (..., cells).
-    part_of_rows
-        The part, from π and P of a chain that shares them.
-    function
-        Function of the part, of arrays with leading axes as well.
-    is_share
-        Whether its values are probabilities, which lie between 0 and 1; else they are times above 0.
-    """
-
-    part: Callable[[FloatArray], FloatArray]
-    part_of_rows: Callable[[TransitionRows, FloatArray, FloatArray], FloatArray]
-    function: Callable[[FloatArray], FloatArray]
-    is_share: bool
-
-    def of_marginals(self, flat: FloatArray) -> FloatArray:
-        """Return the function's values at marginals of the cliques."""
-        return self.function(self.part(flat))
-
-    def without_bounds(self, flat: FloatArray) -> Bounds:
-        """Return the values of a point estimate."""
-        values = self.of_marginals(flat)
-        nothing = np.full(values.shape, np.nan)
-        return Bounds(values, nothing, nothing, (POINT,))
 
 
 def delta_errors(

@@ -23,7 +23,7 @@ import numpy as np
 
 from bayesprivmrf.errors import ArgumentError, BayesPrivMRFError, ModelError, ModelTooLargeError
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.family import MeanCounts
+from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import LatentPrior, draw_totals

@@ -17,13 +17,13 @@ from bayesprivmrf.inference.asked import asked_of, coverage
 from bayesprivmrf.inference.criticism.alarms import predictive_check
 from bayesprivmrf.inference.criticism.assumptions import function_marks, model_assumptions
 from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.limits import Bounds, ChainFunction
 from bayesprivmrf.inference.posterior.formulation import Source
 from bayesprivmrf.inference.posterior.results import quantities
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import THINNED, PosteriorSummary, Quantity
 from bayesprivmrf.inference.posterior.results.tree import save_posterior
 from bayesprivmrf.inference.solution import Solution, Status
-from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import Given, Label, Variable, conditions
 from bayesprivmrf.model.tables import labelled

@@ -34,12 +34,11 @@ from bayesprivmrf.errors import ArgumentError, ModelError, SamplingWarning
 from bayesprivmrf.inference.asked import Asked, coverage
 from bayesprivmrf.inference.criticism.assumptions import variable_marks
 from bayesprivmrf.inference.interval_frame import Mark, RowStatus, interval_frame
-from bayesprivmrf.inference.limits import Ends, limits_of_draws
+from bayesprivmrf.inference.limits import Bounds, ChainFunction, Ends, limits_of_draws
 from bayesprivmrf.inference.posterior.measured import has_zeros
 from bayesprivmrf.inference.posterior.results.diagnostics import is_mixed, mixing_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.solution import Solution
-from bayesprivmrf.inference.transitions.solution import Bounds, ChainFunction
 from bayesprivmrf.model.domain import Given, Label, Variable, coded_states, conditions
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, parent
