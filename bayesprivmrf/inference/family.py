@@ -97,5 +97,5 @@ class LogLinearFamily:
 
 @lru_cache(maxsize=32)
 def family_of(model: ModelSpecification) -> LogLinearFamily:
-    """Return the family of a model; recent results are cached."""
+    """Return the log-linear family of a model; recent families are cached."""
     return LogLinearFamily(model)

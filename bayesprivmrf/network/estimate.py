@@ -220,9 +220,9 @@ class NetworkEstimate(Released):
         pandas.DataFrame
             One row, ``beta``, with the columns ``estimate``, ``lower``, ``upper``, ``status``, ``note``. The status
             is ``"model"`` at best, because the distribution is simulated from the Ising model with the network's
-            field. It is ``"doubtful"`` if the estimate is at a bound, or if a limit is an end of the simulated span
-            and the interval may extend beyond it. It is ``"not trusted"``, without limits, if no beta of the span
-            makes this estimate likely.
+            field. It is ``"doubtful"`` if the estimate is at a bound, if a limit is an end of the simulated span
+            and the interval may extend beyond it, or if the simulation has not mixed at a beta of the interval. It
+            is ``"not trusted"``, without limits, if no beta of the span makes this estimate likely.
 
         Raises
         ------
@@ -250,8 +250,11 @@ class NetworkEstimate(Released):
             marks.append(
                 Mark(RowStatus.NOT_TRUSTED, "no beta of the simulated span makes this estimate likely")
             )
-        elif found.open_below or found.open_above:
-            marks.append(Mark(RowStatus.DOUBTFUL, "limit at the end of the span"))
+        else:
+            if found.open_below or found.open_above:
+                marks.append(Mark(RowStatus.DOUBTFUL, "limit at the end of the span"))
+            if not law.has_mixed(found.lower, found.upper):
+                marks.append(Mark(RowStatus.DOUBTFUL, "simulation not mixed here"))
         return interval_frame(
             *(self.inverse_temperature, found.lower, found.upper),
             pd.Index(["beta"]),

@@ -227,6 +227,12 @@ class EstimateLaw:
             law.save(file)
         return law
 
+    def has_mixed(self, lower: float, upper: float) -> bool:
+        """Return True if the chains mixed at all betas that the estimates between two betas are interpolated from."""
+        first = np.searchsorted(self.betas, lower, side="right") - 1
+        last = np.searchsorted(self.betas, upper)
+        return bool((self.rhat[max(first, 0) : last + 1] <= LARGEST_RHAT).all())
+
     @cached_property
     def sorted_rows(self) -> FloatArray:
         """Estimates of each beta in increasing order, shape (B, C R)."""

@@ -164,3 +164,18 @@ def test_a_law_that_was_made_is_kept_whatever_its_settings(tmp_path):
     with pytest.raises(ArgumentError, match="holds something else"):
         mechanism.law(ring, cache=tmp_path / "notes", **small)
     assert (tmp_path / "notes").read_text() == "mine"
+
+
+@pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.SamplingWarning")
+def test_an_interval_on_a_simulation_that_has_not_mixed_there_is_doubtful():
+    ring = IsingNetwork.from_graph([(i, (i + 1) % 60) for i in range(60)])
+    estimate = ObjectivePerturbation(epsilon=2.0, bounds=(0, 2)).release(ring, np.repeat([1, -1], 30), rng=1)
+    law = estimate.law(rng=1, points=6, configurations=200)
+    found = estimate.interval(law=dataclasses.replace(law, rhat=np.ones_like(law.betas))).loc["beta"]
+    inside = np.searchsorted(law.betas, found["lower"], side="right") - 1
+    for place in range(law.betas.size):
+        rhat = np.ones_like(law.betas)
+        rhat[place] = 1.5
+        note = estimate.interval(law=dataclasses.replace(law, rhat=rhat)).loc["beta", "note"]
+        used = inside <= place <= np.searchsorted(law.betas, found["upper"])
+        assert ("simulation not mixed here" in note) == used

@@ -199,7 +199,12 @@ class LatentPrior:
         if not self.is_dense:
             _, _, mean, square = plan.moments(beta)
             return total * np.maximum(square - mean**2, 0.0) + prior
-        return total * fisher_information(beta, plan.data) + np.diag(prior)
+        information = fisher_information(beta, plan.data)
+        if np.isnan(information).any():  # sums of numbers underflow; those of logarithms do not
+            information = mode.means.statistics_covariance(
+                mode.means.engine.linearize(self.evidence.family.potentials(beta))[2]
+            )
+        return total * information + np.diag(prior)
 
 
 @njit(nogil=True, error_model="numpy", **INNER)

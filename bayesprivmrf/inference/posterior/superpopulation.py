@@ -25,7 +25,9 @@ from itertools import pairwise
 import numpy as np
 from numba import njit
 
+from bayesprivmrf.checks import require
 from bayesprivmrf.compiled import INNER, kept, put
+from bayesprivmrf.errors import ModelError
 from bayesprivmrf.inference.posterior.effects_engine import Plan, _evaluate, _marginals, _means
 from bayesprivmrf.model.tables import FloatArray
 
@@ -228,4 +230,9 @@ def draw_potentials(
     rows = [slice(a, b) for a, b in pairwise(bounds) if b > a]
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _PARTS)) as pool:
         shares = list(pool.map(run, rows, rng.spawn(len(rows)), [step] * len(rows)))
+    require(
+        bool(np.isfinite(marginals).all()), "the potentials of the posterior",
+        "be so small that sums of their exponentials do not underflow", "some that do",
+        "fit with a smaller `scale`, or use NoiseAwareMAP", error=ModelError,
+    )  # fmt: skip
     return betas, marginals, float(np.mean(shares))
