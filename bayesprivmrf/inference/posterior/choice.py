@@ -44,12 +44,12 @@ from bayesprivmrf.inference.posterior.relaxed.engine import RelaxedCounts
 from bayesprivmrf.inference.posterior.relaxed.hyper_dirichlet import HyperDirichlet, is_decomposable
 from bayesprivmrf.inference.posterior.relaxed.nutpie import sample_with_nutpie
 from bayesprivmrf.inference.posterior.results.diagnostics import (
+    LARGEST_SATURATED,
     LONGEST,
     SMALLEST_ESS,
     diverges,
     is_mixed,
     mixing_of,
-    saturates,
 )
 
 if TYPE_CHECKING:
@@ -346,7 +346,8 @@ def _with_steps_that_hold(
             if found is None:
                 raise
             return replace(found, is_interrupted=True)
-        if found is not None and (new is None or new.is_interrupted or saturates(new)):
+        trees = 0.0 if new is None else np.mean(new.statistics["reached_max_treedepth"])
+        if found is not None and (new is None or new.is_interrupted or trees > LARGEST_SATURATED):
             return replace(found, is_interrupted=new is not None and new.is_interrupted)
         assert new is not None  # the first length of the first run is always completed
         facts = {"sampling_seconds": clock.seconds, "target_accept": acceptance}

@@ -57,12 +57,8 @@ class RowTable(NamedTuple):
     margins: tuple[tuple[int, IntArray], ...]
 
 
-class _Step(NamedTuple):
-    """Step of a clique's table, before its cells are numbered."""
-
-    scope: tuple[int, ...]
-    name: str
-    margins: list[tuple[int, IntArray]]
+type _Step = tuple[tuple[int, ...], str, list[tuple[int, IntArray]]]
+"""Variables, name and margins of a step of a clique's table, before its cells are numbered."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,16 +185,16 @@ class JunctionForest:
             above = self._above(clique, place) if parent >= 0 else {}
             row_of = self.separator_states(clique, self.separators[clique])[flat - self.offsets[clique]]
             steps = self._steps(clique, flat)
-            for number, step in enumerate(steps):
+            for number, (scope, step, parts) in enumerate(steps):
                 code = row_of
-                for states, of_cell in step.margins:
+                for states, of_cell in parts:
                     code = code * states + of_cell
                 _, firsts, code = np.unique(code, return_index=True, return_inverse=True)
                 is_last = number == len(steps) - 1
                 own = flat[firsts] if is_last else inner + np.arange(firsts.size)
                 rows, counts = np.unique(row_of[firsts], return_counts=True)
-                margins = tuple((states, of_cell[firsts]) for states, of_cell in step.margins)
-                tables.append(RowTable(clique, step.scope, step.name, filled, filled + own.size, margins))
+                margins = tuple((states, of_cell[firsts]) for states, of_cell in parts)
+                tables.append(RowTable(clique, scope, step, filled, filled + own.size, margins))
                 cells.append(own)
                 sizes.append(counts)
                 sources += [above.get(int(row), np.zeros(0, np.int64)) for row in rows]
@@ -231,14 +227,16 @@ class JunctionForest:
             if alike:
                 u = min(alike, key=lambda u: (abs(u - v), u))
                 stay = (state[u] != state[v]).astype(np.int64)
-                steps += [_Step((u, v), "stay", [(2, stay)])]
-                steps += [_Step((u, v), "move", [(self.cardinalities[v], state[v])])]
+                steps += [
+                    ((u, v), "stay", [(2, stay)]),
+                    ((u, v), "move", [(self.cardinalities[v], state[v])]),
+                ]
             else:
                 plain.append(v)
             given.append(v)
         if plain or not steps:
             margins = [(self.cardinalities[v], state[v]) for v in scope if v in plain]
-            steps.insert(0, _Step(scope, "start" if steps else "", margins))
+            steps.insert(0, (scope, "start" if steps else "", margins))
         return steps
 
     def _possible(self, clique: int) -> IntArray:
@@ -313,9 +311,7 @@ def draw_log_rows(forest: JunctionForest, shapes: FloatArray, rng: np.random.Gen
         A parameter is not positive, so there is no such distribution.
     """
     if not (shapes > 0).all():
-        raise FloatingPointError(
-            "the Dirichlet parameters of a row must be positive; the relaxed counts are wrong."
-        )
+        raise FloatingPointError("Dirichlet parameters must be positive; the relaxed counts are wrong.")
     logs = np.log(rng.standard_gamma(shapes + 1.0)) - rng.standard_exponential(shapes.shape) / shapes
     for start, stop in pairwise(forest.row_starts):
         row = logs[start:stop]

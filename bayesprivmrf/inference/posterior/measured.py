@@ -107,9 +107,8 @@ def log_likelihoods(evidence: Evidence, counts: FloatArray) -> dict[str, FloatAr
     Under integer noise the counts are rounded first.
     """
     found = {}
-    for position, (label, table) in enumerate(
-        zip(table_labels(evidence), evidence.answers(counts), strict=True)
-    ):
+    tables = zip(table_labels(evidence), evidence.answers(counts), strict=True)
+    for position, (label, table) in enumerate(tables):
         residuals = noisy_table(evidence, position) - whole_counts(evidence, position, table)
         density = evidence.noise[position].log_density(residuals[..., possible_cells(evidence, position)])
         found[label] = density.sum(axis=-1)

@@ -54,9 +54,8 @@ class RecordData(NamedTuple):
     halves: FloatArray  # half the width of a number's bounds, or -1
     gain: float  # weight that a record adds to its cell: 1 if rows are integrated out, 0 if they are given
     block: int  # number of records that share one pass of sums over the forest
-    codes: (
-        IntArray  # cell of each group of exact sums, for each cell of the group's home clique; -1 elsewhere
-    )
+    # cell of each group of exact sums, for each cell of the group's home clique; -1 elsewhere
+    codes: IntArray
     sides: IntArray  # for each exchange and cell, the part of `flat` that belongs to the exchanged variables
     shared: IntArray  # for each exchange and cell of its home clique, the state of the separator
     homes: IntArray  # for each exchange, the clique that contains the separator
@@ -85,12 +84,8 @@ class ChainState(NamedTuple):
     @classmethod
     def empty(cls, data: RecordData, shapes: FloatArray) -> ChainState:
         """Return the state of a chain without records."""
-        cells, rows, numbers, cliques = (
-            shapes.size,
-            data.row_cliques.size,
-            data.noisy.size,
-            data.clique_rows.size - 1,
-        )
+        cells, rows = shapes.size, data.row_cliques.size
+        numbers, cliques = data.noisy.size, data.clique_rows.size - 1
         return cls(
             shapes=shapes,
             counts=np.zeros(cells, np.int64),
@@ -208,18 +203,14 @@ class RecordChain:
             if self.stopped.is_set():
                 break
             part = self.space(min(each, draws - first))
-            self._make_space(len(part["total"]) * thin * self.births)
+            births = len(part["total"]) * thin * self.births
+            if self.total + births > len(self.latent):  # space for the records that may be born
+                more = np.zeros((births, self.latent.shape[1]), np.int32)
+                self.latent = np.concatenate([self.latent[: self.total], more])
             self.total = self.sweep(self, part, thin)
             self.sweeps += len(part["total"]) * thin
             parts.append(part)
         return _joined(parts)
-
-    def _make_space(self, births: int) -> None:
-        missing = self.total + births - len(self.latent)
-        if missing > 0:
-            self.latent = np.concatenate(
-                [self.latent[: self.total], np.zeros((births, self.latent.shape[1]), np.int32)]
-            )
 
 
 def sample_chains(

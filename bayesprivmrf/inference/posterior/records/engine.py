@@ -12,10 +12,9 @@ few dozen records.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -48,15 +47,10 @@ class RecordEngine:
 
     prior: RecordPrior
 
-    @property
-    def name(self) -> str:
-        """Name of the formulation."""
-        return "exact"
-
-    @property
-    def sparsity(self) -> float:
-        """Half-counts per record: always 0, because nothing is approximated."""
-        return 0.0
+    name: ClassVar[str] = "exact"
+    """Name of the formulation."""
+    sparsity: ClassVar[float] = 0.0
+    """Half-counts per record: always 0, because nothing is approximated."""
 
     @property
     def evidence(self) -> Evidence:
@@ -72,11 +66,6 @@ class RecordEngine:
     def judged(self) -> tuple[str, ...]:
         """Variables on which convergence is judged."""
         return self.prior.judged
-
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Variables that are stored only for `finish`."""
-        return self.prior.hidden
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -133,9 +122,8 @@ class RecordEngine:
         prior = self.prior
         error = 0.0 if prior.total is not None else prior.evidence.total_standard_error
         spread = CellSpread.of(prior.evidence, prior.measured, prior.first_total)
-        sweeps = sweeps_of_records(
-            spread, prior.first_total, MOVES, prior.births, error, len(prior.forest.order)
-        )
+        cliques = len(prior.forest.order)
+        sweeps = sweeps_of_records(spread, prior.first_total, MOVES, prior.births, error, cliques)
         # the work of the initial records is spread over 100 effective draws
         return self.operations_a_sweep * sweeps + self.operations_a_visit * prior.first_total / 100
 
@@ -159,23 +147,12 @@ class RecordEngine:
             wanted=wanted,
         )
 
-    def sample(
-        self,
-        *,
-        draws: int,
-        tune: int,
-        chains: int,
-        seed: int,
-        time_limit: float = math.inf,
-        cores: int | None = None,
-        progress_bar: bool | None = None,
-    ) -> Sampled:
-        """Sweep until the chains have mixed, or the work reaches `WORK` (`sample_chains`)."""
-        values, found = sample_chains(
-            [self.chain(np.random.default_rng(child)) for child in np.random.SeedSequence(seed).spawn(chains)],
-            self._judged_of, draws=draws, tune=tune, operations=chains * self.operations_a_sweep,
-            time_limit=time_limit, cores=cores, progress_bar=progress_bar,
-        )  # fmt: skip
+    def sample(self, *, chains: int, seed: int, **how: Any) -> Sampled:
+        """Sweep until the chains have mixed; the other arguments are those of `sample_chains`."""
+        seeds = np.random.SeedSequence(seed).spawn(chains)
+        states = [self.chain(np.random.default_rng(child)) for child in seeds]
+        operations = chains * self.operations_a_sweep
+        values, found = sample_chains(states, self._judged_of, operations=operations, **how)
         values = self._in_order(values)
         densities = log_likelihoods(self.evidence, self.prior.all_cells(values["counts"])).values()
         lp = sum(densities, np.zeros(values["total"].shape))

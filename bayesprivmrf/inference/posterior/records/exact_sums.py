@@ -135,10 +135,9 @@ class ExactSums:
                 allowed[clique].append(Bounded(np.flatnonzero(~group.possible), 0, 0))
             slices = self._slices(clique, separator)
             is_determined = all(group.determined_sum(indicator(each, size)) is not None for each in slices)
+            free = [] if is_determined else [Bounded(each) for each in slices]
             try:
-                NestedSums(
-                    size, allowed[clique] + ([] if is_determined else [Bounded(each) for each in slices])
-                )
+                NestedSums(size, allowed[clique] + free)
             except CrossingError:
                 self._refuse([group.scope for group in self.groups])
             if parent >= 0 and not is_determined:
@@ -251,13 +250,12 @@ class ExactSums:
             shared[turn, own] = self._within(separator, forest.scopes[self.groups[group].home])[local[own]]
         places = np.full(max(forest.offsets[-1], forest.cells.max(initial=-1) + 1), -1)
         places[forest.cells] = np.arange(forest.cells.size)
+        own_homes = np.array([self.groups[group].home for _, group, _ in moves], np.int64)
         return {
             "codes": self.codes,
             "sides": sides,
             "shared": shared,
-            "homes": np.argsort(forest.order)[[self.groups[group].home for _, group, _ in moves]].astype(
-                np.int64
-            ),
+            "homes": np.argsort(forest.order)[own_homes].astype(np.int64),
             "flat": forest.cells.astype(np.int64),
             "places": places,
         }
@@ -284,10 +282,8 @@ class ExactSums:
                 for one, other in ((clique, parent), (parent, clique)):
                     if parent < 0 or not separator or (clique, other) in done:
                         continue
-                    slices = [
-                        indicator(s, self.groups[one].possible.size) for s in self._slices(one, separator)
-                    ]
-                    sums = [self.groups[one].determined_sum(row) for row in slices]
+                    theirs, slices = self.groups[one], self._slices(one, separator)
+                    sums = [theirs.determined_sum(indicator(s, theirs.possible.size)) for s in slices]
                     if None in sums:
                         continue
                     done |= {(clique, one), (clique, other)}

@@ -78,11 +78,6 @@ class RecordPrior(ABC):
     def judged(self) -> tuple[str, ...]:
         """Variables on which convergence is judged."""
 
-    @property
-    def hidden(self) -> tuple[str, ...]:
-        """Variables that are stored only for `finish`."""
-        return ()
-
     @cached_property
     def relaxed(self) -> Any:
         """Formulation with the same prior and relaxed counts; None if there is none."""
@@ -224,27 +219,20 @@ class DirichletRows(RecordPrior):
     ) -> Finished: ...
 
     @property
-    def hidden(self) -> tuple[str, ...]:
-        """``log_rows`` and ``shape_position``: log probabilities of the rows, and the position of their shapes."""
-        return ("log_rows", "shape_position")
-
-    @property
     def settings(self) -> Mapping[str, Any]:
         """Settings of the prior, by name."""
-        settings: dict[str, Any] = dict(self.shape_prior.settings)
-        if self.total is None:
-            settings["total_range"] = tuple(float(end) for end in self.total_range)
-        return settings
+        ends = {"total_range": tuple(float(end) for end in self.total_range)}
+        return {**self.shape_prior.settings, **(ends if self.total is None else {})}
 
     @property
     def kept(self) -> dict[str, tuple[int, ...]]:
-        """Shape of one draw of each stored variable, by name."""
-        rows, positions = self.shape_prior.forest.cells.size, self.shape_prior.size
+        """Shape of one draw of each stored variable, by name; `log_rows` are log probabilities of the rows."""
+        cells, rows = self.forest.cells.size, self.shape_prior.forest.cells.size
         return {
-            "counts": (self.forest.cells.size,),
+            "counts": (cells,),
             "log_rows": (rows,),
             "total": (),
-            "shape_position": (positions,),
+            "shape_position": (self.shape_prior.size,),
         }
 
     def in_order(self, counts: FloatArray) -> FloatArray:

@@ -145,9 +145,8 @@ class RelaxedCounts(ABC):
         coords = {dims[name]: np.arange(density.shapes[name][0]) for name in names if name in dims}
         coords["noisy_cell"] = np.arange(self._measured.targets.size)
         specification = self.evidence.specification
-        with pm.Model(
-            coords=coords, model=None
-        ) as model:  # its own model, also inside the context of another
+        # its own model, also inside the context of another
+        with pm.Model(coords=coords, model=None) as model:
             operation: Any = _Latent(density)
             position = pm.CustomDist(
                 "position",
@@ -158,9 +157,8 @@ class RelaxedCounts(ABC):
             )
             latent = operation(position)[0]
             for name in names:
-                own = latent[density.places[name]].reshape(
-                    density.shapes[name], ndim=len(density.shapes[name])
-                )
+                shape = density.shapes[name]
+                own = latent[density.places[name]].reshape(shape, ndim=len(shape))
                 pm.Deterministic(name, own, dims=dims.get(name))
             observe_noisy_counts(self._noise, model["counts"])
             flat = pt.zeros(specification.size)[self._measured.cells].set(model["counts"])

@@ -89,11 +89,8 @@ def sample_with_nutpie(
             draws=density.expand(positions, (*formulation.judged, *formulation.hidden)),
             statistics=statistics,
             is_interrupted=is_short or is_stopped,
-            stats={
-                **stats,
-                "sampling_seconds": sampling.seconds,
-                "steps_between_draws": max(made / draws, 1.0),
-            },
+            stats=stats
+            | {"sampling_seconds": sampling.seconds, "steps_between_draws": max(made / draws, 1.0)},
             work=each * gradients,
         )
         return judge(sampled)

@@ -83,10 +83,8 @@ class Diagnosis:
 
     def as_stats(self) -> dict[str, Any]:
         """Return numbers and problems for `Posterior.stats`, without those that the formulation does not have."""
-        found = {
-            name: value for name, value in asdict(self).items() if value is not None and name != "status"
-        }
-        return {**found, "problems": list(self.problems)}
+        stats = asdict(self) | {"status": None, "problems": list(self.problems)}
+        return {name: value for name, value in stats.items() if value is not None}
 
 
 def diagnose(
@@ -197,11 +195,6 @@ def diverges(sampled: Sampled) -> bool:
     return bool(np.mean(sampled.statistics["diverging"]) > LARGEST_DIVERGING)
 
 
-def saturates(sampled: Sampled) -> bool:
-    """Return True if too many NUTS trajectories reached the maximum tree depth."""
-    return bool(np.mean(sampled.statistics["reached_max_treedepth"]) > LARGEST_SATURATED)
-
-
 def mixing_of(draws: Sequence[np.ndarray], energy: FloatArray | None = None) -> Mixing:
     """Return the mixing of chains, from arrays of shape (chain, draw, ...).
 
@@ -231,11 +224,8 @@ def warn_of(diagnosis: Diagnosis) -> None:
 
 def _together(draws: Sequence[np.ndarray]) -> FloatArray:
     """Return all judged numbers, shape (chain, draw, numbers)."""
-    flat = [
-        np.asarray(values, dtype=float).reshape(*values.shape[:2], math.prod(values.shape[2:]))
-        for values in draws
-    ]
-    return np.concatenate(flat, axis=-1) if flat else np.zeros((1, 1, 0))
+    flat = [values.reshape(*values.shape[:2], math.prod(values.shape[2:])) for values in draws]
+    return np.concatenate(flat, axis=-1, dtype=float) if flat else np.zeros((1, 1, 0))
 
 
 def _varying(numbers: FloatArray) -> FloatArray:

@@ -117,16 +117,11 @@ class Draws:
         """Return potentials of the model with the mean marginals, exact or by maximum likelihood, and the status."""
         from bayesprivmrf.inference.optimize import match_marginals
 
-        mean, effects = (
-            values.mean(axis=(0, 1)) for values in (self.finished.marginals, self.finished.effects)
-        )
-        potentials, status = self._potentials(mean, effects), Status.CONVERGED
-        if self._separators is None:
-            family = self.evidence.family
-            potentials, status, _ = match_marginals(
-                family.engine("exact"), family.base, mean, start=potentials
-            )
-        return potentials, status
+        mean, effects = self.finished.marginals.mean(axis=(0, 1)), self.finished.effects.mean(axis=(0, 1))
+        potentials, family = self._potentials(mean, effects), self.evidence.family
+        if self._separators is not None:
+            return potentials, Status.CONVERGED
+        return match_marginals(family.engine("exact"), family.base, mean, start=potentials)[:2]
 
     def mean_solution(self, stats: Mapping[str, Any], problems: tuple[str, ...]) -> Solution:
         """Return the solution with the mean marginals: see `Posterior.solution`."""
@@ -214,11 +209,9 @@ class Draws:
                 raise given_error(model.domain, given, "draws of this posterior")
             return shares
         cards, scopes = model.cardinalities, model.scopes
+        each = (self.potentials(*at) for at in self.pairs(most))
         try:
-            tables = [
-                marginal_of(cards, scopes, self.potentials(*at), query, given=given)
-                for at in self.pairs(most)
-            ]
+            tables = [marginal_of(cards, scopes, potentials, query, given=given) for potentials in each]
         except ImpossibleError:
             raise given_error(model.domain, given, "draws of this posterior") from None
         return np.reshape(tables, (self.shape[0], -1, *tables[0].shape))

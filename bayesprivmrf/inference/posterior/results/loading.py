@@ -63,9 +63,7 @@ def load_posterior(path: str | os.PathLike[str], *, largest: int = 8 * 2**30) ->
 
     target = checked_path(path)
     if not target.exists():
-        raise ReleaseFileError(
-            f"there is no posterior file at {str(target)!r}; give a file that `save` wrote."
-        )
+        raise ReleaseFileError(f"there is no posterior file at {str(target)!r}; give one that `save` wrote.")
     try:
         _refuse_links(target)
         with xr.open_datatree(target, engine="h5netcdf") as opened:
@@ -135,11 +133,8 @@ def _posterior(tree: xr.DataTree) -> Posterior:
     if bool(tree.attrs["simulated"]) != evidence.is_simulated:
         raise ReleaseFileError("its mark of simulated noise differs from that of its releases")
     asked = replace(estimator, formulation=fields.text("formulation"))
-    draws = Draws(
-        evidence=evidence,
-        finished=_finished(tree, evidence, numbers),
-        status=Status(fields.text("status")),
-    )
+    finished, status = _finished(tree, evidence, numbers), Status(fields.text("status"))
+    draws = Draws(evidence=evidence, finished=finished, status=status)
     stats = {
         name: tuple(value) if isinstance(value, list) and name != "problems" else value
         for name, value in fields.mapping("stats").items()
@@ -192,7 +187,6 @@ def _finished(tree: xr.DataTree, evidence: Evidence, numbers: Mapping[str, np.nd
 def _checked(name: str, values: np.ndarray, lead: tuple[int, ...], axes: int) -> FloatArray:
     """Return draws of numbers, after a check of their type and shape."""
     if values.dtype.kind not in "fiu" or values.ndim != axes or values.shape[:2] != lead or not values.size:
-        raise ReleaseFileError(
-            f"`{name}` must be numbers, one for each draw, got {values.dtype} {values.shape}"
-        )
+        seen = f"{values.dtype} {values.shape}"
+        raise ReleaseFileError(f"`{name}` must be numbers, one for each draw, got {seen}")
     return values.astype(float)

@@ -135,9 +135,8 @@ def _draws(evidence: Evidence, finished: Finished) -> xr.Dataset:
     cells = sum(math.prod(model.cardinalities[v] for v in subset) for subset in effects.subsets)
     attributes = {"counts": _COUNTS_NOTE}
     if cells > 6 * model.size:
-        attributes["potentials"] = (
-            f"left out: {len(effects.subsets)} effects have many times the cells of the tables"
-        )
+        many = f"{len(effects.subsets)} effects"
+        attributes["potentials"] = f"left out: {many} have many times the cells of the tables"
     else:
         for subset, table in zip(effects.subsets, effects.tables(finished.effects), strict=True):
             if not has_zeros(evidence, subset):
@@ -162,9 +161,8 @@ def _measured(evidence: Evidence, tables: Sequence[FloatArray], lead: tuple[str,
     """Return the data set of the measured tables, and of the answers to measured queries."""
     labels, scopes = table_labels(evidence), evidence.measured_scopes
     named = zip(labels, scopes, tables, strict=True)
-    dataset = _dataset(
-        evidence, {label: (scope, table) for label, scope, table in named if scope is not None}, lead
-    )
+    own = {label: (scope, table) for label, scope, table in named if scope is not None}
+    dataset = _dataset(evidence, own, lead)
     for position, query in enumerate(evidence.queries or ()):
         if scopes[position] is None:
             rows = f"row of {labels[position]}"
