@@ -120,10 +120,8 @@ class Chains:
         sums = np.zeros(len(h) + len(pairs))
         sweep_spins((A.indptr, A.indices, A.data), spins, local, self._state, draws, thin, out, pairs, sums)
         self.codes = (spins > 0).astype(self.codes.dtype)
-        return self._cells_of(sums, pairs, draws * spins.shape[1])
-
-    def _cells_of(self, sums: FloatArray, pairs: IntArray, recorded: int) -> FloatArray:
-        """Return the visits of each cell, from sums of spins and of products of spins over the recorded states."""
+        # The visits of each cell, from sums of spins and of products of spins over the recorded states
+        recorded = draws * spins.shape[1]
         # formula: visits of (a, b) = (recorded + s m_i + t m_j + s t m_ij) / 4, with s = 2a - 1 and t = 2b - 1
         m, p = sums[: self.cards.size], self.cards.size
         counts = np.empty(self._offsets[-1])
@@ -188,22 +186,6 @@ def ising_of(
     return sparse.csr_array(upper + upper.T), fields
 
 
-def log_potentials(
-    codes: np.ndarray, cards: IntArray, scopes: Sequence[tuple[int, ...]], potentials: FloatArray
-) -> FloatArray:
-    """Return the sum of the potentials at given states, shape (draws, chains), for codes of (draws, p, chains)."""
-    total = np.zeros((codes.shape[0], codes.shape[2]))
-    start = 0
-    for scope in scopes:
-        cell = np.zeros(total.shape, dtype=np.int64)
-        for v in scope:
-            cell *= cards[v]
-            cell += codes[:, v]
-        total += potentials[start + cell]
-        start += math.prod(cards[v] for v in scope)
-    return total
-
-
 def mixing_of(
     codes: np.ndarray, cards: IntArray, scopes: Sequence[tuple[int, ...]], potentials: FloatArray
 ) -> Mixing:
@@ -216,7 +198,16 @@ def mixing_of(
     cards, scopes, potentials
         The model: numbers of states, scopes of the factors, and flat potentials in nats.
     """
-    energy = log_potentials(codes, cards, scopes, potentials)
+    # The sum of the potentials at given states, shape (draws, chains), for codes of (draws, p, chains)
+    energy = np.zeros((codes.shape[0], codes.shape[2]))
+    start = 0
+    for scope in scopes:
+        cell = np.zeros(energy.shape, dtype=np.int64)
+        for v in scope:
+            cell *= cards[v]
+            cell += codes[:, v]
+        energy += potentials[start + cell]
+        start += math.prod(cards[v] for v in scope)
     order = (codes / np.maximum(cards - 1, 1)[:, None]).mean(axis=1)
     return Mixing(energy=energy, order=order)
 

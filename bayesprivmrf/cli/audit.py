@@ -114,9 +114,7 @@ def _of_mechanism(options: argparse.Namespace) -> Audited:
     few: Any = {"runs": max(options.runs // 50, 100), "confidence": options.confidence}
     if options.subject == "objective-perturbation":
         is_alone = options.model is None
-        require(
-            is_alone, "--model", "be left out for objective-perturbation", "a model", "its audit has its own"
-        )
+        require(is_alone, "--model", "be left out for objective-perturbation", "a model")
         return _of_network(mechanism, few)
     if options.model is not None:
         model = read_declaration(options.model).specification
@@ -181,9 +179,7 @@ def _of_runs(promised: Any, result: AuditResult) -> Finding:
 def _required(guarantee: PrivacyGuarantee | None) -> PrivacyGuarantee:
     """Return a guarantee; raise an error if there is none."""
     if guarantee is None:
-        raise PrivacyError(
-            "`audit` must be given a release or a mechanism with a promise, got one that promises nothing."
-        )
+        raise PrivacyError("`audit` must be given a release or mechanism with a promise, got one without.")
     return guarantee
 
 

@@ -71,8 +71,7 @@ def fitted(name: str, release: Any, *, inference: str, rng: Any, sampling: dict[
         if not is_plug_in(name):
             raise
         raise BayesPrivMRFError(
-            f"the method {name!r} failed with {type(error).__name__}: {error}; correct or remove the package that "
-            "it comes from."
+            f"the method {name!r} failed with {type(error).__name__}: {error}; correct or remove its package."
         ) from error
     what, remedy = f"the `fit` of the method {name!r}", "correct or remove the package that it comes from"
     is_solution = hasattr(found, "status")

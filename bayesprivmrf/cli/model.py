@@ -62,9 +62,7 @@ def drafted(columns: Mapping[str, Sequence[str]]) -> str:
     rows: dict[str, list[tuple[str, str]]] = {}
     for variable, state, label in zip(columns["variable"], columns["state"], labels, strict=True):
         if not variable.strip():
-            raise DataError(
-                "each row of a codebook must name its variable, got a row without one; complete the row."
-            )
+            raise DataError("each row of a codebook must name its variable, got none; complete it.")
         rows.setdefault(variable.strip(), []).append((state.strip(), label.strip()))
     text = _HEAD + "".join(f"\n[variables.{_quoted(name)}]\n{_table(own)}" for name, own in rows.items())
     declaration_of(tomllib.loads(text))  # raises an error for anything that a model file must not contain

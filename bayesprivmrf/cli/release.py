@@ -58,14 +58,31 @@ def run(options: argparse.Namespace) -> None:
     mechanism = chosen_mechanism(options)
     if mechanism.promise(declaration.specification) is None:
         raise PrivacyError(
-            f"`--mechanism` must have a privacy guarantee, but {type(mechanism).__name__} promises nothing; call "
-            "it from Python."
+            f"`--mechanism` must be private, but {type(mechanism).__name__} promises nothing; call it from Python."
         )
     _require_listed_noise(mechanism, declaration.specification)
     data = recoded_records(options, declaration, getattr(mechanism, "person", None))
-    with reserved_space(target, _largest_file(mechanism, declaration.specification)):
+    # An upper bound on the bytes of a release: its numbers, the declaration, and a MiB for the rest
+    cells = max(kind._most_numbers(declaration.specification) for kind in mechanism.releases)
+    with reserved_space(target, 8 * (cells + len(repr(declaration.specification.domain))) + 2**20):
         release = mechanism.release(declaration.specification, data, count=options.count)
-    _save(release, target, overwrite=options.force)
+    # Save a release whose budget is spent; if the file cannot be written, print its bytes
+    try:
+        release.save(target, overwrite=options.force)
+    except ReleaseFileError as error:
+        remedy = (
+            "are the release in base64: save them in a file, such as release.txt, and restore the release with "
+            "`python -m base64 -d release.txt > your.release`."
+        )
+        try:
+            text = base64.encodebytes(release._as_file()).decode()
+        except ReleaseFileError:  # the package of this kind of release writes an unreadable file
+            text = _as_text(release)
+            remedy = "are all fields of the release: save them, and correct the package that made it."
+        print(text)
+        raise ReleaseFileError(
+            f"{error} The budget is spent, and the lines on standard output {remedy}"
+        ) from None
     # printed first, because an error while the release is shown loses nothing
     remark(f"Saved to {target}. The budget is spent; results computed from this file spend nothing more.\n")
     summary = release.summary()
@@ -99,32 +116,6 @@ def _require_listed_noise(mechanism: Any, model: ModelSpecification) -> None:
         remark(NO_KERNEL)
     for made in {type(each) for each in distributions}:
         require_listed(ENTRY_POINT_GROUP, made.name, made)
-
-
-def _largest_file(mechanism: Any, model: ModelSpecification) -> int:
-    """Return an upper bound on the bytes of a release: its numbers, the declaration, and a MiB for the rest."""
-    cells = max(kind._most_numbers(model) for kind in mechanism.releases)
-    return 8 * (cells + len(repr(model.domain))) + 2**20
-
-
-def _save(release: Any, target: Path, *, overwrite: bool) -> None:
-    """Save a release whose budget is spent; if the file cannot be written, print its bytes."""
-    try:
-        release.save(target, overwrite=overwrite)
-    except ReleaseFileError as error:
-        remedy = (
-            "are the release in base64: save them in a file, such as release.txt, and restore the release with "
-            "`python -m base64 -d release.txt > your.release`."
-        )
-        try:
-            text = base64.encodebytes(release._as_file()).decode()
-        except ReleaseFileError:  # the package of this kind of release writes an unreadable file
-            text = _as_text(release)
-            remedy = "are all fields of the release: save them, and correct the package that made it."
-        print(text)
-        raise ReleaseFileError(
-            f"{error} The budget is spent, and the lines on standard output {remedy}"
-        ) from None
 
 
 def _as_text(release: Any) -> str:

@@ -228,7 +228,19 @@ def clamped(
     array([  0., -inf,   0., -inf])
     """
     layout = Layout.build(cardinalities, scopes)
-    theta, states = _flat(layout, potentials), _checked_states(layout, states)
+    # The states of each variable as whole numbers, after checks
+    if not isinstance(states, Mapping):
+        raise ModelError(f"states must be a mapping from variables to states, got a {type(states).__name__}.")
+    in_factors = {variable for scope in layout.scopes for variable in scope}
+    checked: dict[int, tuple[int, ...]] = {}
+    for variable, own in zip(whole_numbers("variables", states), states.values(), strict=True):
+        if variable not in in_factors:
+            raise ModelError(f"states must be for variables in some factor, got {variable}.")
+        checked[variable] = whole_numbers("states", own if isinstance(own, list | tuple) else [own])
+        wrong = [code for code in checked[variable] if not 0 <= code < layout.cardinalities[variable]]
+        must = f"be from 0 to {layout.cardinalities[variable] - 1}"
+        require(not wrong, f"states of variable {variable}", must, str(wrong[:1])[1:-1], error=ModelError)
+    theta, states = _flat(layout, potentials), checked
     kept = []
     for scope in layout.scopes:
         mask = np.ones(layout.shape(scope), dtype=bool)
@@ -243,22 +255,6 @@ def clamped(
 def _flat(layout: Layout, potentials: Any) -> FloatArray:
     """Return checked potentials as a flat vector."""
     return layout.flat(bare_array("potentials", potentials))
-
-
-def _checked_states(layout: Layout, states: Any) -> dict[int, tuple[int, ...]]:
-    """Return the states of each variable as whole numbers, after checks."""
-    if not isinstance(states, Mapping):
-        raise ModelError(f"states must be a mapping from variables to states, got a {type(states).__name__}.")
-    in_factors = {variable for scope in layout.scopes for variable in scope}
-    checked: dict[int, tuple[int, ...]] = {}
-    for variable, own in zip(whole_numbers("variables", states), states.values(), strict=True):
-        if variable not in in_factors:
-            raise ModelError(f"states must be for variables in some factor, got {variable}.")
-        checked[variable] = whole_numbers("states", own if isinstance(own, list | tuple) else [own])
-        wrong = [code for code in checked[variable] if not 0 <= code < layout.cardinalities[variable]]
-        must = f"be from 0 to {layout.cardinalities[variable] - 1}"
-        require(not wrong, f"states of variable {variable}", must, str(wrong[:1])[1:-1], error=ModelError)
-    return checked
 
 
 def sample(

@@ -103,7 +103,12 @@ def rooted(
         tree = [c for c, _, _ in _walk(first, neighbors)]
         seen.update(tree)
         largest = max(cells[c] for c in tree)
-        reach = _reaches(first, neighbors)
+        # The distance of each clique of a tree to the clique farthest from it
+        # the farthest clique is always an end of a longest path
+        one_end = _walk(first, neighbors)[-1][0]
+        other_end = _walk(one_end, neighbors)[-1][0]
+        distances = [{c: depth for c, _, depth in _walk(end, neighbors)} for end in (one_end, other_end)]
+        reach = {c: max(distances[0][c], distances[1][c]) for c in distances[0]}
         root = min((c for c in tree if cells[c] == largest), key=lambda c: (reach[c], c))
         for clique, parent, _ in _walk(root, neighbors):
             order.append(clique)
@@ -117,12 +122,3 @@ def _walk(root: int, neighbors: Sequence[Sequence[int]]) -> list[tuple[int, int,
     for clique, parent, depth in walked:
         walked += [(other, clique, depth + 1) for other in neighbors[clique] if other != parent]
     return walked
-
-
-def _reaches(first: int, neighbors: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return the distance of each clique of a tree to the clique farthest from it."""
-    # the farthest clique is always an end of a longest path
-    one_end = _walk(first, neighbors)[-1][0]
-    other_end = _walk(one_end, neighbors)[-1][0]
-    distances = [{c: depth for c, _, depth in _walk(end, neighbors)} for end in (one_end, other_end)]
-    return {c: max(distances[0][c], distances[1][c]) for c in distances[0]}

@@ -89,11 +89,10 @@ class Layout:
             vector = np.ascontiguousarray(values, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
             raise ModelError(
-                f"`{name}` must be an array of numbers, got a {type(values).__name__} with other entries."
+                f"`{name}` must be an array of numbers, got a {type(values).__name__}."
             ) from None
-        require(
-            vector.shape == (self.size,), name, f"have shape ({self.size},)", vector.shape, error=ModelError
-        )
+        must = f"have shape ({self.size},)"
+        require(vector.shape == (self.size,), name, must, vector.shape, error=ModelError)
         # copy read-only arrays, for which numba would compile its functions again
         return vector if vector.flags.writeable else vector.copy()
 
@@ -116,9 +115,7 @@ def whole_numbers(what: str, values: Any) -> tuple[int, ...]:
     try:
         return tuple(index(value) for value in listed(what, values))
     except (TypeError, OverflowError):
-        raise ModelError(
-            f"{what} must hold whole numbers, got other values; number variables from 0."
-        ) from None
+        raise ModelError(f"{what} must hold whole numbers, got other values; number from 0.") from None
 
 
 class MarginalEngine(ABC):

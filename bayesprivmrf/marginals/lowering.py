@@ -142,8 +142,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
     most = np.iinfo(np.int32).max  # row maps are 32-bit integers
     if largest > most:
         raise ModelTooLargeError(
-            f"A table must have at most {most:,} cells, got {largest:,}. Use fewer or smaller cliques, "
-            'or the approximation kind="loopy".'
+            f'A table must have at most {most:,} cells, got {largest:,}; use smaller cliques, or kind="loopy".'
         )
     # place the messages first, because a step's items may be messages of earlier steps
     maps = _Maps()
@@ -168,7 +167,16 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             (AT.left, AT.right), (AT.left_turned, AT.right_turned), step.groups, strict=False
         ):
             start = len(items)
-            row_axes = _row_axes(group, cards, len(step.groups) == 2)
+            # The number of last axes of a table that can be one row, along which every item has a constant
+            # stride
+            is_product = len(step.groups) == 2
+            strides = [_strides(item.scope, cards) for item in group.items]
+            row_axes = 1
+            while is_product and row_axes < len(group.scope):
+                outer, inner = group.scope[-row_axes - 1], group.scope[-row_axes]
+                if any(own.get(outer, 0) != own.get(inner, 0) * cards[inner] for own in strides):
+                    break
+                row_axes += 1
             for item in group.items:
                 offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
@@ -217,18 +225,6 @@ def _strides(scope: tuple[int, ...], cards: Sequence[int]) -> dict[int, int]:
         strides[v] = size
         size *= cards[v]
     return strides
-
-
-def _row_axes(group: Group, cards: Sequence[int], is_product: bool) -> int:
-    """Return the number of last axes of a table that can be one row, along which every item has a constant stride."""
-    strides = [_strides(item.scope, cards) for item in group.items]
-    axes = 1
-    while is_product and axes < len(group.scope):
-        outer, inner = group.scope[-axes - 1], group.scope[-axes]
-        if any(own.get(outer, 0) != own.get(inner, 0) * cards[inner] for own in strides):
-            break
-        axes += 1
-    return axes
 
 
 def _rows(item: Item, group: Group, row_axes: int, cards: Sequence[int], maps: _Maps) -> tuple[int, int, int]:

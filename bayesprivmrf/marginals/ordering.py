@@ -55,7 +55,15 @@ def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[in
     ----------
     D. Koller and N. Friedman, Probabilistic Graphical Models, 2009, section 9.4.3.2.
     """
-    adjacency = _interaction_graph(cardinalities, scopes)
+    # The set of neighbors of each variable with several states
+    adjacency: dict[int, int] = {}
+    for scope in scopes:
+        inside = [v for v in scope if cardinalities[v] > 1]
+        mask = 0
+        for v in inside:
+            mask |= 1 << v
+        for v in inside:
+            adjacency[v] = adjacency.get(v, 0) | (mask ^ (1 << v))
     order, cost, fill = _greedy(cardinalities, adjacency, "fill", math.inf)
     if order is not None and fill == 0:
         return order  # chordal: no order makes smaller cliques
@@ -68,19 +76,6 @@ def elimination_order(cardinalities: Sequence[int], scopes: Sequence[Sequence[in
         order is not None
     )  # minimum weight always finds an order: it has no cutoff if minimum fill found none
     return order
-
-
-def _interaction_graph(cardinalities: Sequence[int], scopes: Sequence[Sequence[int]]) -> dict[int, int]:
-    """Return the set of neighbors of each variable with several states."""
-    adjacency: dict[int, int] = {}
-    for scope in scopes:
-        inside = [v for v in scope if cardinalities[v] > 1]
-        mask = 0
-        for v in inside:
-            mask |= 1 << v
-        for v in inside:
-            adjacency[v] = adjacency.get(v, 0) | (mask ^ (1 << v))
-    return adjacency
 
 
 def _greedy(

@@ -228,7 +228,21 @@ def _plan_step(
         separator = _ordered(separator, max(items, key=lambda item: _cells(item, cards)), separator)
         table = (*separator, variable)
         return Step(variable, separator, (Group(tuple(items), table, False, False),), (1, rows, 1))
-    return _product(best, variable, separator, cards)
+    # The step that multiplies two groups, with axes ordered so that large items are read in place
+    shared, left, right = _sides(best, variable)
+    first, second = best
+    if math.prod(cards[v] for v in right) == 1 < math.prod(cards[v] for v in left):
+        first, second, left, right = second, first, right, left  # a vector is always the left factor
+    leader = max((*first, *second), key=lambda item: _cells(item, cards))
+    a = _ordered(shared, leader, separator)
+    b = _ordered(left, max(first, key=lambda item: _cells(item, cards)), separator)
+    c = _ordered(right, max(second, key=lambda item: _cells(item, cards)), separator)
+    groups = (
+        _group(first, (*a, *b, variable), (*a, variable, *b), cards),
+        _group(second, (*a, variable, *c), (*a, *c, variable), cards),
+    )
+    sizes = [math.prod(cards[v] for v in part) for part in (a, b, c)]
+    return Step(variable, (*a, *b, *c), groups, (sizes[0], sizes[1], sizes[2]))
 
 
 def _splits(items: list[Item]) -> Iterator[tuple[list[Item], list[Item]]]:
@@ -275,26 +289,6 @@ def _product_cost(split: tuple[list[Item], list[Item]], variable: int, cards: Se
     if each < BLAS_FROM:
         return cost + shared * 2.0 * each
     return cost + shared * (0.15 * each + 400.0)
-
-
-def _product(
-    split: tuple[list[Item], list[Item]], variable: int, separator: tuple[int, ...], cards: Sequence[int]
-) -> Step:
-    """Return the step that multiplies two groups, with axes ordered so that large items are read in place."""
-    shared, left, right = _sides(split, variable)
-    first, second = split
-    if math.prod(cards[v] for v in right) == 1 < math.prod(cards[v] for v in left):
-        first, second, left, right = second, first, right, left  # a vector is always the left factor
-    leader = max((*first, *second), key=lambda item: _cells(item, cards))
-    a = _ordered(shared, leader, separator)
-    b = _ordered(left, max(first, key=lambda item: _cells(item, cards)), separator)
-    c = _ordered(right, max(second, key=lambda item: _cells(item, cards)), separator)
-    groups = (
-        _group(first, (*a, *b, variable), (*a, variable, *b), cards),
-        _group(second, (*a, variable, *c), (*a, *c, variable), cards),
-    )
-    sizes = [math.prod(cards[v] for v in part) for part in (a, b, c)]
-    return Step(variable, (*a, *b, *c), groups, (sizes[0], sizes[1], sizes[2]))
 
 
 def _cells(item: Item, cards: Sequence[int]) -> int:

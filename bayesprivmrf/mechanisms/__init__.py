@@ -69,8 +69,7 @@ def available_mechanisms() -> dict[str, type[Mechanism]]:
             continue
         if found.get(point.name, mechanism) is not mechanism:
             raise BayesPrivMRFError(
-                f"mechanisms of installed packages must have different names, got two named {point.name!r}; remove "
-                "one of the packages."
+                f"mechanisms must have different names, got two named {point.name!r}; remove one package."
             )
         found[point.name] = mechanism
     return found

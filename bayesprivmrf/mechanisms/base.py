@@ -124,9 +124,7 @@ class Mechanism[NetworkT, PlanT, ExactT, ReleaseT](ABC):
         takes_all = any(one.kind is one.VAR_KEYWORD for one in known)
         for name in () if takes_all else settings.keys() - {one.name for one in known}:
             if name in cls.removed_settings:
-                raise ArgumentError(
-                    f"{cls.__name__} has no setting `{name}` anymore: {cls.removed_settings[name]}."
-                )
+                raise ArgumentError(f"{cls.__name__} has no `{name}` anymore: {cls.removed_settings[name]}.")
             needed = ", ".join(f"`{one.name}`" for one in known if one.default is one.empty)
             optional = ", ".join(f"`{one.name}`" for one in known if one.default is not one.empty)
             raise ArgumentError(

@@ -191,13 +191,8 @@ class DPSGD(RecordMechanism[AscentPlan, CodedRecords, LearnedPotentials]):
             sampling_rate=positive_finite("sampling_rate", self.sampling_rate),
             averaging=at_least("averaging", self.averaging, 0),
         )
-        require(
-            self.sampling_rate <= 1,
-            "sampling_rate",
-            "be at most 1",
-            self.sampling_rate,
-            "1 draws every record",
-        )
+        rate = self.sampling_rate
+        require(rate <= 1, "sampling_rate", "be at most 1", rate, "1 draws every record")
         require(self.averaging <= 1, "averaging", "be a share from 0 to 1", self.averaging, "try 0.5")
         if self.clip is not None:
             self._keep(clip=positive_finite("clip", self.clip))

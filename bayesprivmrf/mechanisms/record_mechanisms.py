@@ -109,14 +109,8 @@ class RecordMechanism[PlanT: RecordPlan, ExactT, ReleaseT](
     def _require_plain(self, specification: ModelSpecification) -> None:
         """Refuse a model of one variable, or with impossible cells or parameters that cells share."""
         name, variables = type(self).__name__, len(specification.domain.variables)
-        require(
-            variables > 1,
-            name,
-            "be given at least two variables",
-            variables,
-            "declare more",
-            error=ModelError,
-        )
+        must = "be given at least two variables"
+        require(variables > 1, name, must, variables, "declare more", error=ModelError)
         # each coupling is learned separately
         must = "be given no impossible cells, ties, scores or levels"
         remedy = "declare the variables without them, or release sums over the tied cliques and fit those"

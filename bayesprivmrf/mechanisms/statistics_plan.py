@@ -183,13 +183,8 @@ def checked_weights(
         return None
     kind, remedy = f"a {type(weights).__name__}", "leave them out for equal shares"
     if queries is None:
-        require(
-            isinstance(weights, Mapping),
-            "weights",
-            "be a mapping from clique to positive share",
-            kind,
-            remedy,
-        )
+        must = "be a mapping from clique to positive share"
+        require(isinstance(weights, Mapping), "weights", must, kind, remedy)
         keyed = {key if isinstance(key, tuple) else (key,): value for key, value in weights.items()}
         return FrozenMapping(
             {key: positive_finite(f"weights[{key!r}]", value) for key, value in keyed.items()}

@@ -261,8 +261,6 @@ def _refuse_unknown(table: Mapping[str, Any], known: set[str], where: str) -> No
             remedy = "remove it, and call the mechanism in Python"
             raise ModelError(f"{what} is an argument of mechanisms and not part of a model file; {remedy}.")
         if key in _FILE_KEYS:
-            raise ModelError(
-                f"{what} belongs to the whole file; put it above the first [variables...] table."
-            )
+            raise ModelError(f"{what} belongs to the file; put it above the first [variables...] table.")
         hint = nearest(key, sorted(known))
         raise ModelError(f"{what} is unknown; {hint and f'{hint} '}the known ones are {sorted(known)}.")

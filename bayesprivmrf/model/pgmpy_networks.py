@@ -119,7 +119,25 @@ def read_network(
     remedy = "bayesprivmrf.declare(states, cliques) makes one"
     require_fit(is_network, "network", must, type(network).__name__, remedy)
     factors = list(network.get_factors())
-    domain = Domain.from_states(_gathered_states(network, factors, states))
+    # The states of every node in node order, from the factors and `states`; an error if they conflict
+    found: dict[Variable, tuple[Label, ...]] = {}
+    for factor in factors:
+        for variable in factor.variables:
+            labels = tuple(factor.state_names[variable])
+            own = list(found.setdefault(variable, labels))
+            must = f"agree on the states of {variable!r} and their order"
+            require_fit(own == list(labels), "the factors", must, f"{own!r} and {list(labels)!r}")
+    given = None if states is None else Domain.from_states(states)
+    for variable in () if given is None else given.variables:
+        require_fit(variable in network.nodes, "states", "name nodes of the network", repr(variable))
+        stated = given.states_of(variable)  # type: ignore[union-attr]
+        own = found.setdefault(variable, stated)
+        seen = f"{list(stated)!r} and {list(own)!r}"
+        require_fit(own == stated, "`states` and the factors", f"agree on {variable!r}", seen)
+    for node in network.nodes:
+        remedy = f"give them as `states={{{node!r}: [...]}}` or add a factor with state_names"
+        require_fit(node in found, f"the states of {node!r}", "be declared", "none", remedy)
+    domain = Domain.from_states({node: found[node] for node in network.nodes})
     if not factors:
         isolated = [node for node in network.nodes if network.degree[node] == 0]
         cliques = [tuple(edge) for edge in network.edges] + [(node,) for node in isolated]
@@ -235,27 +253,3 @@ def _pgmpy_classes() -> tuple[Any, Any]:
     about = r"`pgmpy\.estimators\.StructureScore` is deprecated"
     warnings.filterwarnings("ignore", about, FutureWarning)
     return DiscreteFactor, DiscreteMarkovNetwork
-
-
-def _gathered_states(
-    network: DiscreteMarkovNetwork, factors: Sequence[Any], states: Mapping[Variable, Any] | None
-) -> dict[Variable, tuple[Label, ...]]:
-    """Return the states of every node in node order, from the factors and `states`; an error if they conflict."""
-    found: dict[Variable, tuple[Label, ...]] = {}
-    for factor in factors:
-        for variable in factor.variables:
-            labels = tuple(factor.state_names[variable])
-            own = list(found.setdefault(variable, labels))
-            must = f"agree on the states of {variable!r} and their order"
-            require_fit(own == list(labels), "the factors", must, f"{own!r} and {list(labels)!r}")
-    given = None if states is None else Domain.from_states(states)
-    for variable in () if given is None else given.variables:
-        require_fit(variable in network.nodes, "states", "name nodes of the network", repr(variable))
-        stated = given.states_of(variable)  # type: ignore[union-attr]
-        own = found.setdefault(variable, stated)
-        seen = f"{list(stated)!r} and {list(own)!r}"
-        require_fit(own == stated, "`states` and the factors", f"agree on {variable!r}", seen)
-    for node in network.nodes:
-        remedy = f"give them as `states={{{node!r}: [...]}}` or add a factor with state_names"
-        require_fit(node in found, f"the states of {node!r}", "be declared", "none", remedy)
-    return {node: found[node] for node in network.nodes}

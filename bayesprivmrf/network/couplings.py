@@ -56,8 +56,7 @@ def read_adjacency(
     order = tuple(found) if nodes is None else checked_nodes(nodes, None)
     if left_out := set(found).difference(order):
         raise ModelError(
-            f"`nodes` must include every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
-            "add them, or pass the graph of only the chosen nodes."
+            f"`nodes` must include all nodes, but leaves out {len(left_out)} of {len(found)}; add them."
         )
     place = {node: k for k, node in enumerate(order)}
     moved = np.array([place[node] for node in found], dtype=np.int64)
@@ -194,8 +193,7 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
         distinct, is_complete = len(set(order)), all(node is not None and node == node for node in order)
     except (TypeError, ValueError):
         raise ModelError(
-            f"`nodes` must be a collection of hashable names, got {type(nodes).__name__}; use text, numbers or "
-            "tuples as names."
+            f"`nodes` must be hashable names, got {type(nodes).__name__}; use text or numbers."
         ) from None
     for node in order:
         refuse_enums("`nodes`", node)

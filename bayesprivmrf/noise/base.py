@@ -88,9 +88,7 @@ class NoiseDistribution(ABC):
     @property
     def mean_absolute(self) -> float:
         """Raise the error for a former attribute, which nothing used."""
-        raise AttributeError(
-            "noise has no `mean_absolute` any longer; take `np.abs(law.draw(size, rng)).mean()`."
-        )
+        raise AttributeError("noise has no `mean_absolute`; take `np.abs(law.draw(size, rng)).mean()`.")
 
     @abstractmethod
     def log_density(self, residual: ArrayLike) -> np.ndarray:

@@ -167,7 +167,19 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     >>> holdout_against_epsilon(table).axes[0].get_xscale()
     'log'
     """
-    scores: Any = _scores(results)
+    # The finite scores with their method and epsilon, which is NaN for methods without one
+    import pandas as pd
+
+    needed = ["method", "epsilon", "holdout_log_likelihood"]
+    columns = getattr(results, "columns", ())
+    known = columns if isinstance(columns, Iterable) else ()
+    missing = [column for column in needed if column not in known]
+    must = f"be a DataFrame with the columns {needed}"
+    require(not missing, "results", must, f"none of the name {', '.join(missing)}")
+    method, epsilon, score = (list(results[column]) for column in needed)
+    found = pd.DataFrame({"method": list(map(str, method)), "epsilon": epsilon, "score": score})
+    found = found.astype({"epsilon": float, "score": float}).replace([np.inf, -np.inf], np.nan)
+    scores: Any = found.dropna(subset="score")
     has_epsilon = scores["epsilon"].notna()
     require(has_epsilon.any(), "results", "hold at least one row with an epsilon and a finite score", "none")
     levels = scores[~has_epsilon].groupby("method", sort=False)["score"].mean()
@@ -207,19 +219,3 @@ def holdout_against_epsilon(results: pd.DataFrame, *, reference: str | None = No
     figure.legend(frameon=False, fontsize=9, loc="outside upper left", ncols=3)
     tidy(panel)
     return figure
-
-
-def _scores(results: Any) -> pd.DataFrame:
-    """Return the finite scores with their method and epsilon, which is NaN for methods without one."""
-    import pandas as pd
-
-    needed = ["method", "epsilon", "holdout_log_likelihood"]
-    columns = getattr(results, "columns", ())
-    known = columns if isinstance(columns, Iterable) else ()
-    missing = [column for column in needed if column not in known]
-    must = f"be a DataFrame with the columns {needed}"
-    require(not missing, "results", must, f"none of the name {', '.join(missing)}")
-    method, epsilon, score = (list(results[column]) for column in needed)
-    found = pd.DataFrame({"method": list(map(str, method)), "epsilon": epsilon, "score": score})
-    found = found.astype({"epsilon": float, "score": float}).replace([np.inf, -np.inf], np.nan)
-    return found.dropna(subset="score")

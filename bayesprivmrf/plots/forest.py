@@ -99,7 +99,15 @@ def marginal_forest(
     """
     prob = probability("prob", prob, zero=False, remedy="0.9 asks for 90 % intervals")
     domain = _common_domain(methods)
-    marginals = _marginals_asked(domain, variables)
+    # The marginals, each a tuple of distinct variables; a name alone is a marginal of one variable
+    is_list = isinstance(variables, Sequence) and not isinstance(variables, str)
+    require(not is_list or len(variables), "variables", "name at least one variable", "none")
+    is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
+    asked = [asked_positions(domain, entry) for entry in ([variables] if is_one else variables)]
+    cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
+    must, remedy = f"have at most {_MOST_ROWS} rows to be read", "ask for fewer or smaller marginals"
+    require(cells <= _MOST_ROWS, "a forest", must, f"{cells} cells", remedy)
+    marginals = [tuple(domain.variables[v] for v in marginal) for marginal in asked]
     found = {name: _cells(method, marginals, prob) for name, method in methods.items()}
     estimates = [frame[["estimate", "lower", "upper"]].to_numpy(dtype=float) for frame in found.values()]
     # label, cells and style of each kind of mark
@@ -131,7 +139,12 @@ def marginal_forest(
     figure = new_figure(beside + across, 1.6 + len(labels) * row_height)
     panel = figure.subplots()
     lane = 0.6 / len(estimates)  # height of a method in its row, in rows
-    area = _area(estimates, 72 * across)
+    # The area of the points, square points: half as wide as the median interval is long, within limits
+    numbers = np.concatenate(estimates)
+    extent = max(float(np.nanmax(numbers) - np.nanmin(numbers)), 1e-300)
+    lengths = numbers[:, 2] - numbers[:, 1]
+    half = 0.5 * (72 * across) * np.nanmedian(lengths) / extent if np.isfinite(lengths).any() else np.inf
+    area = float(np.clip(half, 1.6, 4.25)) ** 2
     for number, (name, method, numbers) in enumerate(zip(methods, methods.values(), estimates, strict=True)):
         places = np.asarray(rows) + lane * (number + 0.5 - len(estimates) / 2)
         # bars are higher than the smallest points, so that a bar shorter than its point still shows
@@ -178,15 +191,6 @@ def _cells(method: Any, marginals: Sequence[tuple[Variable, ...]], prob: float) 
     columns = ["estimate", "lower", "upper", "status"]
     tables = [table.reset_index(drop=True).reindex(columns=columns) for table in tables]
     return pd.concat(dict(enumerate(tables)))
-
-
-def _area(estimates: Sequence[FloatArray], across: float) -> float:
-    """Return the area of the points, square points: half as wide as the median interval is long, within limits."""
-    numbers = np.concatenate(estimates)
-    extent = max(float(np.nanmax(numbers) - np.nanmin(numbers)), 1e-300)
-    lengths = numbers[:, 2] - numbers[:, 1]
-    half = 0.5 * across * np.nanmedian(lengths) / extent if np.isfinite(lengths).any() else np.inf
-    return float(np.clip(half, 1.6, 4.25)) ** 2
 
 
 def _true_marks(
@@ -250,15 +254,3 @@ def _common_domain(methods: Mapping[str, Any]) -> Domain:
         )
         require(domain == first, both, "have the same variables and states", "different ones", remedy)
     return first
-
-
-def _marginals_asked(domain: Domain, variables: Any) -> list[tuple[Variable, ...]]:
-    """Return the marginals, each a tuple of distinct variables; a name alone is a marginal of one variable."""
-    is_list = isinstance(variables, Sequence) and not isinstance(variables, str)
-    require(not is_list or len(variables), "variables", "name at least one variable", "none")
-    is_one = variables in domain or not is_list or all(entry in domain for entry in variables)
-    asked = [asked_positions(domain, entry) for entry in ([variables] if is_one else variables)]
-    cells = sum(math.prod(domain.cardinalities[v] for v in marginal) for marginal in asked)
-    must, remedy = f"have at most {_MOST_ROWS} rows to be read", "ask for fewer or smaller marginals"
-    require(cells <= _MOST_ROWS, "a forest", must, f"{cells} cells", remedy)
-    return [tuple(domain.variables[v] for v in marginal) for marginal in asked]

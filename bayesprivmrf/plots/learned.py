@@ -130,7 +130,31 @@ def learned_graph(
     panel.set_xlim(-across / radius, across / radius)
     panel.set_ylim(-up / radius, up / radius)
     places = {v: (math.cos(angle), math.sin(angle)) for v, angle in angles.items()}
-    _draw_edges(panel, graph, places, kind)
+    # Draw positive and negative couplings, as wide as they are strong, with the strength in the legend
+    import networkx as nx
+
+    weights = nx.get_edge_attributes(graph, "weight")
+    largest = max(map(abs, weights.values()), default=0.0)
+    positive = COLORS[0] if kind == "coupling" else GRAY
+    for sign, color, style in ((1, positive, "solid"), (-1, COLORS[2], "dashed")):
+        # the strongest are drawn last, and are 5 points wide
+        own = sorted(
+            (edge for edge in weights if sign * weights[edge] > 0), key=lambda edge: abs(weights[edge])
+        )
+        if own:
+            shown = {"edge_color": color, "style": style, "alpha": 0.8}
+            widths = [0.4 + 4.6 * abs(weights[edge]) / largest for edge in own]
+            nx.draw_networkx_edges(graph, places, ax=panel, edgelist=own, width=widths, **shown)
+            words = ("positive" if sign > 0 else "negative") if kind == "coupling" else MEANING[kind]
+            unit = "" if kind == "dependence" else " nats"
+            label = f"{words}, up to {abs(weights[own[-1]]):.2f}{unit}"
+            panel.plot([], [], color=color, linestyle=style, label=label)
+    # twenty weights are still legible beside each other, and most diagonals cross at their centers
+    if 0 < len(weights) <= 20:
+        texts = {edge: f"{weight:.2f}" for edge, weight in weights.items()}
+        nx.draw_networkx_edge_labels(
+            graph, places, texts, label_pos=0.35, ax=panel, font_size=8, rotate=False
+        )
     x, y = np.array(list(places.values())).T
     panel.scatter(x, y, s=40, color=colors, edgecolors="black", linewidths=0.6, zorder=3)
     if is_named:
@@ -195,34 +219,6 @@ def _name(panel: Any, name: str, angle: float, is_radial: bool) -> None:
         side = "center" if is_upright else "left" if x > 0 else "right"
         style = {"ha": side, "va": ("bottom" if y > 0 else "top") if is_upright else "center"}
     panel.text(1.05 * x, 1.05 * y, name, fontsize=9, **style)
-
-
-def _draw_edges(panel: Any, graph: Any, places: Any, kind: str) -> None:
-    """Draw positive and negative couplings, as wide as they are strong, with the strength in the legend."""
-    import networkx as nx
-
-    weights = nx.get_edge_attributes(graph, "weight")
-    largest = max(map(abs, weights.values()), default=0.0)
-    positive = COLORS[0] if kind == "coupling" else GRAY
-    for sign, color, style in ((1, positive, "solid"), (-1, COLORS[2], "dashed")):
-        # the strongest are drawn last, and are 5 points wide
-        own = sorted(
-            (edge for edge in weights if sign * weights[edge] > 0), key=lambda edge: abs(weights[edge])
-        )
-        if own:
-            shown = {"edge_color": color, "style": style, "alpha": 0.8}
-            widths = [0.4 + 4.6 * abs(weights[edge]) / largest for edge in own]
-            nx.draw_networkx_edges(graph, places, ax=panel, edgelist=own, width=widths, **shown)
-            words = ("positive" if sign > 0 else "negative") if kind == "coupling" else MEANING[kind]
-            unit = "" if kind == "dependence" else " nats"
-            label = f"{words}, up to {abs(weights[own[-1]]):.2f}{unit}"
-            panel.plot([], [], color=color, linestyle=style, label=label)
-    # twenty weights are still legible beside each other, and most diagonals cross at their centers
-    if 0 < len(weights) <= 20:
-        texts = {edge: f"{weight:.2f}" for edge, weight in weights.items()}
-        nx.draw_networkx_edge_labels(
-            graph, places, texts, label_pos=0.35, ax=panel, font_size=8, rotate=False
-        )
 
 
 # Tables in one figure: more would be too small to read

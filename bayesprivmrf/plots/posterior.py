@@ -73,9 +73,8 @@ def noisy_against_posterior(
     names = _chosen(posterior, cliques)
     tables = [tree["observed_data"][name] for name in names]
     cells = sum(table.size for table in tables)
-    require(
-        cells <= 1000, "the figure", "have at most 1,000 cells to be read", cells, "choose some `cliques`"
-    )
+    must = "have at most 1,000 cells to be read"
+    require(cells <= 1000, "the figure", must, cells, "choose some `cliques`")
     labels = [
         [", ".join(map(str, cell)) for cell in product(*(table.coords[dim].values for dim in table.dims))]
         for table in tables

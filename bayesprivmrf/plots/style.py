@@ -82,9 +82,7 @@ def point_estimate(estimate: Any) -> Solution:
     """Return the solution of a fit: a Solution itself, a posterior's mean marginals, a learned model's own fit."""
     found = getattr(estimate, "solution", estimate)
     if isinstance(found, type | Released) or not hasattr(found, "specification"):
-        raise ArgumentError(
-            f"an estimate must be a Solution, a Posterior or a learned model, got {type(estimate).__name__}."
-        )
+        raise ArgumentError(f"an estimate must be a fitted or learned model, got {type(estimate).__name__}.")
     return found
 
 

@@ -39,8 +39,7 @@ class Adjacency(enum.Enum):
             return cls(value)
         except ValueError:
             raise ArgumentError(
-                f"`adjacency` must be 'add-or-remove-one' or 'replace-one', got {value!r}; "
-                "see bayesprivmrf.Adjacency."
+                f"`adjacency` must be 'add-or-remove-one' or 'replace-one', got {value!r}."
             ) from None
 
 

@@ -90,7 +90,12 @@ def largest_sum(tables: Iterable[Table], variables: int) -> LargestSum:
                 tables_at[rest[0]].append((rest, best))
             else:
                 value += best.item()
-    return LargestSum(value, is_exact, _best_states(eliminated))
+    # Each variable's best state given the states of variables that were eliminated after it
+    states = [0] * len(eliminated)
+    for v, groups in reversed(eliminated):
+        scores = [table[tuple(slice(None) if u == v else states[u] for u in s)] for s, table in groups]
+        states[v] = int(np.argmax(sum(scores))) if scores else 0
+    return LargestSum(value, is_exact, states)
 
 
 def _grouped(tables: list[Table]) -> list[Table]:
@@ -114,15 +119,6 @@ def _grouped(tables: list[Table]) -> list[Table]:
 def _spread(table: np.ndarray, scope: Sequence[int], union: Sequence[int]) -> np.ndarray:
     sizes = dict(zip(scope, table.shape, strict=True))
     return table.reshape([sizes.get(v, 1) for v in union])
-
-
-def _best_states(eliminated: list[tuple[int, list[Table]]]) -> list[int]:
-    """Return each variable's best state given the states of variables that were eliminated after it."""
-    states = [0] * len(eliminated)
-    for v, groups in reversed(eliminated):
-        scores = [table[tuple(slice(None) if u == v else states[u] for u in s)] for s, table in groups]
-        states[v] = int(np.argmax(sum(scores))) if scores else 0
-    return states
 
 
 def odd_intersections(variables: int, order: int, flips: int) -> int:

@@ -109,6 +109,12 @@ class CouplingNorms:
         order = np.lexsort((-products, -squares))
         running = np.maximum.accumulate(products[order])
         frontier = order[np.concatenate([[True], running[1:] > running[:-1]])]
+        vector = np.ones(size.shape[0])
+        norm = 0.0
+        for _ in range(60):
+            image = size @ vector
+            norm = float(np.linalg.norm(image) / np.linalg.norm(vector))
+            vector = image / np.abs(image).max()
         return cls(
             nodes=coupling.shape[0],
             row_norm=float(row_norms.max()),
@@ -117,19 +123,9 @@ class CouplingNorms:
             squares=squares[frontier],
             products=products[frontier],
             paths=float(paths.max()),
-            spectral=_spectral(size),
+            spectral=norm,
             row_squares=row_squares,
         )
-
-
-def _spectral(size: Any) -> float:
-    vector = np.ones(size.shape[0])
-    norm = 0.0
-    for _ in range(60):
-        image = size @ vector
-        norm = float(np.linalg.norm(image) / np.linalg.norm(vector))
-        vector = image / np.abs(image).max()
-    return norm
 
 
 def _other_pulls(size: Any, offsets: FloatArray | None) -> FloatArray:

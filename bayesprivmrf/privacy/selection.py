@@ -143,8 +143,7 @@ def widened(scale: float, cost: Callable[[float], float], rho: float, what: str)
             return scale
         scale *= 1 + 2.0 ** (widening - 51)
     raise ArgumentError(
-        f"`rho` must leave a noise scale that is a finite number above zero, got {rho!r} for {what}; choose a budget "
-        "nearer to one."
+        f"`rho` must leave {what} a finite noise scale, got {rho!r}; choose a budget nearer to one."
     )
 
 
@@ -191,8 +190,7 @@ class PrivacyFilter:
         """
         if not 0 <= Fraction(rho) <= self._total - self._spent:
             raise PrivacyError(
-                f"a step must cost no more than the {self.left!r} nats that remain, got {float(rho)!r}; plan fewer "
-                "steps."
+                f"a step must cost at most {self.left!r} nats, got {float(rho)!r}; plan fewer."
             )
         self._spent += Fraction(rho)
 

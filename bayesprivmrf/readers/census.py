@@ -144,7 +144,21 @@ def read_census(
                 else:
                     found += one.measurements(inside, files)
     if area is not None:
-        _refuse_partial(model, area, homes, known)
+        # Raise an error if a geography that is read contains areas that the model lacks
+        codes = [str(label) for label in model.domain.states_of(area)]
+        everywhere = frozenset().union(*known.values())
+        for level, own_codes in homes.items():
+            for code in own_codes:
+                inside = [each for each in everywhere if each.startswith(code) and len(each) > len(code)]
+                spare = [
+                    e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)
+                ]
+                must = f"have all areas of {code!r} of the level {level!r}"
+                seen, remedy = (
+                    f"{len(spare)} of them are not states of {area!r}",
+                    "declare them, or leave the level out",
+                )
+                require(not spare, "the model", must, seen, remedy, error=DataError)
     kept, exact = _without_total(model, found)
     number = exact if total is None else total
     must, remedy = "be the number of people in the constraints", "leave it out"
@@ -245,27 +259,6 @@ def _areas_of(
         home = max(homes, key=len)
         inside[home] = (*inside.get(home, ()), label)
     return inside
-
-
-def _refuse_partial(
-    model: ModelSpecification,
-    area: Variable,
-    homes: Mapping[str, Sequence[str]],
-    known: Mapping[str, frozenset[str]],
-) -> None:
-    """Raise an error if a geography that is read contains areas that the model lacks."""
-    codes = [str(label) for label in model.domain.states_of(area)]
-    everywhere = frozenset().union(*known.values())
-    for level, own_codes in homes.items():
-        for code in own_codes:
-            inside = [each for each in everywhere if each.startswith(code) and len(each) > len(code)]
-            spare = [e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)]
-            must = f"have all areas of {code!r} of the level {level!r}"
-            seen, remedy = (
-                f"{len(spare)} of them are not states of {area!r}",
-                "declare them, or leave the level out",
-            )
-            require(not spare, "the model", must, seen, remedy, error=DataError)
 
 
 def _without_total(

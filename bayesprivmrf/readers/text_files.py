@@ -117,7 +117,14 @@ def _csv_table(content: bytes, is_strict: bool) -> tuple[pd.DataFrame, str]:
     must = f"have at most {largest:,} columns"
     require(columns <= largest, "a text file", must, seen, remedy, error=DataError)
     if is_strict:
-        content = _without_blank_lines(content, separator)
+        # The nonblank lines, after a check that each has as many fields as the header
+        lines = [line for line in content.splitlines(keepends=True) if line.strip(b"\r\n")]
+        rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=separator)
+        fields = len(next(rows, []))
+        for number, row in enumerate(rows, start=2):
+            what, must = f"line {number} of a CSV file", f"have {fields} entries, as the header has"
+            require(len(row) == fields, what, must, len(row), error=DataError)
+        content = b"".join(lines)
     # The header is read as an ordinary row, because pandas otherwise takes a surplus first field for an index and
     # shifts every column. The file is read in one piece, because only then is every row compared with the first.
     whole = pd.read_csv(
@@ -154,17 +161,6 @@ def _separator(content: bytes) -> str:
     """Return the separator of fields, determined by the header alone, which is public."""
     text = re.split(rb"[\r\n]", content, maxsplit=1)[0].decode("utf-8-sig", errors="replace")
     return max(",;\t", key=lambda one: len(next(csv.reader([text], delimiter=one), [])))
-
-
-def _without_blank_lines(content: bytes, separator: str) -> bytes:
-    """Return the nonblank lines, after a check that each has as many fields as the header."""
-    lines = [line for line in content.splitlines(keepends=True) if line.strip(b"\r\n")]
-    rows = csv.reader((line.decode("utf-8-sig") for line in lines), delimiter=separator)
-    fields = len(next(rows, []))
-    for number, row in enumerate(rows, start=2):
-        what, must = f"line {number} of a CSV file", f"have {fields} entries, as the header has"
-        require(len(row) == fields, what, must, len(row), error=DataError)
-    return b"".join(lines)
 
 
 def repeated_error() -> DataError:

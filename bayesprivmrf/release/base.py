@@ -143,15 +143,13 @@ class Released(Card):
 
             @wraps(made.func if isinstance(made, cached_property) else made.fget)  # type: ignore[arg-type]
             def stamped(self: Released) -> Any:
-                return self._stamped(made.__get__(self, cls))
+                # Noisy tables of this release with its guarantee and provenance
+                tables = made.__get__(self, cls)
+                if tables is None or tables is self or tables.provenance is self.provenance:
+                    return tables
+                return replace(tables, guarantee=self.guarantee, provenance=self.provenance)
 
             cls.statistics = property(stamped)
-
-    def _stamped(self, tables: Any) -> Any:
-        """Return noisy tables of this release with its guarantee and provenance."""
-        if tables is None or tables is self or tables.provenance is self.provenance:
-            return tables
-        return replace(tables, guarantee=self.guarantee, provenance=self.provenance)
 
     @property
     def is_exact(self) -> bool:

@@ -35,7 +35,17 @@ def measurements_of_tables(
     """
     pairs = _pairs(tables)
     scopes = [scope for scope, _ in pairs]
-    _refuse_uncovered(model, scopes)
+    # Raise an error if a key lies in no clique, or a variable is in no key
+    for scope in scopes:
+        is_inside = bool(scope) and any(set(scope) <= set(clique) for clique in model.cliques)
+        must = "hold tables of measured cliques of the network, or inside one"
+        remedy = f"the cliques are {', '.join(map(repr, model.cliques))}"
+        require(is_inside, "tables", must, scope, remedy, error=ModelError)
+    covered = {variable for scope in scopes for variable in scope}
+    for clique in model.cliques:
+        must = f"have an entry for the clique {clique!r}, or tables inside it of all its variables"
+        remedy = "`from_measurements` accepts tables that leave out variables"
+        require(set(clique) <= covered, "tables", must, "none", remedy, error=ModelError)
     parts = []
     for (scope, values), (key, given) in zip(pairs, _table_noise(noise, scopes), strict=True):
         array = aligned(f"the table of {scope!r}", values, scope, [*map(model.domain.states_of, scope)])
@@ -141,20 +151,6 @@ def _pairs(tables: Any) -> list[tuple[tuple[Any, ...], Any]]:
         is_pair = isinstance(pair, tuple) and len(pair) == 2
         require(is_pair, "tables", "hold pairs of a scope and its table", f"a {type(pair).__name__}", example)
     return [(as_scope(key), array) for key, array in tables]  # type: ignore[misc]
-
-
-def _refuse_uncovered(model: ModelSpecification, scopes: Sequence[tuple[Any, ...]]) -> None:
-    """Raise an error if a key lies in no clique, or a variable is in no key."""
-    for scope in scopes:
-        is_inside = bool(scope) and any(set(scope) <= set(clique) for clique in model.cliques)
-        must = "hold tables of measured cliques of the network, or inside one"
-        remedy = f"the cliques are {', '.join(map(repr, model.cliques))}"
-        require(is_inside, "tables", must, scope, remedy, error=ModelError)
-    covered = {variable for scope in scopes for variable in scope}
-    for clique in model.cliques:
-        must = f"have an entry for the clique {clique!r}, or tables inside it of all its variables"
-        remedy = "`from_measurements` accepts tables that leave out variables"
-        require(set(clique) <= covered, "tables", must, "none", remedy, error=ModelError)
 
 
 def _table_noise(noise: Any, scopes: Sequence[tuple[Any, ...]]) -> list[tuple[tuple[Any, ...], Any]]:

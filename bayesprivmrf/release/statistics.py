@@ -356,9 +356,7 @@ class NoisyStatistics(Released):
         """
         if not truth("allow_unprotected", allow_unprotected) and self.is_exact:
             what = "exact tables have no privacy guarantee and are not saved"
-            raise PrivacyError(
-                f"{what}; pass `allow_unprotected=True` if the file stays where the data may be."
-            )
+            raise PrivacyError(f"{what}; pass `allow_unprotected=True` if the file stays with the data.")
         super().save(path, overwrite=overwrite)
 
     def __eq__(self, other: object) -> bool:

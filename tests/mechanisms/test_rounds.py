@@ -306,7 +306,7 @@ def test_copies_one_state_and_ten_thousand_rare_states_are_borne():
         ({"workload": [("a", "a")]}, ArgumentError, "two or more different variables"),
         ({"workload": [("a", "b")], "degree": 1}, ArgumentError, "`workload`"),
         ({"measure": "tables"}, ArgumentError, "`measure`"),
-        ({"seconds": 10}, ArgumentError, "no setting `seconds` anymore.*`maximum_cells`"),
+        ({"seconds": 10}, ArgumentError, "no `seconds` anymore.*`maximum_cells`"),
         ({"maximum_cells": 2}, ArgumentError, "`maximum_cells`"),
         ({"rho": 1e-30}, ArgumentError, "`rho`"),
         ({"rho": 1e300}, ArgumentError, "`rho`"),

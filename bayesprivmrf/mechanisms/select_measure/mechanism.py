@@ -213,7 +213,7 @@ class SelectMeasure(
         require(float(degree) <= variables - 1, "degree", must, degree, "choose a smaller one")
         if self.measure == "moments" and not is_binary:
             raise ModelError(
-                "`measure` must be 'tables' unless all variables have two states, got 'moments'; leave it out."
+                "`measure` must be 'tables' beyond two states each, got 'moments'; leave it out."
             )
         what, remedy = (
             f"all pairs of {sum(cards):,} states",
