@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import importlib
+import importlib.util
 import inspect
 import json
 import re
@@ -305,6 +305,16 @@ def test_pages_that_the_code_names_exist():
         for page in named.findall(path.read_text(encoding="utf-8")):
             made = page.startswith("docs/benchmarks/")  # by the build
             assert made or (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"
+
+
+def test_modules_that_the_explanations_name_exist():
+    """Proofs and constants are looked up where the pages say they are."""
+    named = re.compile(r"`(bayesprivmrf(?:\.[a-z_]+)+)`")
+    for path in (DOCS / "explanation").glob("*.md"):
+        for module in named.findall(path.read_text(encoding="utf-8")):
+            parent, name = module.rsplit(".", 1)
+            spec = importlib.util.find_spec(module) or hasattr(importlib.import_module(parent), name)
+            assert spec, f"{path.name} names {module}"
 
 
 def issubclass_of_mechanism(held) -> bool:

@@ -265,7 +265,7 @@ def misfit_of_free(
 ) -> Misfit | None:
     """Return the misfit of a model with free potentials; None where the search for the least T does not settle.
 
-    The arguments are those of `bayesprivmrf.inference.criticism.misfit.misfit_of`.
+    The arguments are those of `bayesprivmrf.inference.criticism.verdict.contradictions`.
     """
     means = MeanCounts(evidence=evidence, inference=inference)
     if marginals is None:
