@@ -58,7 +58,8 @@ def kept_c_function(signature: Any) -> Callable[[Callable[..., Any]], Any]:
     return lambda function: cfunc(signature, cache=True)(_with_checksum(function))
 
 
-_load_overload: Any = caching.Cache._load_overload
+_cache: Any = caching.Cache
+_load_overload = _cache._load_overload
 
 
 def _load_or_forget(self: Any, *given: Any) -> Any:
@@ -78,7 +79,7 @@ def _load_or_forget(self: Any, *given: Any) -> Any:
         return None
 
 
-caching.Cache._load_overload = _load_or_forget
+_cache._load_overload = _load_or_forget
 
 
 def checksum(*functions: Any) -> int:

@@ -56,7 +56,8 @@ def read_adjacency(
     order = tuple(found) if nodes is None else checked_nodes(nodes, None)
     if left_out := set(found).difference(order):
         raise ModelError(
-            f"`nodes` must include all nodes, but leaves out {len(left_out)} of {len(found)}; add them."
+            f"`nodes` must include every node of the graph, but leaves out {len(left_out)} of {len(found)}; "
+            "add them, or pass the graph of only the chosen nodes."
         )
     place = {node: k for k, node in enumerate(order)}
     moved = np.array([place[node] for node in found], dtype=np.int64)

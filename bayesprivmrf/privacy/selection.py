@@ -190,7 +190,7 @@ class PrivacyFilter:
         """
         if not 0 <= Fraction(rho) <= self._total - self._spent:
             raise PrivacyError(
-                f"a step must cost at most {self.left!r} nats, got {float(rho)!r}; plan fewer."
+                f"a step must cost at most the {self.left!r} nats that remain, got {float(rho)!r}; plan fewer steps."
             )
         self._spent += Fraction(rho)
 

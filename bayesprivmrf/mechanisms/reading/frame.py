@@ -135,7 +135,8 @@ def match_columns(variables: Sequence[Variable], columns: Iterable[Hashable]) ->
         key = next((key for key in (label_key(variable), label_key(str(variable))) if key in named), None)
         if key is None:
             raise DataError(
-                f"the data must have a column for each variable, got none for {variable!r}; rename it."
+                f"the data must have a column for each variable, but none is named {variable!r}; "
+                "rename the column, or declare the variable under the column's name."
             )
         found[variable] = named[key]
     return found
