@@ -194,7 +194,7 @@ def checked_nodes(nodes: Iterable[Hashable] | None, size: int | None) -> tuple[H
         distinct, is_complete = len(set(order)), all(node is not None and node == node for node in order)
     except (TypeError, ValueError):
         raise ModelError(
-            f"`nodes` must be hashable names, got {type(nodes).__name__}; use text or numbers."
+            f"`nodes` must be a collection of hashable names, got {type(nodes).__name__}; use text or numbers."
         ) from None
     for node in order:
         refuse_enums("`nodes`", node)

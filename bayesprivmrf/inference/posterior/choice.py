@@ -346,8 +346,12 @@ def _with_steps_that_hold(
             if found is None:
                 raise
             return replace(found, is_interrupted=True)
-        trees = 0.0 if new is None else np.mean(new.statistics["reached_max_treedepth"])
-        if found is not None and (new is None or new.is_interrupted or trees > LARGEST_SATURATED):
+        # an interrupted run can have no trajectory whose share to take
+        if found is not None and (
+            new is None
+            or new.is_interrupted
+            or np.mean(new.statistics["reached_max_treedepth"]) > LARGEST_SATURATED
+        ):
             return replace(found, is_interrupted=new is not None and new.is_interrupted)
         assert new is not None  # the first length of the first run is always completed
         facts = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
