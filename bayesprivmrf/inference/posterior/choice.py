@@ -1,13 +1,11 @@
 """Choice of the posterior engine, the cheapest one by forecast that supports the release and the settings; its run.
 
 The model and the settings determine one prior: Dirichlet rows (decomposable models), normal effects, or rows that all
-steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. Their work is
-forecast and compared only under Dirichlet rows. Under normal effects there is no forecast: relaxed counts are used if
-they support the release, and whole records otherwise.
+steps of a chain share. Each prior has one or two engines: whole records, relaxed counts, or both. Only under
+Dirichlet rows is their work forecast. Under normal effects whole records serve what relaxed counts do not support.
 
 Whole records are sampled by their own engine, relaxed counts by nutpie or by PyMC's NUTS. PyMC samples the model that
-`Posterior.pymc_model` returns, as an independent check of nutpie. It follows the exact derivative of the log density,
-with its kinks, while nutpie follows a smoothed one.
+`Posterior.pymc_model` returns, to check nutpie: its derivative has kinks, which nutpie follows in a smoothed form.
 """
 
 from __future__ import annotations
@@ -347,11 +345,10 @@ def _with_steps_that_hold(
                 raise
             return replace(found, is_interrupted=True)
         # an interrupted run can have no trajectory whose share to take
-        if found is not None and (
-            new is None
-            or new.is_interrupted
-            or np.mean(new.statistics["reached_max_treedepth"]) > LARGEST_SATURATED
-        ):
+        trees = 0.0
+        if new is not None and not new.is_interrupted:
+            trees = np.mean(new.statistics["reached_max_treedepth"])
+        if found is not None and (new is None or new.is_interrupted or trees > LARGEST_SATURATED):
             return replace(found, is_interrupted=new is not None and new.is_interrupted)
         assert new is not None  # the first length of the first run is always completed
         facts = {"sampling_seconds": clock.seconds, "target_accept": acceptance}
