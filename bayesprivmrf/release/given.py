@@ -82,7 +82,11 @@ def refuse_proportions(tables: Sequence[np.ndarray], total: int | None, *, stack
     remedy = "multiply the tables, and the scales of the noise, by the number of records"
     require(not is_shares, "the tables", must, seen, remedy, error=ModelError)
     # the same for four cells that were rounded to one decimal
-    if several and total != 100 and all(_adds_up_to(100.0, table, 0.2) for table in several):
+    if (
+        several
+        and not (isinstance(total, int) and total == 100)
+        and all(_adds_up_to(100.0, table, 0.2) for table in several)
+    ):
         warnings.warn(
             "the tables look like percentages, because each adds up to 100 with cells that are not whole, and they "
             "are read as counts of about 100 records. If they are percentages, multiply the tables and the scales of "

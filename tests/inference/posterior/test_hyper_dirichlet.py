@@ -247,6 +247,7 @@ def test_posterior_of_a_binary_chain_is_the_exact_one(scale, alpha):
     error, ratio, finished = errors(
         HyperDirichlet(evidence=evidence, concentration=alpha, total=20),
         exact_posterior(evidence, alpha=alpha),
+        draws=20_000 if alpha < 1 else 2_500,  # draws of small concentrations mix slowly
     )
     assert error.max() < 0.08
     assert np.abs(ratio - 1).max() < 0.05
@@ -263,7 +264,7 @@ def test_posterior_is_the_exact_one_over_the_whole_grid(alpha):
             error, ratio, _ = errors(
                 HyperDirichlet(evidence=evidence, concentration=alpha, total=records),
                 exact_posterior(evidence, alpha=alpha),
-                draws=4000,
+                draws=16_000 if alpha < 1 else 4_000,  # draws of small concentrations mix slowly
             )
             assert np.sqrt(np.mean(error**2)) < 0.06, (records, scale)
             assert abs(ratio.mean() - 1) < 0.03, (records, scale)
