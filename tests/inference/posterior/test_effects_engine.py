@@ -1,15 +1,20 @@
 """Marginals in zero-sum coordinates: their moments, the information, and answers to several threads."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from inference.conftest import AWKWARD, joint_states, probabilities, specification, tables_of
 
+import bayesprivmrf as bpm
 from bayesprivmrf.errors import ModelError
+from bayesprivmrf.inference import gather
 from bayesprivmrf.inference.family import family_of
 from bayesprivmrf.inference.posterior.effects_engine import Plan, fisher_information
+from bayesprivmrf.inference.posterior.latent_prior import LatentPrior
 from bayesprivmrf.model import Effects
+from bayesprivmrf.noise import Laplace
 
 WITH_ZERO = specification(
     {"a": [0, 1], "b": [0, 1, 2], "c": [0, 1]},
@@ -107,3 +112,21 @@ def test_threads_get_the_answers_of_one():
 def test_a_base_of_another_length_is_refused():
     with pytest.raises(ModelError, match="shape"):
         Plan(Effects.of([2, 2], [(0, 1)]), np.array([0.0, -np.inf]))
+
+
+@pytest.mark.parametrize("size", [2.0, 400.0, 900.0])
+def test_the_curvature_of_a_mode_is_finite_where_sums_of_numbers_underflow(size):
+    pairs = [("a", "b"), ("b", "c"), ("a", "c")]
+    network = bpm.declare({name: [0, 1] for name in "abc"}, pairs)
+    tables = {pair: np.array([[30.0, 20.0], [20.0, 30.0]]) for pair in pairs}
+    evidence = gather(bpm.NoisyStatistics.from_tables(network, tables, noise=Laplace(1.0)))
+    prior = LatentPrior(evidence=evidence, scale=1.0, total=100.0, total_range=(1.0, 1e9))
+    mode, beta = prior.mode, size * np.sign(prior.mode.coordinates + 0.1)
+    prior.__dict__["mode"] = replace(mode, point=np.append(beta, mode.log_total))  # an extreme mode
+    model = evidence.specification
+    p = probabilities(model, evidence.family.potentials(beta))
+    columns = evidence.family.effects.potentials(np.eye(beta.size))
+    # the statistics of each joint state, as the tables of a distribution at that state alone
+    t = np.array([columns @ tables_of(model, alone) for alone in np.eye(len(p))])
+    expected = 100 * np.cov(t.T, aweights=p, bias=True) + np.eye(beta.size)
+    assert np.allclose(prior.curvature(), expected, rtol=1e-6, atol=1e-8)
