@@ -15,7 +15,6 @@ import io
 import json
 import math
 import os
-import sys
 import tempfile
 import time
 import warnings
@@ -154,12 +153,13 @@ def packed(content: dict[str, Any], numbers: np.ndarray, version: int) -> bytes:
 def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool) -> None:
     """Write the bytes of a release; the file appears complete or not at all. Only its owner can read a private file.
 
-    If several processes write to one new path without `overwrite`, one of them succeeds.
+    If several processes write to one new path without `overwrite`, one of them succeeds. Without `overwrite`, a file
+    at the path is only replaced if it is empty or has the same bytes.
 
     Raises
     ------
     ReleaseFileError
-        The file cannot be written, or the path holds another release and `overwrite` is False.
+        The file cannot be written, or the path holds another file and `overwrite` is False.
     """
     temporary = None
     unfinished = _unfinished_saves(target)
@@ -172,7 +172,12 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             raw.close()  # some systems cannot rename an open file
             os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
             if overwrite or not _is_put(temporary, target):
-                _refuse_to_lose(target, None if overwrite else whole)
+                size = target.stat().st_size
+                is_same = size == len(whole) and target.read_bytes() == whole
+                if size and not (overwrite or is_same):
+                    what = "another release or file, and a release cannot be made again without spending budget"
+                    remedy = "choose another name, or pass `overwrite=True`"
+                    raise ReleaseFileError(f"{str(target)!r} holds {what}; {remedy}.")
                 os.replace(temporary, target)
     except OSError as error:
         what = f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__})"
@@ -235,29 +240,6 @@ def _is_put(temporary: str, target: Path) -> bool:
     return True
 
 
-def _refuse_to_lose(target: Path, whole: bytes | None) -> None:
-    """Raise an error if a path holds a complete release other than the given bytes, or another kind of file."""
-    if whole is None:
-        return
-    existing = "another release, which cannot be made again without spending budget"
-    try:
-        document, _ = _members(io.BytesIO(whole), target, sys.maxsize)
-        with zipfile.ZipFile(io.BytesIO(whole)) as archive:
-            largest = 16 * max(member.file_size for member in archive.infolist())
-        with target.open("rb") as file:
-            if _members(file, target, largest)[0]["sha256"] == document["sha256"]:
-                return
-    except (NewerFormatError, _TooLargeError):  # a larger file is another release
-        pass
-    except ForeignFileError:
-        existing = "a file that is not a release"
-    except ReleaseFileError:  # an incomplete release, which nobody can use
-        return
-    raise ReleaseFileError(
-        f"{str(target)!r} holds {existing}; choose another name, or pass `overwrite=True`."
-    )
-
-
 def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any, np.ndarray]:
     """Return the content and the array of a file, after a check of its version and checksum."""
     target = checked_path(path)
@@ -309,17 +291,13 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
     return document, array
 
 
-class _TooLargeError(ReleaseFileError):
-    """Error for a file that would unpack to more bytes than are allowed."""
-
-
 def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> bytes:
     """Return a member of the archive, after a check that it is no larger than its header states."""
     info = archive.getinfo(name)
     if info.file_size > largest:
         what = f"{info.file_size:,} bytes of {name}, more than the {largest:,} that are allowed"
         remedy = "if you trust the file, pass a larger `largest` to `load_release`"
-        raise _TooLargeError(f"{str(target)!r} unpacks to {what}; {remedy}.")
+        raise ReleaseFileError(f"{str(target)!r} unpacks to {what}; {remedy}.")
     with archive.open(info) as member:
         content = member.read(info.file_size + 1)
     if len(content) != info.file_size:

@@ -63,7 +63,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.special import ndtri
 
-from bayesprivmrf.inference.criticism.disagreement import shared_margins
 from bayesprivmrf.inference.criticism.verdict import contradictions
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import Finished
@@ -80,7 +79,7 @@ from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.quantities import is_decided_by_prior
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals.arrays import draw_tables
-from bayesprivmrf.model.tables import FloatArray, project
+from bayesprivmrf.model.tables import FloatArray
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -256,7 +255,6 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
     """Compare each released table with its latent counts, and with the prediction of the model."""
     import pandas as pd
 
-    columns = ["discrepancy", "realised", "replicated", "p_value"]
     finished, rows, positions = draws.finished, {}, []
     labels = table_labels(evidence)
     for position, latent in enumerate(evidence.answers(finished.counts)):
@@ -266,24 +264,17 @@ def predictive_check(evidence: Evidence, draws: Draws, rng: np.random.Generator)
         law, mask = evidence.noise[position], possible_cells(evidence, position)
         residual = (noisy_table(evidence, position) - whole_counts(evidence, position, latent))[..., mask]
         noise = drawn_noise(law, residual.shape, rng)
-        is_laplace = law.kernel == "absolute"
-        realised, replicated = (_distance(values / law.scale, is_laplace) for values in (residual, noise))
-        kind = "sum |y - n| / b" if is_laplace else "sum (y - n)^2 / s^2"
+        kind, power = ("sum |y - n| / b", 1) if law.kernel == "absolute" else ("sum (y - n)^2 / s^2", 2)
+        realised, replicated = (
+            (np.abs(each / law.scale) ** power).sum(axis=-1) for each in (residual, noise)
+        )
         rows[labels[position]] = [kind, *_compared(realised, replicated)]
-    for margin in shared_margins(evidence):
-        noises = [
-            project(_noise_of(evidence, position, scope, finished.total.size, rng), scope, margin.variables)
-            for position, scope in zip(margin.positions, margin.scopes, strict=True)
-        ]
-        found = _compared(margin.discrepancy(margin.noisy), margin.discrepancy(np.stack(noises)))
-        rows[margin.label] = ["sum (y - mean y)^2 / s^2", *found]
-    frame = pd.DataFrame.from_dict(rows, orient="index", columns=pd.Index(columns)).rename_axis("table")
-    of_model = [f"model_{name}" for name in columns[1:]]
-    frame[of_model] = np.nan
-    if positions:
-        compared = [_compared(*each) for each in _predicted(evidence, draws, positions, rng)]
-        frame.loc[[labels[position] for position in positions], of_model] = compared
-    return frame
+    predicted = _predicted(evidence, draws, positions, rng) if positions else []
+    for row, of_model in zip(rows.values(), predicted, strict=True):
+        row += _compared(*of_model)
+    compared = ["realised", "replicated", "p_value"]
+    columns = pd.Index(["discrepancy", *compared, *(f"model_{name}" for name in compared)])
+    return pd.DataFrame.from_dict(rows, orient="index", columns=columns).rename_axis("table")
 
 
 def _compared(realised: FloatArray, replicated: FloatArray) -> tuple[float, float, float]:
@@ -321,16 +312,3 @@ def _predicted(
             own.append([((values - center) ** 2 / variance).sum() for values in (released, replicate)])
         found.append(own)
     return np.moveaxis(np.array(found), 0, -1)
-
-
-def _noise_of(
-    evidence: Evidence, position: int, scope: tuple[int, ...], size: int, rng: np.random.Generator
-) -> FloatArray:
-    """Return draws of one table's noise; after the first axis, each variable of the scope has an axis."""
-    mask = possible_cells(evidence, position)
-    noise = drawn_noise(evidence.noise[position], (size, *mask.shape), rng) * mask
-    return noise.reshape(size, *(evidence.specification.cardinalities[v] for v in scope))
-
-
-def _distance(scaled: FloatArray, is_laplace: bool) -> FloatArray:
-    return np.abs(scaled).sum(axis=-1) if is_laplace else (scaled**2).sum(axis=-1)

@@ -29,8 +29,8 @@ residual is a contrast of noise like the others; the p-value is the smallest one
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
@@ -59,10 +59,8 @@ class SharedMargin:
     ----------
     label
         ``margin[a,b]``, of a wave ``margin[a,b] of wave 2``.
-    variables
-        Positions of its variables.
-    positions, scopes
-        The tables, and the variables of each, in the order of its axes.
+    positions
+        Positions of the tables in the evidence.
     noisy
         The margin of each table, shape (tables, ...).
     cells
@@ -72,9 +70,7 @@ class SharedMargin:
     """
 
     label: str
-    variables: tuple[int, ...]
     positions: tuple[int, ...]
-    scopes: tuple[tuple[int, ...], ...]
     noisy: FloatArray
     cells: FloatArray
     laws: tuple[NoiseDistribution, ...]
@@ -114,30 +110,9 @@ class SharedMargin:
             own, deviation = contrasts[place], deviations[place]
             if (np.abs(own) > _LOOKED_AT * deviation).any():
                 weights = (np.arange(tables) == place)[:, np.newaxis] - share
-                tails = _log_tails(own, deviation, self._log_moments(weights, cells))
+                tails = _log_tails(own, deviation, self.laws, weights, cells)
                 smallest = np.minimum(smallest, _combined(tails))
         return np.minimum(1.0, len(judged) * smallest)
-
-    def _log_moments(self, weights: FloatArray, cells: FloatArray) -> Callable[[int, FloatArray], FloatArray]:
-        """Return bounds of the log moments of a cell's contrast at some rates; similar cells have the same."""
-        known: dict[bytes, FloatArray] = {}
-
-        def bounds(place: int, rates: FloatArray) -> FloatArray:
-            key = weights[:, place].tobytes() + cells[:, place].tobytes()
-            if key not in known:
-                numbers = (weights[:, place].tolist(), cells[:, place].tolist())
-                parts = Counter(
-                    zip(self.laws, *numbers, strict=True)
-                )  # identical tables are counted together
-                moments = [
-                    tables * count * law.log_moment(weight * rates)
-                    for (law, weight, count), tables in parts.items()
-                    if count > 0
-                ]
-                known[key] = np.sum(moments, axis=0)
-            return known[key]
-
-        return bounds
 
     def farthest(self) -> tuple[int, int]:
         """Return the positions of the two tables that differ most in a number, in deviations of their noise."""
@@ -149,64 +124,30 @@ class SharedMargin:
 
         return max(combinations(range(len(self.positions)), 2), key=apart)
 
-    def discrepancy(self, margins: FloatArray) -> FloatArray:
-        """Return the precision-weighted squared distance of margins, shape (tables, ..., cells), from their mean."""
-        extra = margins.ndim - self.noisy.ndim
-        precision = 1 / np.expand_dims(self.variances, tuple(range(1, 1 + extra)))
-        mean = (precision * margins).sum(axis=0) / np.maximum(precision.sum(axis=0), 1e-300)
-        axes = (0, *range(-(margins.ndim - 1 - extra), 0))
-        return (precision * (margins - mean) ** 2).sum(axis=axes)
 
+def disagreement(evidence: Evidence) -> tuple[float, str] | None:
+    """Return the smallest p-value of all released numbers that were measured twice; None if there are none.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Disagreement:
-    """Worst disagreement between the numbers of one release or of several.
-
-    Parameters
-    ----------
-    label
-        Description of these numbers.
-    tail
-        Their p-value.
-    tests
-        Number of tests of which it is the smallest.
-    between
-        The two measurements that are farthest apart, in words; empty where they are not determined.
+    Beside it stands the problem, with its remedy, where noise does not explain the disagreement; otherwise no text.
     """
-
-    label: str
-    tail: float
-    tests: int
-    between: str = ""
-
-    @property
-    def is_real(self) -> bool:
-        """True if noise does not explain the disagreement."""
-        return self.tail * self.tests < SMALLEST_TAIL
-
-    def __str__(self) -> str:
-        """Return the disagreement in words, with its remedy."""
-        most = f", most of all {self.between}" if self.between else ""
-        return (
-            f"released tables disagree on {self.label} by more than their noise{most} (tail probability "
-            f"{self.tail:.1g}, smallest of {self.tests}): they do not describe the same records, or their "
-            "noise has another distribution; fit the releases apart, or ask who made them"
-        )
-
-
-def disagreement(evidence: Evidence) -> Disagreement | None:
-    """Return the worst disagreement of all released numbers; None where no number was measured twice."""
     margins = shared_margins(evidence)
     found = [*((margin.label, float(margin.tail())) for margin in margins), *_residual(evidence)]
     if not found:
         return None
     worst = min(range(len(found)), key=lambda place: found[place][1])
     label, tail = found[worst]
-    least = Disagreement(label=label, tail=tail, tests=len(found))
-    if worst >= len(margins) or not least.is_real:
-        return least
-    places = margins[worst].farthest()
-    return replace(least, between=" and ".join(evidence.name_of(margins[worst].positions[k]) for k in places))
+    if tail * len(found) >= SMALLEST_TAIL:
+        return tail, ""
+    most = ""
+    if worst < len(margins):
+        places = margins[worst].farthest()
+        names = [evidence.name_of(margins[worst].positions[place]) for place in places]
+        most = f", most of all {' and '.join(names)}"
+    return tail, (
+        f"released tables disagree on {label} by more than their noise{most} (tail probability {tail:.1g}, smallest "
+        f"of {len(found)}): they do not describe the same records, or their noise has another distribution; fit the "
+        "releases apart, or ask who made them"
+    )
 
 
 def shared_margins(evidence: Evidence) -> list[SharedMargin]:
@@ -241,18 +182,12 @@ def _margin(
         block = slice(*evidence.offsets[position : position + 2])
         shape = [cardinalities[v] for v in scope]
         table, mask = evidence.noisy_counts[block].reshape(shape), evidence.possible[block].reshape(shape)
-        if mask.all():
-            noisy.append(project(table, scope, variables))
-            cells.append(np.full(noisy[-1].shape, table.size / max(noisy[-1].size, 1)))
-        else:
-            noisy.append(project(table * mask, scope, variables))
-            cells.append(project(mask.astype(float), scope, variables))
+        noisy.append(project(table * mask, scope, variables))
+        cells.append(project(mask.astype(float), scope, variables))
     names = ",".join(str(domain.variables[v]) for v in variables)
     return SharedMargin(
         label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
-        variables=variables,
         positions=tuple(scopes),
-        scopes=tuple(scopes.values()),
         noisy=np.stack(noisy),
         cells=np.stack(cells),
         laws=tuple(evidence.noise[p] for p in scopes),
@@ -270,27 +205,29 @@ def _residual(evidence: Evidence) -> list[tuple[str, float]]:
     laws = [evidence.noise[p] for p in np.searchsorted(evidence.offsets, seen, side="right") - 1]
     deviations = np.array([law.standard_deviation for law in laws])
 
-    def log_moments(place: int, rates: FloatArray) -> FloatArray:
-        used = np.flatnonzero(np.abs(weights[place]) > 1e-12)
-        return np.sum([laws[k].log_moment(weights[place, k] / deviations[k] * rates) for k in used], axis=0)
-
     deviation = np.sqrt(np.square(weights).sum(axis=1))
     # a smaller share of a table's own noise in a contrast counts as zero
     told = np.flatnonzero(deviation > 1e-4)
     if not told.size:
         return []
-    tails = _log_tails(residuals[told], deviation[told], lambda place, rates: log_moments(told[place], rates))
+    parts = np.where(np.abs(weights) > 1e-12, weights / deviations, 0.0)[told].T
+    tails = _log_tails(residuals[told], deviation[told], laws, parts, np.ones_like(parts))
     worst = int(seen[told[int(np.argmin(tails))]])
     query = evidence.queries[int(np.searchsorted(evidence.offsets, worst, side="right")) - 1]
     return [(f"the answers to {query.query!r}", min(1.0, told.size * float(np.exp(tails.min()))))]
 
 
 def _log_tails(
-    contrasts: FloatArray, deviation: FloatArray, log_moments: Callable[[int, FloatArray], FloatArray]
+    contrasts: FloatArray,
+    deviation: FloatArray,
+    laws: Sequence[NoiseDistribution],
+    weights: FloatArray,
+    counts: FloatArray,
 ) -> FloatArray:
     """Return logs of p-values of contrasts, shape (..., cells), by Chernoff's and Chebyshev's bounds.
 
-    `log_moments` are those of the contrast in a cell at some rates; its standard deviation is given.
+    The contrast in a cell has a standard deviation, and adds up weighted numbers of draws of some distributions:
+    weights and numbers have the shape (laws, cells).
     """
     result = np.zeros(contrasts.shape)
     far = np.abs(contrasts) > _LOOKED_AT * deviation
@@ -298,7 +235,14 @@ def _log_tails(
         own = np.abs(contrasts[..., place][far[..., place]])
         # t in the module's formula, over the standard deviation of the contrast; any t gives a bound
         rates = np.geomspace(0.3, 80.0, 80) / deviation[place]
-        chernoff = np.log(2) + (log_moments(int(place), rates) - own[..., np.newaxis] * rates).min(axis=-1)
+        # identical tables are counted together
+        parts = Counter(zip(laws, weights[:, place].tolist(), counts[:, place].tolist(), strict=True))
+        moments = [
+            tables * count * law.log_moment(weight * rates)
+            for (law, weight, count), tables in parts.items()
+            if count * weight
+        ]
+        chernoff = np.log(2) + (np.sum(moments, axis=0) - own[..., np.newaxis] * rates).min(axis=-1)
         chebyshev = 2 * np.log(deviation[place] / own)
         result[..., place][far[..., place]] = np.minimum(0.0, np.minimum(chernoff, chebyshev))
     return result

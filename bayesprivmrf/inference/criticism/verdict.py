@@ -121,9 +121,9 @@ def contradictions(
     """
     stats: dict[str, float] = {}
     if (found := disagreement(evidence)) is not None:
-        stats["margin_tail"] = found.tail
-        if found.is_real:  # then no model fits
-            return (str(found),), stats
+        stats["margin_tail"], problem = found
+        if problem:  # then no model fits
+            return (problem,), stats
     if not evidence.possible.any() or evidence.has_bounds or not evidence.has_total:
         return (), stats
     is_free = evidence.family.is_free and not evidence.specification.shares_transitions
