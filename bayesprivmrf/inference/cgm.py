@@ -59,7 +59,7 @@ class EMPath:
         # an E-step in blocks may miss a count by a tenth of the noise or of the mean residual, whichever is
         # larger
         self.slack = 0.1 if self.acceleration > 1 else 0.0
-        self.measure = Discrepancy.of(evidence, self.engine)
+        self.measure = Discrepancy(evidence, self.engine)
         noisy = [law.standard_deviation for law in evidence.noise if law.variance > 0]
         self.smallest = min(noisy, default=0.0)
         potentials, self.is_feasible = honoured(evidence, self.engine, evidence.family.base)

@@ -42,12 +42,13 @@ from bayesprivmrf.errors import (
     ModelError,
 )
 from bayesprivmrf.model import Domain, ModelSpecification
-from bayesprivmrf.model.domain import Variable, label_key
+from bayesprivmrf.model.domain import label_key
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.noise.base import CONTRADICTION, check_kernel
+from bayesprivmrf.noise.base import check_kernel
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.queries.query import Query, one_per_column
 from bayesprivmrf.release import NoisyStatistics, PersonRows
+from bayesprivmrf.release.measurement import contradiction, pooled_total
 
 
 def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
@@ -103,13 +104,12 @@ def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecificati
 
 def _warn_of_unlinked(domains: Sequence[Domain]) -> None:
     """Warn about releases that no shared variable links: they contain no information about each other."""
-    groups: list[set[Variable]] = []
+    import networkx as nx
+
+    graph = nx.Graph()
     for domain in domains:
-        own = set(domain.variables)
-        linked = [group for group in groups if group & own]
-        groups = [group for group in groups if not group & own]
-        groups.append(own.union(*linked))
-    groups = [group for group in groups if group]
+        nx.add_path(graph, domain.variables)
+    groups = list(nx.connected_components(graph))
     if len(groups) > 1:
         apart = [variable for domain in domains for variable in domain.variables if variable in groups[1]]
         warnings.warn(
@@ -128,7 +128,7 @@ def of_one_population(releases: Sequence[NoisyStatistics]) -> dict[str, Any]:
     otherwise they are queries.
     """
     model = joint_specification(releases)
-    total, error = pooled_total(releases)
+    total, error = joint_total(releases)
     found = {"specification": model, "estimated_total": total, "total_standard_error": error, "scopes": ()}
     if all(release.has_tables for release in releases):
         cliques = [clique for release in releases for clique in release.specification.cliques]
@@ -221,41 +221,18 @@ def unlike_guarantees(releases: Sequence[NoisyStatistics]) -> str:
     return note
 
 
-def pooled_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
-    """Return the public total, or the precision-weighted mean of the releases' own estimates."""
-    public = {release.total for release in releases if release.total is not None}
-    if len(public) > 1:
-        raise ModelError(f"releases of one population must have one public total, got {sorted(public)}.")
-    if not public:  # tables without noise tell it too
-        public = {release.estimated_total for release in releases if release.total_standard_error == 0}
-        if len(public) > 1:
-            raise ModelError(
-                f"releases of one population must have one total, got {sorted(public)} without noise."
-            )
-    if public:
-        total = float(public.pop())
-        for release in releases:
-            gap = abs(release.estimated_total - total)
-            if release.total is None and gap > CONTRADICTION * release.total_standard_error:
-                raise ModelError(
-                    f"releases of one population must agree on its size, got the total {total:,.0f} and "
-                    f"{release.estimated_total:,.0f} ± {release.total_standard_error:,.0f}; fit them apart."
-                )
-        return total, 0.0
+def joint_total(releases: Sequence[NoisyStatistics]) -> tuple[float, float]:
+    """Return the pooled number of records, and its standard error: 0 where a release tells it without noise."""
     estimates = np.array([release.estimated_total for release in releases])
     errors = np.array([release.total_standard_error for release in releases])
     is_told = np.isfinite(errors)  # not by a model without variables
-    if not is_told.any():
-        return math.nan, math.inf
     estimates, errors = estimates[is_told], errors[is_told]
-    low, high = int(np.argmin(estimates)), int(np.argmax(estimates))
-    if estimates[high] - estimates[low] > CONTRADICTION * math.hypot(errors[low], errors[high]):
-        raise ModelError(
-            f"releases of one population must agree on its size, got {estimates[low]:,.0f} ± {errors[low]:,.0f} and "
-            f"{estimates[high]:,.0f} ± {errors[high]:,.0f}; fit them apart."
-        )
-    precisions = 1 / errors**2
-    return float(estimates @ precisions / precisions.sum()), float(precisions.sum() ** -0.5)
+    if (pair := contradiction(estimates, errors)) is not None:
+        seen = " and ".join(f"{estimates[place]:,.0f} ± {errors[place]:,.0f}" for place in pair)
+        raise ModelError(f"releases of one population must agree on its size, got {seen}; fit them apart.")
+    with np.errstate(divide="ignore"):
+        precisions = 1 / errors**2
+        return pooled_total(estimates, precisions), float(precisions.sum() ** -0.5)
 
 
 # Name of the variable; its states are 1, 2, ... in the order of the releases

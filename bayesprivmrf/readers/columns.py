@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,13 +20,13 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
-from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query, coarsened, table
 from bayesprivmrf.readers.text_files import read_table, repeated_error
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import noise_of_variance
+from bayesprivmrf.release.measurement import contradiction
 
 type Columns = dict[str, Sequence[Any]]
 
@@ -82,26 +81,13 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
     if separator:
         columns = {name: column.fillna("") for name, column in columns.items()}
     if separator == ";":
-        columns |= _with_points({name: columns[name] for name in numbers if name in columns})
+        own = {name: columns[name] for name in numbers if name in columns}
+        # points may separate thousands: beside one, no comma is read as that of a decimal
+        if not any(column.str.contains(".", regex=False).any() for column in own.values()):
+            columns |= {name: column.str.replace(",", ".", regex=False) for name, column in own.items()}
     # missing entries of Parquet files become None, because pandas.NA has no truth value
     return {
         name: column.astype(object).where(column.notna(), None).tolist() for name, column in columns.items()
-    }
-
-
-def _with_points(columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return columns of text with decimal points in place of decimal commas; a mixture of both raises an error."""
-    decimal_comma = re.compile(r"\s*[-+]?\d+,\d+([eE][-+]?\d+)?\s*")
-    has_comma = {name: column.str.fullmatch(decimal_comma) for name, column in columns.items()}
-    if not any(found.any() for found in has_comma.values()):
-        return columns
-    has_point = any(column.str.contains(".", regex=False).any() for column in columns.values())
-    must = "have no points, which may separate thousands or decimals"
-    remedy = "write all numbers in one notation"
-    require(not has_point, "numbers with decimal commas", must, "both", remedy, error=DataError)
-    return {
-        name: column.where(~has_comma[name], column.str.replace(",", ".", regex=False))
-        for name, column in columns.items()
     }
 
 
@@ -125,6 +111,37 @@ def or_near(name: str, known: Iterable[str]) -> str:
 def _bare(name: str) -> str:
     """Return the letters and digits of a name without regard to case."""
     return "".join(letter for letter in str(name).casefold() if letter.isalnum())
+
+
+def chosen_columns(
+    what: str, found: Mapping[str, Sequence[Any]], names: Mapping[Any, str], needed: Iterable[Any]
+) -> dict[Any, Sequence[Any]]:
+    """Return the columns that are there, by what the caller calls them; needed ones must be there.
+
+    Parameters
+    ----------
+    what
+        Description of the table.
+    found
+        All columns of the table.
+    names
+        The name in the table of each column that the caller knows.
+    needed
+        The columns that must be there, by what the caller calls them.
+    """
+    for key, name in names.items():
+        is_there = name in found or key not in needed
+        require(is_there, what, f"have a column {name!r}", f"none{or_near(name, found)}", error=DataError)
+    # a misspelled column must not be ignored: a variable without a column is summed over
+    missing = [name for name in names.values() if name not in found]
+    remedy = (
+        "rename it or, for `read_counts`, map it in `columns`; give it another name if it is something else"
+    )
+    for name in sorted(found.keys() - set(names.values())):
+        other = near(name, missing)
+        must = f"be called {other!r} if that is meant"
+        require(other is None, f"the column {name!r}", must, repr(name), remedy, error=DataError)
+    return {key: found[name] for key, name in names.items() if name in found}
 
 
 def as_number(value: Any) -> float:
@@ -173,15 +190,13 @@ def released(
     sums, precisions = release._sums_and_precisions
     if total is not None:
         sums, precisions = np.append(sums, total), np.append(precisions, math.inf)
-    if len(sums) < 2:
-        return release
-    best = int(np.argmax(precisions))
-    gaps = np.abs(sums - sums[best]) / np.sqrt(1 / precisions + 1 / precisions[best] + 1e-12)
-    worst = int(np.argmax(gaps))
-    seen = f"{sums[best]:,.0f} and {sums[worst]:,.0f} records, {gaps[worst]:.0f} standard errors apart"
+    pair = contradiction(sums, 1 / np.sqrt(precisions))
+    must, seen = (
+        "describe one population in one unit",
+        " and ".join(f"{sums[k]:,.0f} records" for k in pair or ()),
+    )
     remedy = "check whether one is in thousands, is a share, or has a standard deviation for its variance"
-    fits, must = not gaps[worst] > CONTRADICTION, "describe one population in one unit"
-    require(fits, "the tables", must, seen, remedy, error=ModelError)
+    require(pair is None, "the tables", must, seen, remedy, error=ModelError)
     return release
 
 

@@ -26,8 +26,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from bayesprivmrf.checks import file_path
 from bayesprivmrf.errors import (
-    ArgumentError,
     BayesPrivMRFError,
     ForeignFileError,
     NewerFormatError,
@@ -59,23 +59,6 @@ _DOCUMENT, _ARRAY = "release.json", "tables.npy"
 _ABANDONED = 600
 
 
-def checked_path(path: Any) -> Path:
-    """Return the path of a file as a `Path`.
-
-    Raises
-    ------
-    ArgumentError
-        The value is neither text nor a path, or has characters that no path can have.
-    """
-    try:
-        text = os.fsdecode(path)
-        if b"\0" in os.fsencode(text):
-            raise ValueError(text)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"`path` must be the path of a file, got {path!r}; write its name.") from None
-    return Path(text)
-
-
 def require_writable(path: str | os.PathLike[str]) -> Path:
     """Return the path of the file that a save would write, checked before any budget is spent.
 
@@ -86,7 +69,7 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
     ReleaseFileError
         The folder does not exist or cannot be written, or the path is not a regular file.
     """
-    target = checked_path(path)
+    target = file_path("path", path)
     try:
         if target.is_symlink():
             target = target.resolve(strict=True)
@@ -175,7 +158,9 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
                 size = target.stat().st_size
                 is_same = size == len(whole) and target.read_bytes() == whole
                 if size and not (overwrite or is_same):
-                    what = "another release or file, and a release cannot be made again without spending budget"
+                    what = (
+                        "another release or file, and a release cannot be made again without spending budget"
+                    )
                     remedy = "choose another name, or pass `overwrite=True`"
                     raise ReleaseFileError(f"{str(target)!r} holds {what}; {remedy}.")
                 os.replace(temporary, target)
@@ -242,7 +227,7 @@ def _is_put(temporary: str, target: Path) -> bool:
 
 def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any, np.ndarray]:
     """Return the content and the array of a file, after a check of its version and checksum."""
-    target = checked_path(path)
+    target = file_path("path", path)
     try:
         if not target.is_file():
             raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
@@ -254,18 +239,6 @@ def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any
 
 def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarray]:
     """Return the content and the array of an open file."""
-    document, array = _members(file, target, largest)
-    try:
-        numbers = np.load(io.BytesIO(array), allow_pickle=False)
-        if numbers.dtype.kind not in "iuf" or numbers.dtype.itemsize > 8:
-            raise _damaged(target)
-        return document["content"], numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
-    except Exception as error:
-        raise _damaged(target) from error
-
-
-def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any], bytes]:
-    """Return the document and the array of an open file."""
     try:
         # every zip archive begins with these bytes; a truncated release may have only some of them
         if not b"PK\x03\x04".startswith(file.read(4)):
@@ -277,18 +250,21 @@ def _members(file: BinaryIO, target: Path, largest: int) -> tuple[dict[str, Any]
             array = _member(archive, _ARRAY, target, largest)
         if document["format"] != FORMAT_NAME:
             raise _foreign(target)
-        version = document["version"]
+        version, content = document["version"], document["content"]
         if type(version) is int and version > FORMAT_VERSION:
             what = f"format version {version}, newer than {FORMAT_VERSION}, the newest that this bayesprivmrf reads"
             raise NewerFormatError(f"{str(target)!r} has {what}; upgrade it.")
-        whole = type(version) is int and version >= 1
-        if not whole or document["sha256"] != checksum_of(document["content"], array):
+        is_version = type(version) is int and version >= 1
+        if not is_version or document["sha256"] != checksum_of(content, array):
             raise _damaged(target)
+        numbers = np.load(io.BytesIO(array), allow_pickle=False)
+        if numbers.dtype.kind not in "iuf" or numbers.dtype.itemsize > 8:
+            raise _damaged(target)
+        return content, numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
     except BayesPrivMRFError:
         raise
-    except Exception as error:  # zip, JSON and the decompressors raise many types
+    except Exception as error:  # zip, JSON, NumPy and the decompressors raise many types
         raise _damaged(target) from error
-    return document, array
 
 
 def _member(archive: zipfile.ZipFile, name: str, target: Path, largest: int) -> bytes:

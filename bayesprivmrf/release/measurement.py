@@ -22,6 +22,7 @@ from bayesprivmrf.model import CliqueTables, ModelSpecification
 from bayesprivmrf.model.domain import listed
 from bayesprivmrf.model.labels import aligned
 from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.noise.base import CONTRADICTION
 from bayesprivmrf.privacy import NoiseDistribution, noise_from_dict
 from bayesprivmrf.queries import BoundQuery, Query, table
 from bayesprivmrf.release.base import Provenance
@@ -300,6 +301,23 @@ def pooled_total(sums: FloatArray, precisions: FloatArray) -> float:
     if np.isinf(precisions).any():
         return float(sums[np.isinf(precisions)][0])
     return float(sums @ precisions / precisions.sum())
+
+
+def contradiction(estimates: FloatArray, errors: FloatArray) -> tuple[int, int] | None:
+    """Return the positions of two estimates of one number whose distance noise does not explain; None if it does.
+
+    The most accurate, the smallest and the largest estimate are compared with all others.
+    """
+    if not len(estimates):
+        return None
+    known = np.array([errors.argmin(), estimates.argmin(), estimates.argmax()])
+    # exact estimates may differ by rounding errors
+    deviations = np.maximum(np.hypot(errors[known][:, np.newaxis], errors), 1e-6)
+    gaps = np.abs(estimates[known][:, np.newaxis] - estimates) / deviations
+    if gaps.max() <= CONTRADICTION:
+        return None
+    one, other = np.unravel_index(gaps.argmax(), gaps.shape)
+    return int(known[one]), int(other)
 
 
 # Kind of the files that hold answers to queries. Files contain it.

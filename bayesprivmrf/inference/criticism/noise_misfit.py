@@ -66,9 +66,7 @@ Regińska (1996). A regularization parameter in discrete ill-posed problems. SIA
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import chdtrc
@@ -77,7 +75,7 @@ from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.marginals import MarginalEngine
-from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.model.tables import FloatArray
 
 # Power of the number of steps in `balance`, chosen among four on 32 simulated releases; see the module
 EXPONENT = 1 / 3
@@ -95,49 +93,26 @@ def slope(before: float, steps_before: float, after: float, steps_after: float) 
         return float((np.log(before) - np.log(after)) / (np.log(steps_after) - np.log(steps_before)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
     """Discrepancy D of models against one evidence; call it with marginals and potentials, shape (model size,).
 
-    Parameters
-    ----------
-    noisy_counts, scale, is_laplace
-        For each possible number with noise: y; the noise law's scale, or standard deviation; whether its kernel is
-        absolute, as a (discrete) Laplace law's.
-    rows
-        Their rows of A, sparse; None where it is the identity, and all cells have noise and may occur.
-    pooled
-        Which of the numbers add up cells of several cliques.
-    total, engine
-        The number of records, as in `Evidence`, and the marginals of its cliques.
+    It takes every possible number that has noise.
     """
 
-    noisy_counts: FloatArray
-    scale: FloatArray
-    is_laplace: np.ndarray
-    rows: Any | None
-    pooled: IntArray
-    total: float
-    engine: MarginalEngine
-
-    @classmethod
-    def of(cls, evidence: Evidence, engine: MarginalEngine) -> Discrepancy:
-        """Return the measure for every possible number of the evidence that has noise."""
+    def __init__(self, evidence: Evidence, engine: MarginalEngine) -> None:
         inside = evidence.possible & ~evidence.is_exact
-        rows = None if evidence.matrix is None and inside.all() else evidence.rows[inside]
-        return cls(
-            noisy_counts=evidence.noisy_counts[inside],
-            scale=evidence.noise_width[inside],
-            is_laplace=evidence.is_absolute[inside],
-            rows=rows,
-            pooled=_pooled(rows, evidence.specification.offsets),
-            total=evidence.total,
-            engine=engine,
-        )
+        self.total, self.engine = evidence.total, engine
+        self.noisy_counts, self.rows = evidence.noisy_counts[inside], evidence.rows[inside]
+        self.scale, self.is_laplace = evidence.noise_width[inside], evidence.is_absolute[inside]
+        # numbers that add up cells of several cliques
+        row, column = self.rows.tocoo().coords
+        home = np.searchsorted(evidence.specification.offsets, column, side="right")
+        read = np.unique(np.stack([row, home]), axis=1)
+        self.pooled = np.flatnonzero(np.bincount(read[0], minlength=1) > 1)
 
     def __call__(self, marginals: FloatArray, potentials: FloatArray) -> float:
         """Return the sum of absolute residuals over its expectation; 1 without any number or noise."""
-        mean = marginals if self.rows is None else self.rows @ marginals
+        mean = self.rows @ marginals
         residual = np.abs(self.noisy_counts - self.total * mean).sum()
         variance = self.total * self._variance(mean, marginals, potentials)
         expected = expected_residual(self.scale, self.is_laplace, variance).sum()
@@ -145,8 +120,6 @@ class Discrepancy:
 
     def _variance(self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray) -> FloatArray:
         """Return the variance of one record's contribution to each number."""
-        if self.rows is None:
-            return mean * (1 - mean)
         variance = self.rows.power(2) @ marginals - mean**2
         if self.pooled.size:
             product = self.engine.linearize(potentials)[2]
@@ -154,15 +127,6 @@ class Discrepancy:
                 weights = self.rows[[row]].toarray().ravel()
                 variance[row] = weights @ product(weights)
         return variance
-
-
-def _pooled(rows: Any | None, offsets: Sequence[int]) -> IntArray:
-    """Return the rows that read several cliques."""
-    if rows is None:
-        return np.zeros(0, int)
-    row, column = rows.tocoo().coords
-    read = np.unique(np.stack([row, np.searchsorted(offsets, column, side="right")]), axis=1)
-    return np.flatnonzero(np.bincount(read[0], minlength=1) > 1)
 
 
 def expected_residual(scale: FloatArray, is_laplace: np.ndarray, sampling_variance: FloatArray) -> FloatArray:
