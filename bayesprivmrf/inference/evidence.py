@@ -111,12 +111,10 @@ class Evidence:
     @cached_property
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shape of each measurement: of a table, a number of states an axis; otherwise the number of rows."""
-        cards = self.specification.cardinalities
-        if self.queries is None:
-            return tuple(tuple(cards[v] for v in scope) for scope in self.scopes)
+        cards, queries = self.specification.cardinalities, self.queries or ()
         return tuple(
-            (len(query),) if scope is None else tuple(cards[v] for v in scope)
-            for query, scope in zip(self.queries, self.measured_scopes, strict=True)
+            (len(queries[position]),) if scope is None else tuple(cards[v] for v in scope)
+            for position, scope in enumerate(self.measured_scopes)
         )
 
     @cached_property
@@ -157,8 +155,7 @@ class Evidence:
         """Name a measurement by its position among all given ones, and by its query."""
         scope = self.measured_scopes[position]
         if scope is None:
-            assert self.queries is not None
-            return f"measurement {position + 1}, {self.queries[position].query!r}"
+            return f"measurement {position + 1}, {(self.queries or ())[position].query!r}"
         names = self.specification.domain.variables
         return f"measurement {position + 1}, of ({', '.join(str(names[v]) for v in scope)})"
 
@@ -191,9 +188,8 @@ class Evidence:
     def is_count(self) -> np.ndarray:
         """Mask of the noisy numbers that count records, each at most once in a table; shape (size,)."""
         is_count = np.ones(self.offsets[-1], bool)
-        if self.queries is not None:
-            entries = stacked(self.queries, self.specification.size).tocoo()
-            is_count[entries.coords[0][entries.data != 1]] = False
+        entries = self.rows.tocoo()
+        is_count[entries.coords[0][entries.data != 1]] = False
         return is_count
 
     def answers(self, counts: FloatArray) -> list[FloatArray]:
@@ -249,8 +245,7 @@ class Evidence:
 
     @cached_property
     def _transposed(self) -> Any:
-        assert self.matrix is not None
-        return self.matrix.T.tocsr()
+        return self.rows.T.tocsr()
 
     @property
     def of_records(self) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import reprlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +120,7 @@ def read_census(
     asked = _axes("queries", queries)
     fixed = _axes("constraints", {} if constraints is None else constraints)
     if state is not None:
-        _require_text("`state`", state)
+        instance_of("`state`", state, str, "be text", "write it in quotes")
     require(asked or fixed, "queries", "name at least one query", "none", "write {'total_dpq': (), ...}")
     found: list[Measurement] = []
     constrained: list[tuple[AskedQuery, dict[str, tuple[Label, ...]], LevelFiles]] = []
@@ -170,17 +169,12 @@ def read_census(
     return released(model, kept, guarantee=guarantee, total=number)
 
 
-def _require_text(what: str, value: Any) -> None:
-    """Raise an error unless a value is text."""
-    require(isinstance(value, str), what, "be text", reprlib.repr(value), "write it in quotes")
-
-
 def _levels(levels: Any) -> dict[str, dict[str, tuple[Label, ...]] | None]:
     """Return the areas in each geocode of the levels; None for a level where they follow from the geocodes."""
     is_list = isinstance(levels, Mapping | Sequence) and not isinstance(levels, str | bytes) and len(levels)
     require(is_list, "levels", "be a list of levels, such as ['Tract']", levels)
     for level in levels:
-        _require_text("each of `levels`", level)
+        instance_of("each of `levels`", level, str, "be text", "write it in quotes")
     if not isinstance(levels, Mapping):
         require(len(set(levels)) == len(levels), "levels", "name each level once", list(levels))
         return dict.fromkeys(levels)
@@ -206,7 +200,7 @@ def _axes(argument: str, queries: Any) -> dict[str, tuple[tuple[Variable | None,
     instance_of(argument, queries, Mapping, "map names of queries to their axes", remedy)
     found: dict[str, tuple[tuple[Variable | None, ...], Groups]] = {}
     for name, axes in queries.items():
-        _require_text(f"each name in `{argument}`", name)
+        instance_of(f"each name in `{argument}`", name, str, "be text", "write it in quotes")
         if isinstance(axes, TableQuery):
             found[name] = axes.scope, {variable: dict(merged) for variable, merged in axes.groups}
             continue
@@ -225,7 +219,7 @@ def _candidates(
     must = "be given: the variable whose states are geocodes, or the single geocode"
     require((area is None) != (geocode is None), "either `area` or `geocode`", must, "both or none")
     if geocode is not None:
-        _require_text("`geocode`", geocode)
+        instance_of("`geocode`", geocode, str, "be text", "write it in quotes")
     if mapped is not None:
         return set(mapped)
     if geocode is not None:

@@ -93,24 +93,15 @@ def csv_columns(path: str | os.PathLike[str], numbers: Iterable[str] = ()) -> Co
 
 def near(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most similar to a name; None if no known name is similar."""
-    by_bare: dict[str, str] = {}
-    for each in known:
-        by_bare.setdefault(_bare(each), each)
-    if _bare(name) in by_bare:
-        return by_bare[_bare(name)]
-    found = difflib.get_close_matches(_bare(name), list(by_bare), n=1, cutoff=0.75)
-    return by_bare[found[0]] if found else None
+    folded = {str(each).casefold(): each for each in known}
+    found = difflib.get_close_matches(str(name).casefold(), folded, n=1, cutoff=0.75)
+    return folded[found[0]] if found else None
 
 
 def or_near(name: str, known: Iterable[str]) -> str:
     """Return the end of a message that offers a similar known name; empty if there is none."""
     found = near(name, known)
     return "" if found is None else f"; {found!r} is similar"
-
-
-def _bare(name: str) -> str:
-    """Return the letters and digits of a name without regard to case."""
-    return "".join(letter for letter in str(name).casefold() if letter.isalnum())
 
 
 def chosen_columns(
@@ -161,6 +152,13 @@ def number_of(what: str, value: Any, remedy: str = "leave out what was not answe
     return number
 
 
+def width_of(what: str, value: Any) -> float:
+    """Return a finite number of at least 0, which states the width of noise; an `ArgumentError` otherwise."""
+    number = as_number(value)
+    require(0 <= number < math.inf, what, "be a finite number of at least 0", "another")
+    return number
+
+
 type Groups = Mapping[Variable, Mapping[Label, Sequence[Label]]]
 
 
@@ -191,10 +189,8 @@ def released(
     if total is not None:
         sums, precisions = np.append(sums, total), np.append(precisions, math.inf)
     pair = contradiction(sums, 1 / np.sqrt(precisions))
-    must, seen = (
-        "describe one population in one unit",
-        " and ".join(f"{sums[k]:,.0f} records" for k in pair or ()),
-    )
+    seen = " and ".join(f"{sums[place]:,.0f} records" for place in pair or ())
+    must = "describe one population in one unit"
     remedy = "check whether one is in thousands, is a share, or has a standard deviation for its variance"
     require(pair is None, "the tables", must, seen, remedy, error=ModelError)
     return release
@@ -212,17 +208,6 @@ def family(noise: Any) -> type[NoiseDistribution]:
         return noise
     must = "be a family of noise distributions, such as DiscreteGaussian or 'discrete-gaussian'"
     return named_law(instance_of("noise", noise, str, must))
-
-
-def deviation_of(value: Any) -> float:
-    """Return the standard deviation of a measurement; an `ArgumentError` if it is negative or not a finite number."""
-    return _number("the standard deviation of a measurement", value)
-
-
-def noise_of_deviation(kind: type[NoiseDistribution], deviation: Any) -> NoiseDistribution:
-    """Return the distribution of a family that has a standard deviation; see `deviation_of`."""
-    number = deviation_of(deviation)
-    return noise_of_variance(kind, number * number)
 
 
 def stated_noise(count: int, noise: Any, columns: Mapping[str, Sequence[Any]]) -> list[NoiseDistribution]:
@@ -306,8 +291,8 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
         return NoNoise()
     what, must = f"the distribution {kind.name!r}", "have a `scale` or a `variance` in each row"
     require(has_scale or has_variance, what, must, "neither", "add one")
-    by_scale = _of_scale(kind, _number("`scale`", scale)) if has_scale else None
-    by_variance = noise_of_variance(kind, _number("`variance`", variance)) if has_variance else None
+    by_scale = _of_scale(kind, width_of("`scale`", scale)) if has_scale else None
+    by_variance = noise_of_variance(kind, width_of("`variance`", variance)) if has_variance else None
     if by_scale is None or by_variance is None:
         return by_scale or by_variance  # type: ignore[return-value]
     # a thousandth, because published figures are rounded
@@ -328,9 +313,3 @@ def _of_scale(kind: type[NoiseDistribution], scale: float) -> NoiseDistribution:
 
 def _is_empty(value: Any) -> bool:
     return value is None or value != value or (isinstance(value, str) and not value.strip())
-
-
-def _number(what: str, value: Any) -> float:
-    number = as_number(value)
-    require(0 <= number < math.inf, what, "be a finite number of at least 0", "another")
-    return number

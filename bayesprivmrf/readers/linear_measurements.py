@@ -16,8 +16,9 @@ from bayesprivmrf.model.domain import Label, Variable, label_key, listed, requir
 from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import table, weighted
-from bayesprivmrf.readers.columns import deviation_of, family, noise_of_deviation, query_of, released
+from bayesprivmrf.readers.columns import family, query_of, released, width_of
 from bayesprivmrf.release import Measurement, NoisyStatistics
+from bayesprivmrf.release.given import noise_of_variance
 
 if TYPE_CHECKING:
     from pgmpy.models import DiscreteMarkovNetwork
@@ -84,7 +85,7 @@ def from_mbi(
     for each in listed("`measurements`", measurements):
         one = _fields(each)
         codes = [np.arange(len(model.domain.states_of(v))) for v in one.clique]
-        found.append(_measured(model, one, noise_of_deviation(kind, one.stddev), codes))
+        found.append(_measured(model, one, noise_of_variance(kind, one.stddev**2), codes))
     return released(model, found, guarantee=guarantee, total=total)
 
 
@@ -151,10 +152,10 @@ def from_opendp(
     for each in _flat(marginals):
         one = _fields(each)
         if kind.kernel is None:
-            one_noise = noise_of_deviation(kind, one.stddev)
+            one_noise = noise_of_variance(kind, one.stddev**2)
         else:  # OpenDP states the deviation of continuous noise: the scale, or for Laplace the scale times root two
             root = math.sqrt(2) if kind.kernel == "absolute" else 1.0
-            one_noise = kind(deviation_of(one.stddev) / root)  # type: ignore[call-arg]
+            one_noise = kind(one.stddev / root)  # type: ignore[call-arg]
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
         found.append(_measured(model, one, one_noise, order))
     return released(model, found, guarantee=guarantee, total=total)
@@ -181,7 +182,7 @@ def _fields(each: Any) -> Any:
     is_matrix = hasattr(query, "shape") and not isinstance(query, type)
     is_one = isinstance(clique, str) or not isinstance(clique, Iterable)
     return SimpleNamespace(
-        stddev=deviation,
+        stddev=width_of("the standard deviation of a measurement", deviation),
         query=None if is_matrix else query,
         matrix=query if is_matrix else None,
         clique=(clique,) if is_one else tuple(listed("`clique` of a measurement", clique)),

@@ -154,15 +154,15 @@ def write_file(whole: bytes, target: Path, *, overwrite: bool, is_private: bool)
             os.fsync(raw.fileno())
             raw.close()  # some systems cannot rename an open file
             os.chmod(temporary, 0o600 if is_private else 0o666 & ~current_umask())
-            if overwrite or not _is_put(temporary, target):
-                size = target.stat().st_size
-                is_same = size == len(whole) and target.read_bytes() == whole
-                if size and not (overwrite or is_same):
-                    what = (
-                        "another release or file, and a release cannot be made again without spending budget"
-                    )
-                    remedy = "choose another name, or pass `overwrite=True`"
-                    raise ReleaseFileError(f"{str(target)!r} holds {what}; {remedy}.")
+            is_put = not overwrite and _is_put(temporary, target)
+            if not is_put and not overwrite:
+                with target.open("rb") as held:
+                    is_free = held.read(len(whole) + 1) in (b"", whole)
+                what = f"{str(target)!r} holds another release or file"
+                remedy = "a release cannot be made again without spending budget, so choose another name"
+                if not is_free:
+                    raise ReleaseFileError(f"{what}; {remedy}, or pass `overwrite=True`.")
+            if not is_put:
                 os.replace(temporary, target)
     except OSError as error:
         what = f"{str(target)!r} cannot be written ({error.strerror or type(error).__name__})"

@@ -88,7 +88,7 @@ def totals(evidence: Evidence) -> dict[str, Any]:
         "total_standard_error": evidence.total_standard_error,
     }
     if restricted := restrictions(evidence.specification):
-        found["model"] = restricted
+        found["model"] = "; ".join(restricted)
     if evidence.wave_totals:
         found["wave_totals"] = list(evidence.wave_totals)
     if evidence.rows_of_one > 1:
@@ -165,45 +165,46 @@ def learned_contradictions(
         return (), {}
     told = (
         "the release contradicts the fit: its numbers are farther from those of the fit than noise and sampling "
-        f"explain ({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and intervals are wrong; fit "
-        "`statistics` by NoiseAwareMAP() or LatentCounts()"
+        f"{_explains(evidence, misfit, 'explain')}; fit `statistics` by NoiseAwareMAP() or LatentCounts()"
     )
     return ((told,) if misfit.is_real else ()), misfit.stats
 
 
-def restrictions(model: ModelSpecification) -> str:
-    """Name the assumptions of a model besides its cliques: ties, shared transitions, scores, levels, waves."""
-    told = ["shared transitions" if model.shares_transitions else "tied potentials"] if model.ties else []
-    told += [f"scores of {one.variable}{', smooth' * one.is_smooth}" for one in model.ordinal]
-    told += [f"level {one.name} of {one.variable}" for one in model.levels]
-    told += [f"one model of all {model.waves}s"] if model.waves is not None else []
-    return "; ".join(told)
+def restrictions(model: ModelSpecification) -> dict[str, str]:
+    """Return the assumptions of a model besides its cliques, each with what to do where a release contradicts it."""
+    found: dict[str, str] = {}
+    if model.shares_transitions:
+        remedy = "fit the same measurements on a chain that shares nothing, as the guide to chains shows"
+        found["shared transitions"] = remedy
+    elif model.ties:
+        found["tied potentials"] = "declare fewer ties"
+    for one in model.ordinal:
+        found[f"scores of {one.variable}{', smooth' * one.is_smooth}"] = "declare smooth scores, or fewer"
+    for one in model.levels:
+        found[f"level {one.name} of {one.variable}"] = "declare fewer levels"
+    if model.waves is not None:
+        found[f"one model of all {model.waves}s"] = "fit each wave apart"
+    return found
 
 
 def _contradicted(evidence: Evidence, misfit: Misfit) -> str:
-    model = evidence.specification
-    of_sums = "fit the same measurements on a chain that shares nothing, as the guide to chains shows"
-    remedies = {
-        "fit each wave apart": model.waves is not None,
-        of_sums: model.shares_transitions,
-        "declare fewer ties": bool(model.ties) and not model.shares_transitions,
-        "declare smooth scores, or fewer": bool(model.ordinal),
-        "declare fewer levels": bool(model.levels),
-    }
-    remedy = ", or ".join(text for text, holds in remedies.items() if holds)
-    if not remedy:
+    restricted = restrictions(evidence.specification)
+    if not restricted:
         return (
             "the release contradicts every distribution of these cliques: no counts of records have tables that "
-            f"differ from the released ones by no more than noise explains ({_distance(misfit)}), most of all "
-            f"{evidence.name_of(misfit.worst)}, and intervals are wrong; check that all numbers are of the same "
-            "records and that their noise is as stated"
+            f"differ from the released ones by no more than noise {_explains(evidence, misfit)}; check that all "
+            "numbers are of the same records and that their noise is as stated"
         )
     return (
-        f"the release contradicts the model ({restrictions(model)}): its numbers are farther from the model's than "
-        f"noise and sampling explain ({_distance(misfit)}), most of all {evidence.name_of(misfit.worst)}, and "
-        f"intervals are wrong; {remedy}"
+        f"the release contradicts the model ({'; '.join(restricted)}): its numbers are farther from the model's than "
+        f"noise and sampling {_explains(evidence, misfit, 'explain')}; "
+        f"{', or '.join(dict.fromkeys(restricted.values()))}"
     )
 
 
-def _distance(misfit: Misfit) -> str:
-    return f"by {misfit.score:.1f} standard deviations, tail probability {misfit.tail:.1g}"
+def _explains(evidence: Evidence, misfit: Misfit, verb: str = "explains") -> str:
+    """Return the end of a sentence about a misfit that noise does not explain: how far off, and where most."""
+    return (
+        f"{verb} (by {misfit.score:.1f} standard deviations, tail probability {misfit.tail:.1g}), most of all "
+        f"{evidence.name_of(misfit.worst)}, and intervals are wrong"
+    )
