@@ -18,8 +18,9 @@ from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.criticism.noise_misfit import EXPONENT, Discrepancy, balance, slope
 from bayesprivmrf.inference.criticism.verdict import verdict
 from bayesprivmrf.inference.e_step import EStep, dual_e_step, nonlinear_belief_propagation
-from bayesprivmrf.inference.evidence import Evidence, Inference, Population, gather, require_inference
+from bayesprivmrf.inference.evidence import Evidence, Inference, Population, require_inference
 from bayesprivmrf.inference.exact_answers import honoured
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.optimize import match_marginals, one_blas_thread
 from bayesprivmrf.inference.solution import Solution, Status
 from bayesprivmrf.model.cliques import minimum_norm_potentials

@@ -14,8 +14,8 @@ from bayesprivmrf.noise import NoiseDistribution
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query
 from bayesprivmrf.queries.kinds import TableQuery
-from bayesprivmrf.readers.census_files import AskedQuery, LevelFiles, level_files, require_names
-from bayesprivmrf.readers.columns import Groups, family, released
+from bayesprivmrf.readers.census_files import AskedQuery, LevelFiles, level_files
+from bayesprivmrf.readers.columns import Groups, family, or_near, released
 from bayesprivmrf.release import Measurement, NoisyStatistics
 
 if TYPE_CHECKING:
@@ -132,7 +132,10 @@ def read_census(
             if not wanted:
                 continue
             files = level_files(source, level, part, state=state, names=wanted, geocodes=codes)
-            require_names("`queries`" if part == "DPQuery" else "`constraints`", wanted, files)
+            for name in wanted:
+                must = f"name queries in the files of the level {level!r}"
+                seen = f"{name!r}{or_near(name, files.names)}; it has {', '.join(map(repr, sorted(files.names)))}"
+                require(name in files.names, "queries" if part == "DPQuery" else "constraints", must, seen)
             known[level] = known.get(level, frozenset()) | files.geocodes
             inside = _areas_of(model, area, geocode, mapped, files)
             homes |= {level: list(inside)} if mapped is None else {}
@@ -153,10 +156,8 @@ def read_census(
                     e for e in inside if not any(own.startswith(e) or e.startswith(own) for own in codes)
                 ]
                 must = f"have all areas of {code!r} of the level {level!r}"
-                seen, remedy = (
-                    f"{len(spare)} of them are not states of {area!r}",
-                    "declare them, or leave the level out",
-                )
+                seen = f"{len(spare)} of them are not states of {area!r}"
+                remedy = "declare them, or leave the level out"
                 require(not spare, "the model", must, seen, remedy, error=DataError)
     kept, exact = _without_total(model, found)
     number = exact if total is None else total
@@ -178,19 +179,15 @@ def _levels(levels: Any) -> dict[str, dict[str, tuple[Label, ...]] | None]:
     if not isinstance(levels, Mapping):
         require(len(set(levels)) == len(levels), "levels", "name each level once", list(levels))
         return dict.fromkeys(levels)
-    found: dict[str, dict[str, tuple[Label, ...]] | None] = {}
+    found: dict[str, Any] = {}
     for level, codes in levels.items():
         must = f"map {level!r} to None or to a mapping from geocodes to areas"
         is_right = codes is None or isinstance(codes, Mapping)
         require(is_right, "levels", must, f"a {type(codes).__name__}")
-        found[level] = (
-            None
-            if codes is None
-            else {
-                str(code): tuple(listed(f"the areas of {code!r} in `levels`", areas, error=ArgumentError))
-                for code, areas in codes.items()
-            }
-        )
+        found[level] = None if codes is None else {}
+        for code, areas in (codes or {}).items():
+            what = f"the areas of {code!r} in `levels`"
+            found[level][str(code)] = tuple(listed(what, areas, error=ArgumentError))
     return found
 
 

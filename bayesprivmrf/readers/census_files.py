@@ -90,46 +90,43 @@ def level_files(
     DataError
         The folder, files or columns are missing, or an area has a query twice.
     """
+    import pandas as pd
+
     found_geocodes: set[str] = set()
     found_names: set[str] = set()
     answers: dict[tuple[str, str], Row] = {}
-    for file in _files(_folder(source, level, part), state):
+    for file in _files(source, level, part, state):
         wanted = {name: name for name in _COLUMNS}
         columns = chosen_columns(f"the file {file.name!r}", csv_columns(file), wanted, _NEEDED)
-        codes, queries = [str(code) for code in columns["geocode"]], [str(n) for n in columns["query_name"]]
-        found_geocodes.update(codes)
-        found_names.update(queries)
-        for row, key in enumerate(zip(codes, queries, strict=True)):
-            if key[1] not in names or key[0] not in geocodes:
-                continue
-            must, seen = f"have the query {key[1]!r} once for each area", f"{key[1]!r} twice"
-            is_new, what = key not in answers, f"the level {level!r}"
-            require(is_new, what, must, seen, "remove the copy", error=DataError)
-            answers[key] = {name: column[row] for name, column in columns.items()}
+        frame: Any = pd.DataFrame(columns, dtype=object).astype({"geocode": str, "query_name": str})
+        found_geocodes.update(frame["geocode"])
+        found_names.update(frame["query_name"])
+        asked = frame[frame["geocode"].isin(list(geocodes)) & frame["query_name"].isin(list(names))]
+        for row in asked.to_dict("records"):
+            name = row["query_name"]
+            must, seen = f"have the query {name!r} once for each area", f"{name!r} twice"
+            key = row["geocode"], name
+            require(
+                key not in answers, f"the level {level!r}", must, seen, "remove the copy", error=DataError
+            )
+            answers[key] = row
     return LevelFiles(
         level=level, geocodes=frozenset(found_geocodes), names=frozenset(found_names), answers=answers
     )
 
 
-def _folder(source: str | os.PathLike[str], level: str, part: str) -> Path:
+def _files(source: str | os.PathLike[str], level: str, part: str, state: str | None) -> list[Path]:
     root = file_path("source", source)
     try:
         levels = {each.name.split(".")[0]: each for each in sorted(root.iterdir()) if each.is_dir()}
     except (OSError, ValueError):  # no folder, or a name that no file can have
-        must, seen = (
-            "be the folder that contains the folders of the levels",
-            f"{root.name!r}, which is no folder",
-        )
-        raise DataError(f"`source` must {must}, got {seen}.") from None
+        must = "be the folder that contains the folders of the levels"
+        raise DataError(f"`source` must {must}, got {root.name!r}, which is no folder.") from None
     must = f"contain a folder for the level {level!r}, such as {level + '.parquet'!r}"
     seen = f"{', '.join(map(repr, levels)) or 'none'}{or_near(level, levels)}"
     require(level in levels, "source", must, seen, error=DataError)
     folder = levels[level] / part
     require(folder.is_dir(), f"the level {level!r}", f"have a folder {part!r}", "none", error=DataError)
-    return folder
-
-
-def _files(folder: Path, state: str | None) -> list[Path]:
     if state is not None:
         partitions = sorted({each.name for each in folder.iterdir() if each.is_dir() and "=" in each.name})
         seen = f"{state!r}; there are {', '.join(partitions) or 'none'}"
@@ -154,14 +151,6 @@ def _listed(value: Any, name: str) -> list[Any]:
     must = "be lists of numbers, in a CSV file written as [1, 2, 3]"
     require(is_list, f"the values and shapes of {name!r}", must, "something else", error=DataError)
     return list(value)
-
-
-def require_names(what: str, names: Collection[str], files: LevelFiles) -> None:
-    """Raise an error if the files lack a query; the message offers a similar name."""
-    for name in names:
-        must = f"name queries in the files of the level {files.level!r}"
-        seen = f"{name!r}{or_near(name, files.names)}; it has {', '.join(map(repr, sorted(files.names)))}"
-        require(name in files.names, what, must, seen)
 
 
 # Spellings of the signs of constraints; "ub" and "lb" are parts of the name in files without signs
@@ -244,9 +233,7 @@ class AskedQuery:
         elif len(whole) == len(sizes):
             shape = [int(size) for size in whole]
         else:
-            must = (
-                f"have as many axes as its `query_shape` in the files, {len(whole)}, to sum over two or more"
-            )
+            must = f"have as many axes as its `query_shape`, {len(whole)}, to sum over two or more"
             require(len(summed) == 1, f"{self.name!r}", must, len(sizes))
             others = math.prod(size for size in sizes if size is not None)
             shape = [size or len(given) // others for size in sizes]
@@ -254,10 +241,8 @@ class AskedQuery:
         wanted = " x ".join("any" if size is None else str(size) for size in sizes) or 1
         must = f"have {wanted} numbers, one for each combination of its axes' states"
         seen = f"{len(given)}{f' of shape {whole}' if whole else ''}"
-        fits, remedy = (
-            fits and math.prod(shape) == len(given),
-            "declare the file's states, in its order",
-        )
+        fits = fits and math.prod(shape) == len(given)
+        remedy = "declare the file's states, in its order"
         require(fits, f"the query {self.name!r}", must, seen, remedy, error=DataError)
         noise = noise_of_variance(self.kind, 0.0 if self.exact else variance)
         table = np.array(given).reshape(shape).sum(axis=summed)

@@ -291,7 +291,13 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
         return NoNoise()
     what, must = f"the distribution {kind.name!r}", "have a `scale` or a `variance` in each row"
     require(has_scale or has_variance, what, must, "neither", "add one")
-    by_scale = _of_scale(kind, width_of("`scale`", scale)) if has_scale else None
+    by_scale = None
+    if has_scale:
+        try:
+            by_scale = kind(width_of("`scale`", scale))  # type: ignore[call-arg]
+        except TypeError:
+            what = f"a `scale` alone does not determine the distribution {kind.name!r}"
+            raise ArgumentError(f"{what}; give the distribution as `noise`.") from None
     by_variance = noise_of_variance(kind, width_of("`variance`", variance)) if has_variance else None
     if by_scale is None or by_variance is None:
         return by_scale or by_variance  # type: ignore[return-value]
@@ -301,14 +307,6 @@ def _distribution(kind: type[NoiseDistribution], scale: Any, variance: Any) -> N
     seen = "a contradiction in some row"
     require(is_close, "`scale` and `variance`", must, seen, "leave the wrong column out")
     return by_scale
-
-
-def _of_scale(kind: type[NoiseDistribution], scale: float) -> NoiseDistribution:
-    try:
-        return kind(scale)  # type: ignore[call-arg]
-    except TypeError:
-        what = f"a `scale` alone does not determine the distribution {kind.name!r}"
-        raise ArgumentError(f"{what}; give the distribution as `noise`.") from None
 
 
 def _is_empty(value: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -149,7 +150,12 @@ def from_opendp(
     must, remedy = "have `keys` and `marginals`, as OpenDP's has", "give it the released ContingencyTable"
     require(is_table, "contingency_table", must, seen, remedy)
     found: list[Measurement] = []
-    for each in _flat(marginals):
+    if hasattr(marginals, "flatten"):
+        measured = marginals.flatten()
+    else:
+        held = instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable").values()
+        measured = chain.from_iterable(each if isinstance(each, list) else [each] for each in held)
+    for each in measured:
         one = _fields(each)
         if kind.kernel is None:
             one_noise = noise_of_variance(kind, one.stddev**2)
@@ -159,14 +165,6 @@ def from_opendp(
         order = [_key_codes(model, v, keys, missing) for v in one.clique]
         found.append(_measured(model, one, one_noise, order))
     return released(model, found, guarantee=guarantee, total=total)
-
-
-def _flat(marginals: Any) -> list[Any]:
-    """Return OpenDP's measurements as a list, from a collection with `flatten` or a mapping from cliques."""
-    if hasattr(marginals, "flatten"):
-        return list(marginals.flatten())
-    instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable")
-    return [one for each in marginals.values() for one in (each if isinstance(each, list) else [each])]
 
 
 def _fields(each: Any) -> Any:

@@ -225,18 +225,6 @@ def _is_put(temporary: str, target: Path) -> bool:
     return True
 
 
-def read_file(path: str | os.PathLike[str], largest: int = LARGEST) -> tuple[Any, np.ndarray]:
-    """Return the content and the array of a file, after a check of its version and checksum."""
-    target = file_path("path", path)
-    try:
-        if not target.is_file():
-            raise ReleaseFileError(f"there is no release file at {str(target)!r}.")
-        with target.open("rb") as file:
-            return unpacked(file, target, largest)
-    except OSError as error:
-        raise ReleaseFileError(f"{str(target)!r} cannot be read ({error.strerror}).") from None
-
-
 def unpacked(file: BinaryIO, target: Path, largest: int) -> tuple[Any, np.ndarray]:
     """Return the content and the array of an open file."""
     try:

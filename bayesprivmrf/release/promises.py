@@ -45,10 +45,9 @@ def check_promise(
         remedy = "state the noise that was added, or leave the guarantee out"
         require(distribution.hides, "guarantee", must, seen, remedy, error=PrivacyError)
     if total is not None and guarantee.adjacency is Adjacency.ADD_OR_REMOVE_ONE:
-        what = (
-            "`total` must be None beside an add-or-remove-one guarantee, which protects the number of records"
-        )
-        raise PrivacyError(f"{what}; leave it out, or state a replace-one guarantee if that was promised.")
+        must = "be None beside an add-or-remove-one guarantee, which protects the number of records"
+        remedy = "leave it out, or state a replace-one guarantee if that was promised"
+        raise PrivacyError(f"`total` must {must}; {remedy}.")
 
 
 def dearer_than_promised(

@@ -249,10 +249,8 @@ def misfit_of_free(
         nearest = now if now is not None and now.tail > nearest.tail else nearest
         strain = (linearized.mean - answers) / width
         root = np.sqrt(strain**2 + kink**2)
-        value, pull = (
-            np.where(is_square, 0.5 * strain**2, root),
-            np.where(is_square, strain, strain / root) / width,
-        )
+        value = np.where(is_square, 0.5 * strain**2, root)
+        pull = np.where(is_square, strain, strain / root) / width
         gradient = linearized.backward(pull)
         gradient[-1] *= is_private
         return float(value.sum()), gradient

@@ -158,8 +158,8 @@ def learned_contradictions(
         The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
     """
     mean = evidence.gathered(marginals)
-    second = mean if evidence.matrix is None else evidence.matrix.power(2) @ marginals
-    sampling = evidence.total * evidence.rows_of_one * np.maximum(second - mean**2, 0.0)
+    variance = evidence.rows.power(2) @ marginals - mean**2
+    sampling = evidence.total * evidence.rows_of_one * np.maximum(variance, 0.0)
     misfit = misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
     if misfit is None:
         return (), {}

@@ -13,7 +13,8 @@ import numpy as np
 
 from bayesprivmrf.checks import file_path, require
 from bayesprivmrf.errors import BayesPrivMRFError, ForeignFileError, NewerFormatError, ReleaseFileError
-from bayesprivmrf.inference.evidence import Evidence, gather
+from bayesprivmrf.inference.evidence import Evidence
+from bayesprivmrf.inference.given_releases import gather
 from bayesprivmrf.inference.posterior.formulation import Finished, Source
 from bayesprivmrf.inference.posterior.latent_counts import LatentCounts
 from bayesprivmrf.inference.posterior.measured import dimension_names, table_name
