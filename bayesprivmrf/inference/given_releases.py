@@ -27,11 +27,11 @@ from bayesprivmrf.inference.evidence import LARGEST_TOTAL, Evidence, Population,
 from bayesprivmrf.inference.waves import of_waves
 from bayesprivmrf.model import Domain, ModelSpecification
 from bayesprivmrf.model.domain import label_key
-from bayesprivmrf.noise.base import CONTRADICTION, check_kernel
+from bayesprivmrf.noise.base import CONTRADICTION, check_kernel, contradiction, pooled_total
 from bayesprivmrf.privacy import NoNoise
 from bayesprivmrf.queries import BoundQuery
 from bayesprivmrf.release import NoisyStatistics
-from bayesprivmrf.release.measurement import contradiction, pooled_total, stacked
+from bayesprivmrf.release.measurement import stacked
 
 
 def joint_specification(releases: Sequence[NoisyStatistics]) -> ModelSpecification:
@@ -108,6 +108,9 @@ def of_one_population(model: ModelSpecification, releases: Sequence[NoisyStatist
     """
     total, error = joint_total(releases)
     found = {"specification": model, "estimated_total": total, "total_standard_error": error, "scopes": ()}
+    if all(release.has_tables for release in releases):
+        cliques = [clique for release in releases for clique in release.specification.cliques]
+        return found | {"scopes": tuple(tuple(map(model.domain.index, clique)) for clique in cliques)}
     queries: list[BoundQuery] = []
     for release in releases:
         own, bound = release.specification, release.bound

@@ -20,13 +20,13 @@ from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable, listed
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise import NoiseDistribution, NoNoise, Within
+from bayesprivmrf.noise.base import contradiction
 from bayesprivmrf.noise.continuous import named_law
 from bayesprivmrf.privacy import PrivacyGuarantee
 from bayesprivmrf.queries import Query, coarsened, table
 from bayesprivmrf.readers.text_files import read_table, repeated_error
 from bayesprivmrf.release import Measurement, NoisyStatistics
 from bayesprivmrf.release.given import noise_of_variance
-from bayesprivmrf.release.measurement import contradiction
 
 type Columns = dict[str, Sequence[Any]]
 

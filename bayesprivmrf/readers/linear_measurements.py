@@ -150,9 +150,8 @@ def from_opendp(
     must, remedy = "have `keys` and `marginals`, as OpenDP's has", "give it the released ContingencyTable"
     require(is_table, "contingency_table", must, seen, remedy)
     found: list[Measurement] = []
-    if hasattr(marginals, "flatten"):
-        measured = marginals.flatten()
-    else:
+    measured: Any = getattr(marginals, "flatten", list)()
+    if not hasattr(marginals, "flatten"):
         held = instance_of("marginals", marginals, Mapping, "be those of OpenDP's ContingencyTable").values()
         measured = chain.from_iterable(each if isinstance(each, list) else [each] for each in held)
     for each in measured:

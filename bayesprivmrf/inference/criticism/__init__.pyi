@@ -1,10 +1,10 @@
-from . import disagreement, noise_misfit
+from . import noise_misfit
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
-from .verdict import contradictions, learned_contradictions, verdict
+from .noise_misfit import learned_contradictions
+from .verdict import contradictions, verdict
 
 __all__ = [
     "contradictions",
-    "disagreement",
     "function_marks",
     "learned_contradictions",
     "model_assumptions",

@@ -14,7 +14,7 @@ mean. The statistic is the improvement of fit by unrestricted tables over those 
 .. math:: Q = r' M r, \qquad M = V^{-1/2} (F F' - B B') V^{-1/2} .
 
 The part of r in no direction of tables consists of noise only, and is judged by
-`bayesprivmrf.inference.criticism.disagreement`. If the model holds, Q has to first order the mean :math:`d =
+`bayesprivmrf.inference.criticism.verdict`. If the model holds, Q has to first order the mean :math:`d =
 \operatorname{tr} M C` and the variance
 
 .. math:: 2 \operatorname{tr} (M C)^2 + \sum_i κ_i M_{ii}^2, \qquad κ_i = 3 D_i^2 + D_i + S_{ii} (1 - 6 S_{ii} / N),

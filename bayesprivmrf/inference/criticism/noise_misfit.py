@@ -66,6 +66,7 @@ Regińska (1996). A regularization parameter in discrete ill-posed problems. SIA
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -178,6 +179,13 @@ class Misfit:
         """Entries of `Solution.stats`."""
         return {"misfit": self.score, "misfit_tail": self.tail}
 
+    def explained(self, evidence: Evidence, verb: str = "explains") -> str:
+        """Return the end of a sentence about what noise does not explain: how far off it is, and where most."""
+        return (
+            f"{verb} (by {self.score:.1f} standard deviations, tail probability {self.tail:.1g}), most of all "
+            f"{evidence.name_of(self.worst)}, and intervals are wrong"
+        )
+
 
 def misfit_of_tables(
     evidence: Evidence, mean: FloatArray, slack: float = 0.0, *, sampling: FloatArray | None = None
@@ -222,6 +230,50 @@ def misfit_of_tables(
         tail = min(1.0, 2 * min(tail, tests * float(tails.min())))
     score = float((value - number) / np.sqrt(2 * number))
     return Misfit(score=score, tail=tail, worst=int(tails.argmin()))
+
+
+def learned_contradictions(
+    evidence: Evidence, marginals: FloatArray
+) -> tuple[tuple[str, ...], dict[str, float]]:
+    """Describe how a learned fit contradicts its own measurements, and return the test results.
+
+    The estimate itself is judged, because its cliques are those that were measured. It contradicts them where it is
+    farther from them than noise and the sampling of N records explain: it is an estimate of the population, so that
+    a prior or a tolerance that moves it by less is no contradiction.
+
+    Parameters
+    ----------
+    evidence
+        What was measured.
+    marginals
+        The fit's probabilities of the cells of the evidence's cliques, shape (model size,).
+    """
+    mean = evidence.gathered(marginals)
+    variance = evidence.rows.power(2) @ marginals - mean**2
+    sampling = evidence.total * evidence.rows_of_one * np.maximum(variance, 0.0)
+    misfit = misfit_of_tables(evidence, evidence.total * mean, sampling=sampling)
+    if misfit is None:
+        return (), {}
+    told = (
+        "the release contradicts the fit: its numbers are farther from those of the fit than noise and sampling "
+        f"{misfit.explained(evidence, 'explain')}; fit `statistics` by NoiseAwareMAP() or LatentCounts()"
+    )
+    return ((told,) if misfit.is_real else ()), misfit.stats
+
+
+def contradicted(evidence: Evidence, misfit: Misfit, restricted: Mapping[str, str]) -> str:
+    """Return the sentence about a model that the release contradicts, given its restrictions with their remedies."""
+    if not restricted:
+        return (
+            "the release contradicts every distribution of these cliques: no counts of records have tables that "
+            f"differ from the released ones by no more than noise {misfit.explained(evidence)}; check that all "
+            "numbers are of the same records and that their noise is as stated"
+        )
+    return (
+        f"the release contradicts the model ({'; '.join(restricted)}): its numbers are farther from the model's than "
+        f"noise and sampling {misfit.explained(evidence, 'explain')}; "
+        f"{', or '.join(dict.fromkeys(restricted.values()))}"
+    )
 
 
 def misfit_of_free(
