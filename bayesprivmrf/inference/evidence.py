@@ -95,10 +95,6 @@ class LogLinearFamily:
         """Return potentials of the model's cliques, nats, shape (..., d) to (..., model size)."""
         return self.effects.potentials(beta) + self.base
 
-    def untied_potentials(self, beta: FloatArray) -> FloatArray:
-        """Return potentials from coordinates of the model without ties, as posteriors store them."""
-        return self.effects.full.potentials(beta) + self.base
-
     def coordinates(self, potentials: FloatArray) -> FloatArray:
         """Return the coordinates nearest to potentials, minus infinity at impossible cells; shape (d,)."""
         inside = np.isfinite(potentials) & np.isfinite(self.base)

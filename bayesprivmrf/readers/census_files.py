@@ -20,7 +20,6 @@ from bayesprivmrf.errors import DataError, ModelError
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
 from bayesprivmrf.noise import NoiseDistribution, Within
-from bayesprivmrf.queries import Query
 from bayesprivmrf.readers.columns import (
     Groups,
     chosen_columns,
@@ -35,6 +34,7 @@ from bayesprivmrf.release.given import measurements_by_noise, noise_of_variance
 # Columns of a file: `value` holds the query's numbers in C order of its axes, `variance` that of each number's noise,
 # `query_shape` the length of each axis of the whole histogram (1 if summed over), and `sign` that of a constraint
 _NEEDED = ("geocode", "query_name", "value", "variance")
+# All columns that are read
 _COLUMNS = (*_NEEDED, "query_shape", "sign")
 
 type Row = Mapping[str, Any]
@@ -200,17 +200,14 @@ class AskedQuery:
                 pairs = [_within(number, sign, most) for number in numbers]
                 values += [value for value, _ in pairs]
                 noise += [distribution for _, distribution in pairs]
-        return measurements_by_noise(self.model, self._query(areas), np.array(values), noise)
-
-    def _query(self, areas: Mapping[str, Sequence[Label]]) -> Query:
-        """Return the query on the model; its first axis is the area if the model has a variable for it."""
+        # the first axis is the area if the model has a variable for it
         scope, groups = tuple(v for v in self.axes if v is not None), dict(self.groups)
-        if self.area is None:
-            return query_of(self.model, scope, groups)
-        states = self.model.domain.states_of(self.area)
-        if [*map(tuple, areas.values())] != [(label,) for label in states]:
-            groups[self.area] = {code: labels for code, labels in areas.items()}  # noqa: C416
-        return query_of(self.model, (self.area, *scope), groups)
+        if self.area is not None:
+            scope, states = (self.area, *scope), self.model.domain.states_of(self.area)
+            if [*map(tuple, areas.values())] != [(label,) for label in states]:
+                groups[self.area] = {code: labels for code, labels in areas.items()}  # noqa: C416
+        query = query_of(self.model, scope, groups)
+        return measurements_by_noise(self.model, query, np.array(values), noise)
 
     def _summed(self, row: Row) -> tuple[np.ndarray, NoiseDistribution]:
         """Return the answers of one area, summed over the axes that the model lacks, and their noise distribution."""

@@ -172,34 +172,29 @@ def shared_margins(evidence: Evidence) -> list[SharedMargin]:
             holders[wave, variable].add(position)
     pairs = {pair: None for own in holders.values() for pair in combinations(sorted(own), 2)}
     shared = {(wave_of[one], frozenset(scopes[one]) & frozenset(scopes[other])): None for one, other in pairs}
-    found = []
+    domain, found = evidence.specification.domain, []
     for wave, overlap in shared:
         variables = tuple(sorted(overlap))
         positions = sorted(set.intersection(*(holders[wave, v] for v in variables)))
-        if any(evidence.noise[p].variance > 0 for p in positions):
-            found.append(_margin(evidence, wave, variables, {p: scopes[p] for p in positions}))
+        if not any(evidence.noise[position].variance > 0 for position in positions):
+            continue
+        noisy, cells = [], []
+        for position in positions:
+            block = slice(*evidence.offsets[position : position + 2])
+            shape = [domain.cardinalities[v] for v in scopes[position]]
+            table, mask = evidence.noisy_counts[block].reshape(shape), evidence.possible[block].reshape(shape)
+            noisy.append(project(table * mask, scopes[position], variables))
+            cells.append(project(mask.astype(float), scopes[position], variables))
+        names = ",".join(str(domain.variables[v]) for v in variables)
+        margin = SharedMargin(
+            label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
+            positions=tuple(positions),
+            noisy=np.stack(noisy),
+            cells=np.stack(cells),
+            laws=tuple(evidence.noise[position] for position in positions),
+        )
+        found.append(margin)
     return found
-
-
-def _margin(
-    evidence: Evidence, wave: int | None, variables: tuple[int, ...], scopes: dict[int, tuple[int, ...]]
-) -> SharedMargin:
-    domain, noisy, cells = evidence.specification.domain, [], []
-    cardinalities = domain.cardinalities
-    for position, scope in scopes.items():
-        block = slice(*evidence.offsets[position : position + 2])
-        shape = [cardinalities[v] for v in scope]
-        table, mask = evidence.noisy_counts[block].reshape(shape), evidence.possible[block].reshape(shape)
-        noisy.append(project(table * mask, scope, variables))
-        cells.append(project(mask.astype(float), scope, variables))
-    names = ",".join(str(domain.variables[v]) for v in variables)
-    return SharedMargin(
-        label=f"margin[{names}]" + ("" if wave is None else f" of wave {wave}"),
-        positions=tuple(scopes),
-        noisy=np.stack(noisy),
-        cells=np.stack(cells),
-        laws=tuple(evidence.noise[p] for p in scopes),
-    )
 
 
 def _residual(evidence: Evidence) -> list[tuple[str, float]]:
