@@ -32,10 +32,10 @@ from bayesprivmrf.checks import generator, number_array, positive_finite, requir
 from bayesprivmrf.errors import ArgumentError
 from bayesprivmrf.model.tables import FloatArray
 from bayesprivmrf.noise.base import NOISE_NAMES, Kernel, NoiseDistribution, ScaledNoise, shape
-from bayesprivmrf.noise.kernels import KERNELS
 from bayesprivmrf.noise.discrete import DiscreteGaussian as DiscreteGaussian
 from bayesprivmrf.noise.discrete import DiscreteLaplace as DiscreteLaplace
 from bayesprivmrf.noise.discrete import NoNoise as NoNoise
+from bayesprivmrf.noise.kernels import KERNELS
 
 # Standard deviations of the noise beyond which terms of the sum are nothing beside the largest.
 _FAR = 60.0

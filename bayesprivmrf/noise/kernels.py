@@ -130,7 +130,7 @@ class Square(Kernel):
         return 0.5 * tilt * pulled, pulled
 
     def reach(self, scale: FloatArray) -> FloatArray:
-        """Return infinity."""
+        """Return infinite bounds."""
         return np.full(len(scale), np.inf)
 
     def convolved(self, residual: FloatArray, variance: FloatArray, scale: FloatArray) -> tuple[Any, Any]:
@@ -141,15 +141,15 @@ class Square(Kernel):
     def convolved_curvature(
         self, residual: FloatArray, variance: FloatArray, scale: FloatArray
     ) -> FloatArray:
-        """Return one over the variance."""
+        """Return the inverse variance of the sum."""
         return np.broadcast_to(1 / (variance + scale**2), residual.shape)
 
     def information(self, variance: FloatArray, scale: FloatArray) -> FloatArray:
-        """Return one over the variance."""
+        """Return the inverse variance of the sum."""
         return 1 / (variance + scale**2)
 
     def expected_residual(self, scale: FloatArray, variance: FloatArray) -> FloatArray:
-        """Return that of a normal variable."""
+        """Return the mean absolute value of a normal variable."""
         return np.sqrt(2 * (variance + scale**2) / np.pi)
 
     def strain(
@@ -189,11 +189,11 @@ class Absolute(Kernel):
             return constant - np.log(-np.expm1(inside - fall)) - np.log(-np.expm1(-inside - fall))
 
     def conjugate(self, tilt: FloatArray, scale: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return zeros."""
+        """Return zeros: the conjugate is flat within `reach`."""
         return np.zeros_like(tilt), np.zeros_like(tilt)
 
     def reach(self, scale: FloatArray) -> FloatArray:
-        """Return one over the scale."""
+        """Return the inverse scale."""
         with np.errstate(divide="ignore"):
             return 1 / scale
 
