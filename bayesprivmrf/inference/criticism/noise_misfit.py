@@ -76,7 +76,8 @@ from bayesprivmrf.inference.evidence import Evidence, Inference
 from bayesprivmrf.inference.noise_aware.likelihood import MeanCounts
 from bayesprivmrf.inference.optimize import minimize
 from bayesprivmrf.marginals import MarginalEngine
-from bayesprivmrf.model.tables import FloatArray
+from bayesprivmrf.model.tables import FloatArray, IntArray
+from bayesprivmrf.noise.kernels import ABSOLUTE, by_kernel
 
 # Power of the number of steps in `balance`, chosen among four on 32 simulated releases; see the module
 EXPONENT = 1 / 3
@@ -104,7 +105,7 @@ class Discrepancy:
         inside = evidence.possible & ~evidence.is_exact
         self.total, self.engine = evidence.total, engine
         self.noisy_counts, self.rows = evidence.noisy_counts[inside], evidence.rows[inside]
-        self.scale, self.is_laplace = evidence.noise_width[inside], evidence.is_absolute[inside]
+        self.scale, self.kernels = evidence.noise_width[inside], evidence.kernels[inside]
         # numbers that add up cells of several cliques
         row, column = self.rows.tocoo().coords
         home = np.searchsorted(evidence.specification.offsets, column, side="right")
@@ -116,7 +117,7 @@ class Discrepancy:
         mean = self.rows @ marginals
         residual = np.abs(self.noisy_counts - self.total * mean).sum()
         variance = self.total * self._variance(mean, marginals, potentials)
-        expected = expected_residual(self.scale, self.is_laplace, variance).sum()
+        expected = expected_residual(self.scale, self.kernels, variance).sum()
         return float(residual / expected) if expected > 0 else 1.0
 
     def _variance(self, mean: FloatArray, marginals: FloatArray, potentials: FloatArray) -> FloatArray:
@@ -130,15 +131,10 @@ class Discrepancy:
         return variance
 
 
-def expected_residual(scale: FloatArray, is_laplace: np.ndarray, sampling_variance: FloatArray) -> FloatArray:
+def expected_residual(scale: FloatArray, kernels: IntArray, sampling_variance: FloatArray) -> FloatArray:
     """Return the mean absolute value of noise plus normal sampling error, records; all arguments of one shape."""
-    from scipy.special import erfcx
-
     variance = np.maximum(sampling_variance, 0.0)
-    normal = np.sqrt(2 * (variance + scale**2) / np.pi)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        laplace = np.sqrt(2 * variance / np.pi) + scale * erfcx(np.sqrt(variance / 2) / scale)
-    return np.where(is_laplace, laplace, normal)
+    return by_kernel(kernels, lambda kernel, *at: kernel.expected_residual(*at), scale, variance)
 
 
 __all__ = ["SMALLEST_TAIL", "Misfit", "misfit_of_free", "misfit_of_tables"]
@@ -208,18 +204,13 @@ def misfit_of_tables(
     Misfit or None
         None where no number has noise whose density is known.
     """
-    is_absolute, width = evidence.is_absolute, np.maximum(evidence.noise_width, _LEAST_NOISE)
-    is_tested = evidence.possible & ~evidence.is_exact
-    is_tested &= evidence.spread([law.kernel in ("absolute", "square") for law in evidence.noise]) > 0
+    width = np.maximum(evidence.noise_width, _LEAST_NOISE)
+    is_tested = evidence.possible & ~evidence.is_exact & (evidence.kernels >= 0)
     if not is_tested.any() or not np.isfinite(mean[is_tested]).all():
         return None
-    if sampling is not None:
-        width = np.where(
-            is_absolute, expected_residual(width, is_absolute, sampling), np.sqrt(width**2 + sampling)
-        )
-    strain = np.abs(evidence.noisy_counts - mean) / width
-    values = np.where(is_tested, np.where(is_absolute, 2 * strain, strain**2), 0.0)
-    degrees = np.where(is_tested, 1.0 + is_absolute, 0.0)
+    residual = np.where(is_tested, evidence.noisy_counts - mean, 0.0)
+    strains = by_kernel(evidence.kernels, lambda kernel, *at: kernel.strain(*at), residual, width, sampling)
+    values, degrees = (np.where(is_tested, each, 0.0) for each in strains)
     owner = np.searchsorted(evidence.offsets, np.arange(len(values)), side="right") - 1
     value, number = max(values.sum() - slack, 0.0), degrees.sum()
     own, of_own = (np.bincount(owner, each) for each in (values, degrees))
@@ -291,7 +282,8 @@ def misfit_of_free(
         return found
     seen, is_private = evidence.possible, evidence.total_standard_error > 0
     answers, width = evidence.noisy_counts[seen], np.maximum(evidence.noise_width[seen], _LEAST_NOISE)
-    is_square, kink = ~evidence.is_absolute[seen], 0.25  # |x| as a hyperbola, so that it has a derivative
+    # |x| as a hyperbola, so that it has a derivative
+    is_square, kink = evidence.kernels[seen] != ABSOLUTE, 0.25
     nearest, pull = found, np.zeros(len(answers))
 
     def objective(point: FloatArray) -> tuple[float, FloatArray]:
