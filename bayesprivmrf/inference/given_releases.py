@@ -200,7 +200,7 @@ def gather(
         Whether it takes counts that are known only within bounds.
     population
         ``"one"``: the releases are of the same people. ``"waves"``: each is of people of its own
-        (`bayesprivmrf.inference.given_releases`).
+        (`bayesprivmrf.inference.waves`).
 
     Raises
     ------

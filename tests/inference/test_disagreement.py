@@ -8,7 +8,7 @@ from repeats import few
 
 from bayesprivmrf.errors import ConsistencyWarning
 from bayesprivmrf.inference import CGM, NaiveMLE, NoiseAwareMAP, Status, gather
-from bayesprivmrf.inference.criticism.verdict import disagreement, shared_margins
+from bayesprivmrf.inference.criticism import disagreement, shared_margins
 from bayesprivmrf.model import declare, markov_chain
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 from bayesprivmrf.queries import coarsened, table

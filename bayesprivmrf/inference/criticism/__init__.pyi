@@ -1,15 +1,17 @@
 from . import noise_misfit
 from .assumptions import function_marks, model_assumptions, query_marks, variable_marks
 from .noise_misfit import learned_contradictions
-from .verdict import contradictions, verdict
+from .verdict import contradictions, disagreement, shared_margins, verdict
 
 __all__ = [
     "contradictions",
+    "disagreement",
     "function_marks",
     "learned_contradictions",
     "model_assumptions",
     "noise_misfit",
     "query_marks",
+    "shared_margins",
     "variable_marks",
     "verdict",
 ]

@@ -11,8 +11,8 @@ from inference.posterior.drawn import drawn_posterior, finished_of, release_of
 
 from bayesprivmrf.errors import ConsistencyWarning, SamplingWarning
 from bayesprivmrf.inference import LatentCounts, Status, gather
+from bayesprivmrf.inference.criticism import shared_margins
 from bayesprivmrf.inference.criticism.alarms import raise_alarms
-from bayesprivmrf.inference.criticism.verdict import shared_margins
 from bayesprivmrf.inference.posterior.formulation import Finished
 from bayesprivmrf.privacy import DiscreteLaplace, Gaussian
 from bayesprivmrf.release import NoisyStatistics
