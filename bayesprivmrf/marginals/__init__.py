@@ -19,7 +19,8 @@ from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.arrays import array_engine, draw
 from bayesprivmrf.marginals.layout import Layout, MarginalEngine, whole_numbers
 from bayesprivmrf.marginals.lowering import forecast, plan
-from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, Forecast, array_forecast, require_memory
+from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, Forecast, require_memory
+from bayesprivmrf.marginals.planning import BucketTree
 from bayesprivmrf.model.tables import FloatArray, IntArray
 
 __all__ = [
@@ -28,7 +29,6 @@ __all__ = [
     "Layout",
     "MarginalEngine",
     "array_engine",
-    "array_forecast",
     "clamped",
     "forecast",
     "marginal_engine",
@@ -92,7 +92,8 @@ def marginal_engine(
 @lru_cache(maxsize=32)
 def _planned(layout: Layout, kind: Kind, memory_limit: int) -> MarginalEngine:
     if kind == "exact":
-        tree, steps, _ = plan(layout, memory_limit=memory_limit)
+        tree = BucketTree.build(layout)
+        steps, _ = plan(tree, memory_limit)
         try:
             from bayesprivmrf.marginals.exact import CompiledEngine
         except (ImportError, RuntimeError):

@@ -16,14 +16,8 @@ from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
 from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import (
-    HOPELESS_CELLS,
-    Forecast,
-    array_forecast,
-    elimination_order,
-    require_memory,
-)
-from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, plan_steps
+from bayesprivmrf.marginals.ordering import HOPELESS_CELLS, Forecast, require_memory
+from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, array_forecast, plan_steps
 
 
 class Columns(NamedTuple):
@@ -262,30 +256,24 @@ def memory_of_steps(tree: BucketTree, steps: Sequence[Step]) -> tuple[int, int]:
     return 8 * floats + 4 * maps, multiplications
 
 
-def plan(
-    layout: Layout, order: Sequence[int] | None = None, memory_limit: int | None = None
-) -> tuple[BucketTree, list[Step], Forecast]:
-    """Return the buckets, the step that sums each, and the cost of exact inference along an elimination order.
+def plan(tree: BucketTree, memory_limit: float | None = None) -> tuple[list[Step], Forecast]:
+    """Return the step that sums each bucket, and the cost of exact inference.
 
-    The order is by default that of `elimination_order`.
+    There are no steps if the largest clique is too large for any machine.
 
     Raises
     ------
     ModelTooLargeError
-        If the largest clique is too large for any machine, or the plan needs more than `memory_limit` bytes.
+        The plan needs more than `memory_limit` bytes.
     """
-    if order is None:
-        order = elimination_order(layout.cardinalities, layout.scopes)
-    cost = array_forecast(layout, order)
-    if cost.largest_table > HOPELESS_CELLS:
-        require_memory(cost, HOPELESS_CELLS if memory_limit is None else memory_limit)
-    tree = BucketTree.build(layout, order)
-    steps = plan_steps(tree)
-    memory, multiplications = memory_of_steps(tree, steps)
-    cost = replace(cost, memory_bytes=memory, multiplications=multiplications)
+    cost, steps = array_forecast(tree), []
+    if cost.largest_table <= HOPELESS_CELLS:
+        steps = plan_steps(tree)
+        memory, multiplications = memory_of_steps(tree, steps)
+        cost = replace(cost, memory_bytes=memory, multiplications=multiplications)
     if memory_limit is not None:
-        require_memory(cost, memory_limit)
-    return tree, steps, cost
+        require_memory(cost, min(memory_limit, HOPELESS_CELLS))
+    return steps, cost
 
 
 def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> Forecast:
@@ -313,7 +301,4 @@ def forecast(cardinalities: Iterable[int], scopes: Iterable[Iterable[int]]) -> F
     >>> forecast([2, 3, 2], [(0, 1), (1, 2)]).treewidth
     1
     """
-    layout = Layout.build(cardinalities, scopes)
-    order = elimination_order(layout.cardinalities, layout.scopes)
-    cost = array_forecast(layout, order)
-    return cost if cost.largest_table > HOPELESS_CELLS else plan(layout, order)[2]
+    return plan(BucketTree.build(Layout.build(cardinalities, scopes)))[1]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals.layout import Layout
 
 #: Default memory limit of inference, in bytes: half the memory of a small laptop.
 MEMORY_LIMIT = 4 * 2**30
@@ -184,52 +183,7 @@ class Forecast:
     multiplications: int
 
 
-def array_forecast(layout: Layout, order: Sequence[int]) -> Forecast:
-    """Return the cost along one elimination order if the table of every clique is stored.
-
-    Sampling and the NumPy engine store all of these tables; the compiled engine may not.
-    """
-    cards = layout.cardinalities
-    place = {v: i for i, v in enumerate(order)}
-    ranks = [cards[v] for v in order]
-    classes: dict[int, int] = {}
-    for i, k in enumerate(ranks):
-        classes[k] = classes.get(k, 0) | (1 << i)
-    # a set of variables is an integer, whose bits are the places of its members in the order
-    pending = [0] * len(order)
-    counts = [0] * len(order)
-    for scope in layout.scopes:
-        mask = 0
-        for v in scope:
-            if v in place:
-                mask |= 1 << place[v]
-        if mask:
-            first = (mask & -mask).bit_length() - 1
-            pending[first] |= mask
-            counts[first] += 1
-    width, largest, total, messages, products = 0, 1, 0, 0, 0
-    for i, mask in enumerate(pending):
-        cells = math.prod(k ** (mask & members).bit_count() for k, members in classes.items())
-        width = max(width, mask.bit_count() - 1)
-        largest = max(largest, cells)
-        total += cells
-        products += cells * (counts[i] + 2)
-        messages += cells // ranks[i]
-        rest = mask & (mask - 1)
-        if rest:
-            parent = (rest & -rest).bit_length() - 1
-            pending[parent] |= rest
-            counts[parent] += 1
-    return Forecast(
-        treewidth=width,
-        largest_table=largest,
-        total_cells=total,
-        memory_bytes=8 * (4 * layout.size + 3 * total + 4 * messages),
-        multiplications=products,
-    )
-
-
-def require_memory(cost: Forecast, memory_limit: int) -> None:
+def require_memory(cost: Forecast, memory_limit: float) -> None:
     """Raise an error if exact inference in a model would not fit in memory.
 
     Raises
@@ -247,15 +201,15 @@ def require_memory(cost: Forecast, memory_limit: int) -> None:
         )
 
 
-def _bytes(number: int) -> str:
+def _bytes(number: float) -> str:
     if number < 2**30:
         return f"{number / 2**20:.1f} MiB"
     return f"{number / 2**30:.1f} GiB" if number < 2**60 else f"10^{_exponent(number)} bytes"
 
 
-def _count(number: int) -> str:
+def _count(number: float) -> str:
     return f"{number:,}" if number < 10**15 else f"10^{_exponent(number)}"
 
 
-def _exponent(number: int) -> int:
+def _exponent(number: float) -> int:
     return round(math.log10(number))
