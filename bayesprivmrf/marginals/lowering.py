@@ -136,30 +136,31 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
         raise ModelTooLargeError(
             f'A table must have at most {most:,} cells, got {largest:,}; use smaller cliques, or kind="loopy".'
         )
-    # place the messages first, because a step's items may be messages of earlier steps
-    maps = _Maps()
-    items: list[int] = []
-    rows: list[list[int]] = []
-    message = tree.layout.size
-    places: list[int] = []
+    # place the messages first, because a step's items may be messages of earlier steps; the tables follow
+    places = [tree.layout.size]
     for step in steps:
-        places.append(message)
-        message += math.prod(cards[v] for v in step.separator)
-    table = message
+        places.append(places[-1] + math.prod(cards[v] for v in step.separator))
+    table = places[-1]
+    built = [g.scope for step in steps for g in step.groups if not g.is_alias]
+    groups = table + sum(math.prod(cards[v] for v in scope) for scope in built)
+    maps, items, rows = _Maps(), [], []
+    # the items' records follow the steps in `code`
+    base = AT.per_step * len(steps)
     largest_message = largest_group = 0
-    for step, place in zip(steps, places, strict=True):
-        row = [0] * AT.per_step
-        row[AT.is_product] = int(len(step.groups) == 2)
+    for step, place in zip(steps, places, strict=False):
+        row, is_product = [0] * AT.per_step, len(step.groups) == 2
+        row[AT.is_product] = int(is_product)
         row[AT.states] = cards[step.variable]
         row[AT.message] = place
         row[AT.rows] = separator = math.prod(cards[v] for v in step.separator)
         row[AT.is_root] = int(not step.separator)
         row[AT.shared], row[AT.outer], row[AT.inner] = step.shape
-        for at, group in zip((AT.left, AT.right), step.groups, strict=False):
+        for at, marginal, group in zip(
+            (AT.left, AT.right), (AT.left_marginal, AT.right_marginal), step.groups, strict=False
+        ):
             start = len(items)
             # The number of last axes of a table that can be one row, along which every item has a constant
             # stride
-            is_product = len(step.groups) == 2
             strides = [_strides(item.scope, cards) for item in group.items]
             row_axes = 1
             while is_product and row_axes < len(group.scope):
@@ -171,35 +172,24 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
                 offset = places[item.source] if item.is_message else tree.layout.offsets[item.source]
                 items += [offset, *_rows(item, group, row_axes, cards, maps)]
             size = math.prod(cards[v] for v in group.scope)
-            row[at + AT.items], row[at + AT.n_items] = start, len(group.items)
+            row[at + AT.items], row[at + AT.n_items] = base + start, len(group.items)
             row[at + AT.cells], row[at + AT.is_alias] = size, int(group.is_alias)
             row[at + AT.length] = math.prod(cards[v] for v in group.scope[-row_axes:])
             row[at] = items[start] if group.is_alias else table  # a single item may be read in place
             table += 0 if group.is_alias else size
-            if len(step.groups) == 2:
-                largest_message = max(largest_message, separator)
-                largest_group = max(largest_group, size)
+            if is_product:
+                largest_message, largest_group = max(largest_message, separator), max(largest_group, size)
+                if not group.is_alias:
+                    row[marginal] = groups  # where the group's marginal is computed
+                    groups += size
         rows.append(row)
-    # the items' records follow the steps in `code`, so the places of the records are shifted
-    base = AT.per_step * len(rows)
-    groups = table
-    for row in rows:
-        for at, marginal in (
-            (AT.left, AT.left_marginal),
-            (AT.right, AT.right_marginal),
-        ):
-            row[at + AT.items] += base
-            if row[AT.is_product] and not row[at + AT.is_alias]:
-                row[marginal] = groups  # where the group's marginal is computed
-                groups += row[at + AT.cells]
-    code = np.array([x for row in rows for x in row] + items, dtype=np.int64)
     return Program(
         steps=len(rows),
-        code=code,
+        code=np.array([x for row in rows for x in row] + items, dtype=np.int64),
         maps=np.concatenate(maps.parts) if maps.parts else np.zeros(0, dtype=np.int32),
         cells=tree.layout.size,
-        messages=message - tree.layout.size,
-        tables=table - message,
+        messages=places[-1] - tree.layout.size,
+        tables=table - places[-1],
         groups=groups - table,
         largest_message=largest_message,
         largest_group=largest_group,
