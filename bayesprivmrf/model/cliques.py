@@ -212,16 +212,6 @@ def minimum_norm_potentials(
     return np.where(finite, current, -np.inf)
 
 
-def split_tables(
-    cardinalities: Sequence[int], scopes: Sequence[tuple[int, ...]], flat: FloatArray
-) -> list[FloatArray]:
-    """Return the tables of a flat view, as copies of floats."""
-    shapes = [tuple(cardinalities[v] for v in scope) for scope in scopes]
-    ends = np.cumsum([math.prod(shape) for shape in shapes], dtype=int)
-    parts = np.split(np.array(flat, dtype=float), ends[:-1])
-    return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=bool(shapes))]
-
-
 def declared_independences(model: ModelSpecification, variables: Sequence[int]) -> tuple[str, ...]:
     """Return the independences on which the joint distribution of variables depends; none within one clique.
 
