@@ -159,8 +159,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             (AT.left, AT.right), (AT.left_marginal, AT.right_marginal), step.groups, strict=False
         ):
             start = len(items)
-            # The number of last axes of a table that can be one row, along which every item has a constant
-            # stride
+            # the number of last axes of a table that can be one row, along which every item has a constant stride
             strides = [_strides(item.scope, cards) for item in group.items]
             row_axes = 1
             while is_product and row_axes < len(group.scope):

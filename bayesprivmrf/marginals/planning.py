@@ -4,7 +4,8 @@ All items of a bucket (potentials and messages) contain its variable v. There ar
 
 - Cell by cell: compute the table of the items' product, and sum it over v.
 - As a matrix product: split the items into two groups with products L(shared, left, v) and R(shared, v, right). The
-  message is m(shared, left, right) = Σ_v L R, and the table of all items is never stored.
+  message is m(shared, left, right) = Σ_v L R, and the table of all items is never stored. Neither group may be a
+  vector, because its product with the other group has that group's table.
 
 A cost model chooses between them. Its numbers are rough nanoseconds from timings of both kinds of step. On the
 models of ``benchmarks/models.py`` the choice is within 15 % of the better of all-cells and all-products, and better
@@ -294,7 +295,7 @@ def _product_cost(split: tuple[list[Item], list[Item]], variable: int, cards: Se
     """Return the nanoseconds that a product of two groups takes; infinity if one is a vector."""
     k = cards[variable]
     shared, left, right = (math.prod(cards[v] for v in side) for side in _sides(split, variable))
-    if left == 1 or right == 1:  # no cheaper than cell by cell, whose table is that of the other group
+    if left == 1 or right == 1:  # the table of all items is that of the other group: nothing is saved
         return math.inf
     cost = 2 * 60.0
     # making each group's table and spreading its marginal: nanoseconds of an item, a cell and a row
