@@ -131,10 +131,8 @@ def checked_ties(
     for group in kept:
         for scope in group:
             free = [c for c in cliques if set(scope) < set(c) and frozenset(c) not in several]
-            what, must = (
-                f"the tied scope {scope!r}",
-                "lie in tied cliques only, or the tie would have no effect",
-            )
+            what = f"the tied scope {scope!r}"
+            must = "lie in tied cliques only, or the tie would have no effect"
             above, remedy = f"{free[:1]} above it", "tie that clique too, or leave the scope out"
             require_fit(not free, what, must, above, remedy)
     return tuple(kept)
@@ -143,10 +141,8 @@ def checked_ties(
 def refuse_other_states(domain: Domain, first: Clique, other: Clique, what: str) -> None:
     """Raise a ModelError unless two scopes have the same states in the same order, axis by axis."""
     states = [[[*map(label_key, domain.states_of(v))] for v in scope] for scope in (first, other)]
-    must, seen = (
-        "have the same states in the same order, axis by axis as written",
-        f"others in {first!r} and {other!r}",
-    )
+    must = "have the same states in the same order, axis by axis as written"
+    seen = f"others in {first!r} and {other!r}"
     require_fit(states[0] == states[1], what, must, seen, "declare the states alike, or leave one scope out")
 
 
