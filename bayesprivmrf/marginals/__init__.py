@@ -17,9 +17,15 @@ import numpy as np
 from bayesprivmrf.checks import at_least, bare_array, generator, one_of, require, truth, whole_number
 from bayesprivmrf.errors import ModelError, ModelTooLargeError
 from bayesprivmrf.marginals.arrays import array_engine, draw
-from bayesprivmrf.marginals.layout import Layout, MarginalEngine, whole_numbers
+from bayesprivmrf.marginals.layout import (
+    MEMORY_LIMIT,
+    Forecast,
+    Layout,
+    MarginalEngine,
+    require_memory,
+    whole_numbers,
+)
 from bayesprivmrf.marginals.lowering import forecast, plan
-from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, Forecast, require_memory
 from bayesprivmrf.marginals.planning import BucketTree
 from bayesprivmrf.model.tables import FloatArray, IntArray
 

@@ -23,8 +23,7 @@ from functools import lru_cache
 import numpy as np
 
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.marginals.layout import Layout, MarginalEngine
-from bayesprivmrf.marginals.ordering import MEMORY_LIMIT, require_memory
+from bayesprivmrf.marginals.layout import MEMORY_LIMIT, Layout, MarginalEngine, require_memory
 from bayesprivmrf.marginals.planning import Bucket, BucketTree, array_forecast
 from bayesprivmrf.model.tables import FloatArray, IntArray, expand, project
 

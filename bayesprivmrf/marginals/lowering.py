@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bayesprivmrf.errors import ModelTooLargeError
-from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import HOPELESS_CELLS, Forecast, require_memory
+from bayesprivmrf.marginals.layout import HOPELESS_CELLS, Forecast, Layout, require_memory
 from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, array_forecast, plan_steps
 
 

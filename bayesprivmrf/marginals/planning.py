@@ -18,8 +18,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import Forecast, elimination_order
+from bayesprivmrf.marginals.layout import Forecast, Layout, elimination_order
 
 # multiplications from which a product is computed by BLAS, here and in `products`; by the timings of the cost model
 BLAS_FROM = 256

@@ -34,8 +34,7 @@ from bayesprivmrf.inference.effects_fit.moments import MOST_CONFIGURATIONS, Scop
 from bayesprivmrf.inference.noise_aware.objective import DENSE_LIMIT
 from bayesprivmrf.learning.rounds.learned_scales import RENEWALS
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
-from bayesprivmrf.marginals.layout import Layout
-from bayesprivmrf.marginals.ordering import elimination_order
+from bayesprivmrf.marginals.layout import Layout, elimination_order
 from bayesprivmrf.marginals.planning import BucketTree, array_forecast
 from bayesprivmrf.mechanisms.record_mechanisms import noisy_sums
 from bayesprivmrf.mechanisms.select_measure.misfits import STEPS
