@@ -242,7 +242,7 @@ class NetworkEstimate(Released):
         if law is None:
             law = self.law(rng, **settings)
         else:
-            must = "stand alone: settings of a simulation must not be given for one that is simulated already"
+            must = "stand alone: settings must not be given together with `law`, which is simulated already"
             require(not settings, "law", must, ", ".join(settings), "leave out one of them")
             EstimateLaw.checked(law).value_of(self)
         found = interval(law, self.inverse_temperature, prob)
