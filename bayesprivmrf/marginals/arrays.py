@@ -67,6 +67,10 @@ class ArrayEngine(MarginalEngine):
         for child in bucket.children:
             separators[child] = project(table, bucket.scope, self.tree.buckets[child].separator)
 
+    def log_partition(self, potentials: FloatArray) -> float:
+        """Return A(θ), in nats."""
+        return self.collect(potentials)[0]
+
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         """Return A(θ) and the probability of every cell."""
         log_partition, conditionals = self.collect(potentials)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -193,6 +194,15 @@ def build(*names: str) -> None:
         globals()[name](*calls[name])
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """State of the workspace after the first sweep, which the second sweep and the tangent read."""
+
+    log_partition: float
+    work: FloatArray
+    scales: FloatArray
+
+
 class CompiledEngine(MarginalEngine):
     """Exact inference by compiled sweeps that interpret a plan.
 
@@ -216,28 +226,45 @@ class CompiledEngine(MarginalEngine):
         self.constants = np.array([tree.layout.offsets[f] for f in tree.constants], dtype=np.int64)
         # contribution to A of variables in no factor, nats
         self.free_log_count = tree.free_log_count
+        self._pool: list[FloatArray] = []  # workspaces that no call uses; append and pop are atomic
         self._known_support: tuple[NDArray[np.bool_], NDArray[np.uint8]] | None = None
 
     def logarithmic(self) -> MarginalEngine:
         """Return the engine that answers where the linear domain is not safe."""
         return array_engine(self.layout)
 
+    def log_partition(self, potentials: FloatArray) -> float:
+        """Return A(θ), in nats.
+
+        Raises
+        ------
+        ModelError
+            If no configuration is possible.
+        """
+        state = self._collect(potentials)
+        if state is None:
+            return self.logarithmic().log_partition(potentials)
+        self._keep(state.work)
+        return state.log_partition
+
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         """Return A(θ) and the probability of every cell."""
-        log_partition, work, scales = self._collect(potentials)
-        if math.isnan(log_partition):
+        state = self._collect(potentials)
+        if state is None:
             return self.logarithmic().marginals(potentials)
-        return log_partition, self._distribute(work, scales)[: self.size]
+        mu = self._distribute(state)
+        self._keep(state.work)
+        return state.log_partition, mu[: self.size]
 
     def linearize(
         self, potentials: FloatArray
     ) -> tuple[float, FloatArray, Callable[[FloatArray], FloatArray]]:
         """Return A(θ), μ and v → Σv."""
-        log_partition, work, scales = self._collect(potentials)
-        if math.isnan(log_partition):
+        state = self._collect(potentials)
+        if state is None:
             return self.logarithmic().linearize(potentials)
         build("tangent")
-        mu = self._distribute(work, scales)
+        mu = self._distribute(state)
         program = self.program
 
         def product(vector: FloatArray) -> FloatArray:
@@ -247,14 +274,24 @@ class CompiledEngine(MarginalEngine):
             scratch = np.empty(2 * program.largest_message + 3 * program.largest_group)
             direction = self.layout.flat(vector, "vector")
             tangent(
-                *program.plan, work, scales, scratch, self.largest, mu, self.bounds, direction, gain, change
-            )
+                *program.plan, state.work, state.scales, scratch, self.largest,
+                mu, self.bounds, direction, gain, change,
+            )  # fmt: skip
             return change[: self.size]
 
-        return log_partition, mu[: self.size].copy(), product
+        return state.log_partition, mu[: self.size].copy(), product
 
-    def _collect(self, potentials: FloatArray) -> tuple[float, FloatArray, FloatArray]:
-        """Run the first sweep; return A(θ), NaN if the linear domain is not safe, with the workspace and the scales.
+    def _keep(self, work: FloatArray) -> None:
+        """Keep a workspace for the next call.
+
+        An engine keeps at most four, enough for the usual number of threads, so that an idle engine needs little
+        memory.
+        """
+        if len(self._pool) < 4:
+            self._pool.append(work)
+
+    def _collect(self, potentials: FloatArray) -> _State | None:
+        """Run the first sweep; return None if the linear domain is not safe.
 
         Raises
         ------
@@ -264,7 +301,10 @@ class CompiledEngine(MarginalEngine):
         build("prepare", "collect", "distribute")
         theta = self.layout.flat(potentials)
         program = self.program
-        work, scales = np.empty(program.workspace), np.empty(program.steps)
+        try:
+            work = self._pool.pop()
+        except IndexError:
+            work = np.empty(program.workspace)
         # from 2,048 cells NumPy's vectorized exponential is faster than a call per cell (benchmarks/marginals.py)
         large = program.cells >= 2048
         tops, has_zeros = prepare(theta, self.bounds, work, not large)
@@ -274,8 +314,9 @@ class CompiledEngine(MarginalEngine):
             cells = work[: program.cells]
             np.exp(cells, out=cells)
         support = self.support(theta) if has_zeros else _EVERYTHING
+        scales = np.empty(program.steps)
         rest = collect(*program.plan, work, scales, support, program.cells, False)
-        return tops + rest + self.free_log_count, work, scales
+        return None if math.isnan(rest) else _State(tops + rest + self.free_log_count, work, scales)
 
     def support(self, theta: FloatArray) -> NDArray[np.uint8]:
         """Return a mask of the entries of the messages that are possible.
@@ -304,10 +345,10 @@ class CompiledEngine(MarginalEngine):
         self._known_support = possible, support
         return support
 
-    def _distribute(self, work: FloatArray, scales: FloatArray) -> FloatArray:
+    def _distribute(self, state: _State) -> FloatArray:
         """Run the second sweep; return the marginals of the cells, then those of the separators."""
         program = self.program
         mu = np.empty(program.cells + program.messages)
         mu[self.constants] = 1.0
-        distribute(*program.plan, work, scales, program.scratch, mu)
+        distribute(*program.plan, state.work, state.scales, program.scratch, mu)
         return mu

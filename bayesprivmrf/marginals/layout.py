@@ -158,9 +158,9 @@ class MarginalEngine(ABC):
         """Number of cells over all factors."""
         return self.layout.size
 
+    @abstractmethod
     def log_partition(self, potentials: FloatArray) -> float:
         """Return A(θ) = log Σ_x exp(Σ_f θ_f(x_f)), in nats."""
-        return self.marginals(potentials)[0]
 
     @abstractmethod
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:

@@ -254,6 +254,10 @@ class LoopyEngine(MarginalEngine):
         links = [(v, len(cards) + f) for f, scope in enumerate(reduced) for v in scope]
         self._damping = 0.0 if not links or nx.is_forest(nx.Graph(links)) else 0.3
 
+    def log_partition(self, potentials: FloatArray) -> float:
+        """Return Bethe's A(θ), in nats."""
+        return self.marginals_with_status(potentials)[0]
+
     def marginals(self, potentials: FloatArray) -> tuple[float, FloatArray]:
         """Return Bethe's A(θ) and the factors' beliefs."""
         return self.marginals_with_status(potentials)[:2]
