@@ -160,7 +160,8 @@ def _collect_product(code, row, maps, work):
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
     build(work, code, row + AT.left, maps)
     build(work, code, row + AT.right, maps)
-    matrix_product(work, left, work, right, work, message, shared, m, k, n)
+    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
+    matrix_product(work, left, lt, work, right, rt, work, message, shared, m, k, n)
 
 
 @njit(**OPTIONS)
@@ -219,6 +220,7 @@ def _distribute_product(code, row, maps, work, scale, scratch, mu):
     """Sum the marginals of both groups onto the cells of their items."""
     # formula: P_L = L ∘ (D Rᵀ) and P_R = R ∘ (Lᵀ D), with D = P(s) / m(s)
     left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
+    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
     # the marginal of a group read in place goes to the cells themselves, any other to the workspace
     left_out, left_at = (
@@ -229,8 +231,8 @@ def _distribute_product(code, row, maps, work, scale, scratch, mu):
     )
     # D, then the two products of matrices
     divide(mu, work, message, code[row + AT.rows], scale, work, scratch)
-    adjoint_left(work, scratch, work, right, left_out, left_at, shared, m, k, n)
-    adjoint_right(work, left, work, scratch, right_out, right_at, shared, m, k, n)
+    adjoint_left(work, scratch, work, right, rt, left_out, left_at, lt, shared, m, k, n)
+    adjoint_right(work, left, lt, work, scratch, right_out, right_at, rt, shared, m, k, n)
     _times(left_out, left_at, work, left, code[row + AT.left + AT.cells])
     _times(right_out, right_at, work, right, code[row + AT.right + AT.cells])
     spread(work, left_at, code, row + AT.left, maps, mu)

@@ -22,7 +22,7 @@ from bayesprivmrf.marginals.planning import BucketTree, Group, Item, Step, array
 class Columns(NamedTuple):
     """Positions of the integers that describe a step, and of those within a group's part of them."""
 
-    per_step: int = 22  # integers of a step
+    per_step: int = 24  # integers of a step
     is_product: int = 0  # 1 for a product of two groups, 0 for a step that goes cell by cell
     states: int = 1  # number of states of the variable that is eliminated
     message: int = 2  # offset of the message
@@ -33,8 +33,10 @@ class Columns(NamedTuple):
     shared: int = 17  # joint states of the variables in both groups
     outer: int = 18  # joint states of the variables in the left group only
     inner: int = 19  # joint states of the variables in the right group only
-    left_marginal: int = 20  # offset of the left group's marginal, unless the group is read in place
-    right_marginal: int = 21  # the same for the right group
+    left_turned: int = 20  # 1 if the left group is stored transposed
+    right_turned: int = 21  # 1 if the right group is stored transposed
+    left_marginal: int = 22  # offset of the left group's marginal, unless the group is read in place
+    right_marginal: int = 23  # the same for the right group
     # within a group, counted from its first integer
     items: int = 1  # place of the first item's record
     n_items: int = 2  # number of items
@@ -154,8 +156,12 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
         row[AT.rows] = separator = math.prod(cards[v] for v in step.separator)
         row[AT.is_root] = int(not step.separator)
         row[AT.shared], row[AT.outer], row[AT.inner] = step.shape
-        for at, marginal, group in zip(
-            (AT.left, AT.right), (AT.left_marginal, AT.right_marginal), step.groups, strict=False
+        for at, turned, marginal, group in zip(
+            (AT.left, AT.right),
+            (AT.left_turned, AT.right_turned),
+            (AT.left_marginal, AT.right_marginal),
+            step.groups,
+            strict=False,
         ):
             start = len(items)
             # the number of last axes of a table that can be one row, along which every item has a constant stride
@@ -173,6 +179,7 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             row[at + AT.items], row[at + AT.n_items] = base + start, len(group.items)
             row[at + AT.cells], row[at + AT.is_alias] = size, int(group.is_alias)
             row[at + AT.length] = math.prod(cards[v] for v in group.scope[-row_axes:])
+            row[turned] = int(group.is_transposed)
             row[at] = items[start] if group.is_alias else table  # a single item may be read in place
             table += 0 if group.is_alias else size
             if is_product:

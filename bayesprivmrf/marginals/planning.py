@@ -174,11 +174,14 @@ class Group:
         Axes of the table, in storage order.
     is_alias : bool
         True if the table is a single item, read in place.
+    is_transposed : bool
+        True if the last two blocks of axes are stored in exchanged order.
     """
 
     items: tuple[Item, ...]
     scope: tuple[int, ...]
     is_alias: bool
+    is_transposed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +248,7 @@ def _plan_step(
     if best is None:
         separator = _ordered(separator, max(items, key=lambda item: _cells(item, cards)), separator)
         table = (*separator, variable)
-        return Step(variable, separator, (Group(tuple(items), table, False),), (1, rows, 1))
+        return Step(variable, separator, (Group(tuple(items), table, False, False),), (1, rows, 1))
     # The step that multiplies two groups, with axes ordered so that large items are read in place
     shared, left, right = _sides(best, variable)
     first, second = best
@@ -253,11 +256,9 @@ def _plan_step(
     a = _ordered(shared, leader, separator)
     b = _ordered(left, max(first, key=lambda item: _cells(item, cards)), separator)
     c = _ordered(right, max(second, key=lambda item: _cells(item, cards)), separator)
-    # a single item is read in place if its axes are those of the table
-    axes = ((*a, *b, variable), (*a, variable, *c))
-    groups = tuple(
-        Group(tuple(items), table, len(items) == 1 and items[0].scope == table)
-        for items, table in zip((first, second), axes, strict=True)
+    groups = (
+        _group(first, (*a, *b, variable), (*a, variable, *b), cards),
+        _group(second, (*a, variable, *c), (*a, *c, variable), cards),
     )
     sizes = [math.prod(cards[v] for v in part) for part in (a, b, c)]
     return Step(variable, (*a, *b, *c), groups, (sizes[0], sizes[1], sizes[2]))
@@ -319,3 +320,23 @@ def _ordered(variables: Iterable[int], leader: Item, separator: tuple[int, ...])
     inside = set(variables)
     others = [v for v in separator if v in inside and v not in place]
     return (*others, *sorted((v for v in inside if v in place), key=place.__getitem__))
+
+
+def _group(
+    items: list[Item], natural: tuple[int, ...], transposed: tuple[int, ...], cards: Sequence[int]
+) -> Group:
+    """Return the group of some items; a single item is read in place if its axes allow it."""
+    if len(items) == 1 and items[0].scope in (natural, transposed):
+        return Group(tuple(items), items[0].scope, True, items[0].scope != natural)
+    scope = min((natural, transposed), key=lambda axes: _unevenness(items, axes, cards))
+    return Group(tuple(items), scope, False, scope != natural)
+
+
+def _unevenness(items: list[Item], axes: tuple[int, ...], cards: Sequence[int]) -> float:
+    """Return the number of items not contiguous along a row of the table, plus one over the length of a row."""
+    last = axes[-1]
+    total = 1.0 / cards[last]
+    for item in items:
+        if last in item.scope and item.scope[-1] != last:
+            total += 1.0
+    return total

@@ -1,7 +1,8 @@
 """Compiled tables of groups of items, and the products of two such tables with their adjoints.
 
 A step's message is m(b, i, j) = Σ_v L(b, i, v) R(b, v, j). There are `shared` states b, `m` states i, `k` states v
-and `n` states j. A table is given as an array and an offset into it.
+and `n` states j. A table is given as an array and an offset into it. A table stored transposed (`lt` or `rt` true)
+has its last two blocks of axes exchanged.
 
 A group is given by the place of its integers in `code`, which `lowering.Columns` describes. A group that is read
 in place is left alone. The record of an item has four integers: offset of its cells, place of its row map in `maps`,
@@ -142,12 +143,15 @@ def spread(source, table, code, group, maps, values):
 @njit(**OPTIONS)
 def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
     """Write the matrix product out (m, n) = a (m, k) b (k, n); `_t` means that a matrix is stored transposed."""
-    # large: BLAS, with transposes as views; at most one of the two matrices is transposed
+    # large: BLAS, with transposes as views
     if m * k * n >= BLAS_FROM:
         o = out[at : at + m * n].reshape(m, n)
         p, q = a[a_at : a_at + m * k], b[b_at : b_at + k * n]
         if a_t:
-            np.dot(p.reshape(k, m).T, q.reshape(k, n), o)
+            if b_t:
+                np.dot(p.reshape(k, m).T, q.reshape(n, k).T, o)
+            else:
+                np.dot(p.reshape(k, m).T, q.reshape(k, n), o)
         elif b_t:
             np.dot(p.reshape(m, k), q.reshape(n, k).T, o)
         else:
@@ -174,21 +178,27 @@ def _multiply(a, a_at, a_t, b, b_at, b_t, out, at, m, k, n):
 
 
 @njit(**OPTIONS)
-def matrix_product(a, left, b, right, out, at, shared, m, k, n):
+def matrix_product(a, left, lt, b, right, rt, out, at, shared, m, k, n):
     """Write M = L R for each shared state."""
     for s in range(shared):
-        _multiply(a, left + s * m * k, 0, b, right + s * k * n, 0, out, at + s * m * n, m, k, n)
+        _multiply(a, left + s * m * k, lt, b, right + s * k * n, rt, out, at + s * m * n, m, k, n)
 
 
 @njit(**OPTIONS)
-def adjoint_left(d, d_at, b, right, out, at, shared, m, k, n):
-    """Write D Rᵀ for each shared state."""
+def adjoint_left(d, d_at, b, right, rt, out, at, lt, shared, m, k, n):
+    """Write D Rᵀ for each shared state, stored as L is: R Dᵀ if L is transposed."""
+    first, second = (b, d) if lt else (d, b)
     for s in range(shared):
-        _multiply(d, d_at + s * m * n, 0, b, right + s * k * n, 1, out, at + s * m * k, m, n, k)
+        x, y, o = d_at + s * m * n, right + s * k * n, at + s * m * k
+        one, one_t, two, two_t, rows, columns = (y, rt, x, 1, k, m) if lt else (x, 0, y, 1 - rt, m, k)
+        _multiply(first, one, one_t, second, two, two_t, out, o, rows, n, columns)
 
 
 @njit(**OPTIONS)
-def adjoint_right(a, left, d, d_at, out, at, shared, m, k, n):
-    """Write Lᵀ D for each shared state."""
+def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
+    """Write Lᵀ D for each shared state, stored as R is: Dᵀ L if R is transposed."""
+    first, second = (d, a) if rt else (a, d)
     for s in range(shared):
-        _multiply(a, left + s * m * k, 1, d, d_at + s * m * n, 0, out, at + s * k * n, k, m, n)
+        x, y, o = left + s * m * k, d_at + s * m * n, at + s * k * n
+        one, one_t, two, two_t, rows, columns = (y, 1, x, lt, n, k) if rt else (x, 1 - lt, y, 0, k, n)
+        _multiply(first, one, one_t, second, two, two_t, out, o, rows, m, columns)

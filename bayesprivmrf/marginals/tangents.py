@@ -112,6 +112,7 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
     """Write the gain of the message of a product."""
     # formula: gain = M' / m with M' = L' R + L R', where L' = L ∘ g_L and R' = R ∘ g_R
     left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
+    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
     # gains of both groups
     build_sum(gain, code, row + AT.left, maps)
@@ -119,10 +120,10 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
     # L' R
     rows, x = code[row + AT.rows], 2 * largest[0]
     _table_change(work, gain, left, code[row + AT.left + AT.cells], scratch, x)
-    matrix_product(scratch, x, work, right, gain, message, shared, m, k, n)
+    matrix_product(scratch, x, lt, work, right, rt, gain, message, shared, m, k, n)
     # L R'
     _table_change(work, gain, right, code[row + AT.right + AT.cells], scratch, x)
-    matrix_product(work, left, scratch, x, scratch, 0, shared, m, k, n)
+    matrix_product(work, left, lt, scratch, x, rt, scratch, 0, shared, m, k, n)
     # their sum, divided by m below because a gain is the derivative of a logarithm
     out, more = gain[message : message + rows], scratch[:rows]
     for s in range(rows):
@@ -137,6 +138,7 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
     # P_L' = L ∘ (D' Rᵀ + D R'ᵀ) + g_L ∘ P_L and P_R' = R ∘ (Lᵀ D' + L'ᵀ D) + g_R ∘ P_R
     message, rows = code[row + AT.message], code[row + AT.rows]
     left, right = code[row + AT.left], code[row + AT.right]
+    lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
     left_size, right_size = code[row + AT.left + AT.cells], code[row + AT.right + AT.cells]
     # places in the scratch: D, D', and three groups
@@ -150,8 +152,8 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
 
     # left group: x = D R'ᵀ, y = D' Rᵀ
     _table_change(work, gain, right, right_size, scratch, z)
-    adjoint_left(scratch, d, scratch, z, scratch, x, shared, m, k, n)
-    adjoint_left(scratch, e, work, right, scratch, y, shared, m, k, n)
+    adjoint_left(scratch, d, scratch, z, rt, scratch, x, lt, shared, m, k, n)
+    adjoint_left(scratch, e, work, right, rt, scratch, y, lt, shared, m, k, n)
     out, at = (change, left) if code[row + AT.left + AT.is_alias] else (scratch, x)
     joint, lies = (mu, left) if code[row + AT.left + AT.is_alias] else (work, code[row + AT.left_marginal])
     _combine(work, gain, left, left_size, scratch, x, y, joint, lies, out, at)
@@ -159,8 +161,8 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
 
     # right group: x = L'ᵀ D, y = Lᵀ D'
     _table_change(work, gain, left, left_size, scratch, z)
-    adjoint_right(scratch, z, scratch, d, scratch, x, shared, m, k, n)
-    adjoint_right(work, left, scratch, e, scratch, y, shared, m, k, n)
+    adjoint_right(scratch, z, lt, scratch, d, scratch, x, rt, shared, m, k, n)
+    adjoint_right(work, left, lt, scratch, e, scratch, y, rt, shared, m, k, n)
     out, at = (change, right) if code[row + AT.right + AT.is_alias] else (scratch, x)
     joint, lies = (mu, right) if code[row + AT.right + AT.is_alias] else (work, code[row + AT.right_marginal])
     _combine(work, gain, right, right_size, scratch, x, y, joint, lies, out, at)
