@@ -31,6 +31,8 @@ from bayesprivmrf.marginals.products import (
     build,
     matrix_product,
     spread,
+    vector_adjoint,
+    vector_product,
 )
 
 # Smallest raw entry of a message that `collect` accepts, by the proof in docs/explanation/marginals.md
@@ -160,8 +162,12 @@ def _collect_product(code, row, maps, work):
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
     build(work, code, row + AT.left, maps)
     build(work, code, row + AT.right, maps)
+    # the product, by the kernel for its shape
     lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
-    matrix_product(work, left, lt, work, right, rt, work, message, shared, m, k, n)
+    if m == 1:
+        vector_product(work, left, right, rt, message, shared, k, n)
+    else:
+        matrix_product(work, left, lt, work, right, rt, work, message, shared, m, k, n)
 
 
 @njit(**OPTIONS)
@@ -231,10 +237,13 @@ def _distribute_product(code, row, maps, work, scale, scratch, mu):
     )
     # D, then the two products of matrices
     divide(mu, work, message, code[row + AT.rows], scale, work, scratch)
-    adjoint_left(work, scratch, work, right, rt, left_out, left_at, lt, shared, m, k, n)
-    adjoint_right(work, left, lt, work, scratch, right_out, right_at, rt, shared, m, k, n)
-    _times(left_out, left_at, work, left, code[row + AT.left + AT.cells])
-    _times(right_out, right_at, work, right, code[row + AT.right + AT.cells])
+    if m == 1:
+        vector_adjoint(work, left, right, rt, scratch, left_out, left_at, right_out, right_at, shared, k, n)
+    else:
+        adjoint_left(work, scratch, work, right, rt, left_out, left_at, lt, shared, m, k, n)
+        adjoint_right(work, left, lt, work, scratch, right_out, right_at, rt, shared, m, k, n)
+        _times(left_out, left_at, work, left, code[row + AT.left + AT.cells])
+        _times(right_out, right_at, work, right, code[row + AT.right + AT.cells])
     spread(work, left_at, code, row + AT.left, maps, mu)
     spread(work, right_at, code, row + AT.right, maps, mu)
 

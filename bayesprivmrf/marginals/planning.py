@@ -252,6 +252,8 @@ def _plan_step(
     # The step that multiplies two groups, with axes ordered so that large items are read in place
     shared, left, right = _sides(best, variable)
     first, second = best
+    if math.prod(cards[v] for v in right) == 1 < math.prod(cards[v] for v in left):
+        first, second, left, right = second, first, right, left  # a vector is always the left factor
     leader = max((*first, *second), key=lambda item: _cells(item, cards))
     a = _ordered(shared, leader, separator)
     b = _ordered(left, max(first, key=lambda item: _cells(item, cards)), separator)
@@ -292,18 +294,18 @@ def _sides(
 
 
 def _product_cost(split: tuple[list[Item], list[Item]], variable: int, cards: Sequence[int]) -> float:
-    """Return the nanoseconds that a product of two groups takes; infinity if one is a vector."""
+    """Return the nanoseconds that a product of two groups takes."""
     k = cards[variable]
     shared, left, right = (math.prod(cards[v] for v in side) for side in _sides(split, variable))
-    if left == 1 or right == 1:  # the table of all items is that of the other group: nothing is saved
-        return math.inf
     cost = 2 * 60.0
     # making each group's table and spreading its marginal: nanoseconds of an item, a cell and a row
     for group, other in zip(split, (left, right), strict=True):
         table = shared * other * k
         handled = len(group) + 1 if len(group) > 1 else 0.5
         cost += 10.0 * len(group) + handled * (1.5 * table + 3.0 * table / k)
-    # the product and its two adjoints: plain loops, or three calls of BLAS
+    # the product and its two adjoints: a group that is a vector, plain loops, or three calls of BLAS
+    if left == 1 or right == 1:
+        return cost + 1.2 * shared * left * right * k
     each = left * right * k
     if each < BLAS_FROM:
         return cost + shared * 2.0 * each

@@ -202,3 +202,113 @@ def adjoint_right(a, left, lt, d, d_at, out, at, rt, shared, m, k, n):
         x, y, o = left + s * m * k, d_at + s * m * n, at + s * k * n
         one, one_t, two, two_t, rows, columns = (y, 1, x, lt, n, k) if rt else (x, 1 - lt, y, 0, k, n)
         _multiply(first, one, one_t, second, two, two_t, out, o, rows, m, columns)
+
+
+@njit(**OPTIONS)
+def vector_product(work, left, right, rt, message, shared, k, n):
+    """Write the message if L is a vector for each shared state."""
+    # formula: m(j) = Σ_v L(v) R(v, j)
+    for s in range(shared):
+        vector, out = work[left + s * k : left + (s + 1) * k], work[message + s * n : message + (s + 1) * n]
+        # R is transposed: a scalar product for each j
+        if rt:
+            for j in range(n):
+                at = right + (s * n + j) * k
+                line = work[at : at + k]
+                total = 0.0
+                for v in range(k):
+                    total += vector[v] * line[v]
+                out[j] = total
+        # R is not transposed: a multiple of a row for each v
+        else:
+            out[:] = 0.0
+            for v in range(k):
+                at = right + (s * k + v) * n
+                line = work[at : at + n]
+                x = vector[v]
+                for j in range(n):
+                    out[j] += x * line[j]
+
+
+@njit(**OPTIONS)
+def vector_adjoint(work, left, right, rt, d, left_out, left_at, right_out, right_at, shared, k, n):
+    """Write the marginals L ∘ (D Rᵀ) and R ∘ (Lᵀ D) in one pass, if L is a vector for each shared state."""
+    # formula: P_R(v, j) = D(j) L(v) R(v, j) and P_L(v) = Σ_j P_R(v, j)
+    for s in range(shared):
+        vector, adjoint = work[left + s * k : left + (s + 1) * k], work[d + s * n : d + (s + 1) * n]
+        summed = left_out[left_at + s * k : left_at + (s + 1) * k]
+        if rt:
+            summed[:] = 0.0
+            for j in range(n):
+                at = (s * n + j) * k
+                line, out = work[right + at : right + at + k], right_out[right_at + at : right_at + at + k]
+                y = adjoint[j]
+                for v in range(k):
+                    t = y * line[v] * vector[v]
+                    out[v] = t
+                    summed[v] += t
+        else:
+            for v in range(k):
+                at = (s * k + v) * n
+                line, out = work[right + at : right + at + n], right_out[right_at + at : right_at + at + n]
+                y = vector[v]
+                for j in range(n):
+                    out[j] = line[j] * adjoint[j] * y
+                summed[v] = _sum(out)
+
+
+@njit(**OPTIONS)
+def vector_tangent_product(work, left, right, rt, gain, message, shared, k, n):
+    """Write the derivative of the raw message, if L is a vector for each shared state."""
+    # formula: m'(j) = Σ_v L(v) R(v, j) (g_L(v) + g_R(v, j)), with gains g the derivatives of logarithms
+    for s in range(shared):
+        vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
+        out = gain[message + s * n : message + (s + 1) * n]
+        if rt:
+            for j in range(n):
+                at = right + (s * n + j) * k
+                line, slope = work[at : at + k], gain[at : at + k]
+                total = 0.0
+                for v in range(k):
+                    total += vector[v] * line[v] * (rise[v] + slope[v])
+                out[j] = total
+        else:
+            out[:] = 0.0
+            for v in range(k):
+                at = right + (s * k + v) * n
+                line, slope = work[at : at + n], gain[at : at + n]
+                x, y = vector[v], rise[v]
+                for j in range(n):
+                    out[j] += x * line[j] * (y + slope[j])
+
+
+@njit(**OPTIONS)
+def vector_tangent_adjoint(
+    work, left, right, rt, scratch, d, e, gain, left_out, left_at, right_out, right_at, shared, k, n
+):
+    """Write the derivatives of the two groups' marginals, if L is a vector for each shared state."""
+    # formula: P_R' = L R (D (g_L + g_R) + D') and P_L' = Σ_j P_R'
+    for s in range(shared):
+        vector, rise = work[left + s * k : left + (s + 1) * k], gain[left + s * k : left + (s + 1) * k]
+        adjoint, moved = scratch[d + s * n : d + (s + 1) * n], scratch[e + s * n : e + (s + 1) * n]
+        summed = left_out[left_at + s * k : left_at + (s + 1) * k]
+        if rt:
+            summed[:] = 0.0
+            for j in range(n):
+                at = (s * n + j) * k
+                line, slope = work[right + at : right + at + k], gain[right + at : right + at + k]
+                out = right_out[right_at + at : right_at + at + k]
+                f, h = adjoint[j], moved[j]
+                for v in range(k):
+                    t = vector[v] * line[v] * (f * (rise[v] + slope[v]) + h)
+                    out[v] = t
+                    summed[v] += t
+        else:
+            for v in range(k):
+                at = (s * k + v) * n
+                line, slope = work[right + at : right + at + n], gain[right + at : right + at + n]
+                out = right_out[right_at + at : right_at + at + n]
+                f, h = vector[v], rise[v]
+                for j in range(n):
+                    out[j] = f * line[j] * (adjoint[j] * (h + slope[j]) + moved[j])
+                summed[v] = _sum(out)

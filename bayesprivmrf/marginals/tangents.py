@@ -21,6 +21,8 @@ from bayesprivmrf.marginals.products import (
     build_sum,
     matrix_product,
     spread,
+    vector_tangent_adjoint,
+    vector_tangent_product,
 )
 
 
@@ -117,26 +119,56 @@ def _collect_product(code, row, maps, work, scale, scratch, largest, gain):
     # gains of both groups
     build_sum(gain, code, row + AT.left, maps)
     build_sum(gain, code, row + AT.right, maps)
-    # L' R
-    rows, x = code[row + AT.rows], 2 * largest[0]
-    _table_change(work, gain, left, code[row + AT.left + AT.cells], scratch, x)
-    matrix_product(scratch, x, lt, work, right, rt, gain, message, shared, m, k, n)
-    # L R'
-    _table_change(work, gain, right, code[row + AT.right + AT.cells], scratch, x)
-    matrix_product(work, left, lt, scratch, x, rt, scratch, 0, shared, m, k, n)
-    # their sum, divided by m below because a gain is the derivative of a logarithm
-    out, more = gain[message : message + rows], scratch[:rows]
-    for s in range(rows):
-        out[s] += more[s]
+    # M' = L' R + L R'
+    rows = code[row + AT.rows]
+    if m == 1:
+        vector_tangent_product(work, left, right, rt, gain, message, shared, k, n)
+    else:
+        # L' R
+        x = 2 * largest[0]
+        _table_change(work, gain, left, code[row + AT.left + AT.cells], scratch, x)
+        matrix_product(scratch, x, lt, work, right, rt, gain, message, shared, m, k, n)
+        # L R'
+        _table_change(work, gain, right, code[row + AT.right + AT.cells], scratch, x)
+        matrix_product(work, left, lt, scratch, x, rt, scratch, 0, shared, m, k, n)
+        # their sum, divided by m below because a gain is the derivative of a logarithm
+        out, more = gain[message : message + rows], scratch[:rows]
+        for s in range(rows):
+            out[s] += more[s]
     divide(gain, work, message, rows, scale, gain, message)
 
 
 @njit(**OPTIONS)
 def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain, change):
     """Sum the changes of both groups' marginals onto the cells of their items."""
-    # formulas: D = P(s) / m(s) and D' = P'(s) / m(s) - D g(s), with g(s) the gain of the message;
-    # P_L' = L ∘ (D' Rᵀ + D R'ᵀ) + g_L ∘ P_L and P_R' = R ∘ (Lᵀ D' + L'ᵀ D) + g_R ∘ P_R
-    message, rows = code[row + AT.message], code[row + AT.rows]
+    # formula: D = P(s) / m(s) and D' = P'(s) / m(s) - D g(s), with g(s) the gain of the message
+    left, right, message = code[row + AT.left], code[row + AT.right], code[row + AT.message]
+    rows, rt = code[row + AT.rows], code[row + AT.right_turned]
+    divide(mu, work, message, rows, scale, scratch, 0)
+    divide(change, work, message, rows, scale, scratch, largest[0])
+    d, moved, rise = scratch[:rows], scratch[largest[0] : largest[0] + rows], gain[message : message + rows]
+    for s in range(rows):
+        moved[s] -= d[s] * rise[s]
+    # the marginals of both groups
+    if code[row + AT.outer] > 1:
+        _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change)
+        return
+    # the change of a group read in place goes to the cells themselves, any other to the scratch
+    x, z = 2 * largest[0], 2 * largest[0] + 2 * largest[1]
+    left_out, left_at = (change, left) if code[row + AT.left + AT.is_alias] else (scratch, x)
+    right_out, right_at = (change, right) if code[row + AT.right + AT.is_alias] else (scratch, z)
+    vector_tangent_adjoint(
+        work, left, right, rt, scratch, 0, largest[0], gain, left_out, left_at, right_out, right_at,
+        code[row + AT.shared], code[row + AT.states], code[row + AT.inner],
+    )  # fmt: skip
+    spread(scratch, x, code, row + AT.left, maps, change)
+    spread(scratch, z, code, row + AT.right, maps, change)
+
+
+@njit(**OPTIONS)
+def _matrix_sides(code, row, maps, work, scratch, largest, mu, gain, change):
+    """Write the changes of the marginals of both groups of a matrix product, and spread them on their items."""
+    # formula: P_L' = L ∘ (D' Rᵀ + D R'ᵀ) + g_L ∘ P_L and P_R' = R ∘ (Lᵀ D' + L'ᵀ D) + g_R ∘ P_R
     left, right = code[row + AT.left], code[row + AT.right]
     lt, rt = code[row + AT.left_turned], code[row + AT.right_turned]
     shared, m, k, n = code[row + AT.shared], code[row + AT.outer], code[row + AT.states], code[row + AT.inner]
@@ -144,11 +176,6 @@ def _distribute_product(code, row, maps, work, scale, scratch, largest, mu, gain
     # places in the scratch: D, D', and three groups
     d, e = 0, largest[0]
     x, y, z = 2 * largest[0], 2 * largest[0] + largest[1], 2 * largest[0] + 2 * largest[1]
-    divide(mu, work, message, rows, scale, scratch, d)
-    divide(change, work, message, rows, scale, scratch, e)
-    adjoint, moved, rise = scratch[d : d + rows], scratch[e : e + rows], gain[message : message + rows]
-    for s in range(rows):
-        moved[s] -= adjoint[s] * rise[s]
 
     # left group: x = D R'ᵀ, y = D' Rᵀ
     _table_change(work, gain, right, right_size, scratch, z)
