@@ -164,7 +164,8 @@ def lower(tree: BucketTree, steps: Sequence[Step] | None = None) -> Program:
             strict=False,
         ):
             start = len(items)
-            # the number of last axes of a table that can be one row, along which every item has a constant stride
+            # The number of last axes of a table that can be one row, along which every item has a constant
+            # stride
             strides = [_strides(item.scope, cards) for item in group.items]
             row_axes = 1
             while is_product and row_axes < len(group.scope):

@@ -4,8 +4,7 @@ All items of a bucket (potentials and messages) contain its variable v. There ar
 
 - Cell by cell: compute the table of the items' product, and sum it over v.
 - As a matrix product: split the items into two groups with products L(shared, left, v) and R(shared, v, right). The
-  message is m(shared, left, right) = Σ_v L R, and the table of all items is never stored. Neither group may be a
-  vector, because its product with the other group has that group's table.
+  message is m(shared, left, right) = Σ_v L R, and the table of all items is never stored.
 
 A cost model chooses between them. Its numbers are rough nanoseconds from timings of both kinds of step. On the
 models of ``benchmarks/models.py`` the choice is within 15 % of the better of all-cells and all-products, and better

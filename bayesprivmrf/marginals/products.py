@@ -1,4 +1,4 @@
-"""Compiled tables of groups of items, and the products of two such tables with their adjoints.
+"""Compiled products of two tables, with their adjoints and tangents.
 
 A step's message is m(b, i, j) = Σ_v L(b, i, v) R(b, v, j). There are `shared` states b, `m` states i, `k` states v
 and `n` states j. A table is given as an array and an offset into it. A table stored transposed (`lt` or `rt` true)
