@@ -29,7 +29,7 @@ Lauritzen (1996). Graphical Models. Oxford University Press. Section 4.4.1.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -40,7 +40,6 @@ from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.marginals import MarginalEngine
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import TiedEffects
 
 # Probability by which a constraint may be missed
 _TOLERANCE = 1e-9
@@ -63,7 +62,7 @@ def refuse_shared(evidence: Evidence) -> None:
     if (
         not model.shares_transitions
     ):  # E'g are potentials of the model for every g, as with the public sizes of waves
-        coordinates, rows = cast(TiedEffects, evidence.family.effects), evidence.exact[0].toarray()
+        coordinates, rows = evidence.family.effects, evidence.exact[0].toarray()
         lies_in_model = max(coordinates.missed(row.astype(float)) for row in rows) < _TOLERANCE
     if not lies_in_model:
         raise ModelError(

@@ -29,7 +29,6 @@ from bayesprivmrf.marginals import exact as compiled
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray
-from bayesprivmrf.model.ties import TiedEffects
 
 _collect, _distribute, _prepare, _tangent = (
     compiled.collect,
@@ -60,7 +59,7 @@ class Plan:
         Exact marginals need too much memory.
     """
 
-    effects: Effects | TiedEffects
+    effects: Effects
     base: FloatArray | None = None
 
     def __post_init__(self) -> None:
@@ -113,7 +112,7 @@ class Plan:
         return log_partition_, mu, mean, square
 
 
-def _sparse(effects: Effects | TiedEffects) -> Any:
+def _sparse(effects: Effects) -> Any:
     """Return D as a sparse matrix by rows; dense columns are made in chunks, which limits the memory."""
     from scipy.sparse import csr_array, hstack
 
