@@ -38,7 +38,7 @@ from bayesprivmrf.inference.posterior.forest import (
     junction_forest,
     marginals_of,
 )
-from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations, relaxed_work
+from bayesprivmrf.inference.posterior.formulation import Finished, gradient_operations
 from bayesprivmrf.inference.posterior.latent_prior import draw_totals
 from bayesprivmrf.inference.posterior.measured import dimension_names, rough_counts
 from bayesprivmrf.inference.posterior.relaxed.density import Density
@@ -142,14 +142,8 @@ class HyperDirichlet(RelaxedCounts):
 
     @property
     def operations_a_gradient(self) -> float:
-        """Operations of one evaluation of the density and its gradient (`effort`)."""
+        """Operations of one evaluation of the density and its gradient."""
         return gradient_operations(self.density.size)
-
-    @property
-    def work(self) -> float:
-        """Operations per effective draw (`effort`)."""
-        laplace = [each.scale for each in self.evidence.noise if each.base_law.kernel == "absolute"]
-        return relaxed_work(self.density.size, min(laplace, default=math.inf))
 
     @property
     def density(self) -> Density:
