@@ -22,7 +22,7 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled, Sampler
+from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
@@ -91,7 +91,6 @@ def diagnose(
     sampled: Sampled,
     judged: Sequence[str],
     evidence: Evidence,
-    sampler: Sampler,
     finished: Finished | None = None,
     other: Callable[[], str | None] = lambda: None,
 ) -> Diagnosis:
@@ -154,10 +153,10 @@ def diagnose(
         )
     # trajectories of NUTS
     if not saturated <= LARGEST_SATURATED:
-        slow, depth = True, "maxdepth" if sampler == "nutpie" else "max_treedepth"
+        slow = True
         problems.append(
             f"{saturated:.0%} of the draws reached the maximum tree depth, so each draw moves little; raise "
-            f"`{depth}` (10 by default)"
+            "`maxdepth` (10 by default)"
         )
     if not diverging <= LARGEST_DIVERGING:
         broken = True
