@@ -80,9 +80,9 @@ class NormalEffects(RecordEngine):
         return (*self.relaxed.judged, "coordinates")
 
     @property
-    def parameter_operations(self) -> float:
-        """Operations of the gradients with respect to the potentials in a sweep."""
-        return 4 * self.relaxed.operations_a_gradient
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain, with four gradients with respect to the potentials."""
+        return super().operations_a_sweep + 4 * self.relaxed.operations_a_gradient
 
     @cached_property
     def bagged(self) -> Evidence:

@@ -237,17 +237,12 @@ class RecordEngine(ABC):
         return 4 * len(self.forest.tables) if self.is_listed else 0
 
     @property
-    def parameter_operations(self) -> float:
-        """Operations of one move of the prior's parameters."""
-        return 0.0
-
-    @property
     def operations_a_sweep(self) -> float:
         """Operations of one sweep of one chain."""
         forest, visits = self.forest, min(self.first_total, self.moves) + self.births
         # for each cell that a visit or a proposed birth reads, and for each table (benchmark `engine_choice`)
         visit = 2.2 * (forest.cells.size + forest.sources.size) + 90.0 * len(forest.tables)
-        return visit * visits + self.parameter_operations
+        return visit * visits
 
     # draws
 
@@ -330,9 +325,9 @@ class Rows(RecordEngine):
         return self.relaxed.prior
 
     @property
-    def parameter_operations(self) -> float:
-        """Operations of one move of the learned shapes."""
-        return 1600.0 * self.shape_prior.size  # benchmark `engine_choice`
+    def operations_a_sweep(self) -> float:
+        """Operations of one sweep of one chain, with a move of the learned shapes."""
+        return super().operations_a_sweep + 1600.0 * self.shape_prior.size  # benchmark `engine_choice`
 
     def start(self, rng: np.random.Generator) -> tuple[FloatArray, Kept, dict[str, Any]]:
         """Draw shapes from their prior."""

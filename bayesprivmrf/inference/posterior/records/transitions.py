@@ -292,16 +292,15 @@ class SharedTransitions(Rows):
         places[rows.cells] = place[rows.rows :]
         firsts = np.full(places.size, -1)
         firsts[rows.cells[0]] = np.repeat(place[: rows.rows], rows.states)
-        first_clique, size = self.forest.order[0], places.size
-        is_first = np.zeros(size, bool)
-        is_first[slice(*self.forest.offsets[first_clique : first_clique + 2])] = True
+        cells, first = self.forest.cells, self.forest.order[0]
+        start, stop = self.forest.offsets[first : first + 2]
         return SharedData(
-            places=places[self.forest.cells],
-            firsts=firsts[self.forest.cells[is_first[self.forest.cells]]],
+            places=places[cells],
+            firsts=firsts[cells[(cells >= start) & (cells < stop)]],
             clique_rows=np.array([0, 1, len(pooled.row_starts) - 1]),
             row_starts=pooled.row_starts,
             steps=place[rows.rows :],
-            windows=_ranks(self.forest.cells, size)[rows.cells],
+            windows=_ranks(cells, places.size)[rows.cells],
             states=rows.states,
             # up to 2^10 pairs, however large the noise; arbitrary
             scales=1 + min(max(math.ceil(math.log2(2.0 * deviations.max(initial=0.5))), 0), 10),
@@ -311,19 +310,15 @@ class SharedTransitions(Rows):
         """Draw shapes from their prior, and rows around a least-squares estimate."""
         shapes, kept, _ = super().start(rng)
         # a quarter of the counts, so that chains start wider than the posterior; arbitrary
-        near = (shapes + 0.25 * self._rough)[:, np.newaxis]
-        kept["log_rows"][:] = draw_log_rows(self.shape_prior.forest, near, rng)[:, 0]
-        rows = SharedRows(shapes=shapes, counts=np.zeros(shapes.size, np.int64), log_rows=kept["log_rows"])
-        return np.zeros(self.forest.cells.size), kept, {"rows": rows}
-
-    @cached_property
-    def _rough(self) -> FloatArray:
-        """Sums F and C of tables that roughly fit the release."""
         if self.keeps_sums:
             counts = self.near[self.forest.cells]
         else:
             counts, _ = rough_counts(self.evidence, self.forest, float(self.first_total))
-        return np.maximum(self._pooled(counts[self.forest.places]), 0.0)
+        pooled = np.maximum(self._pooled(counts[self.forest.places]), 0.0)
+        near = (shapes + 0.25 * pooled)[:, np.newaxis]
+        kept["log_rows"][:] = draw_log_rows(self.shape_prior.forest, near, rng)[:, 0]
+        rows = SharedRows(shapes=shapes, counts=np.zeros(shapes.size, np.int64), log_rows=kept["log_rows"])
+        return np.zeros(self.forest.cells.size), kept, {"rows": rows}
 
     @property
     def settings(self) -> Mapping[str, Any]:
@@ -348,9 +343,7 @@ class SharedTransitions(Rows):
 
     def _pooled(self, counts: FloatArray) -> FloatArray:
         """Return F and C for the possible transitions, given the counts of the model's possible cells."""
-        full = np.zeros((*counts.shape[:-1], self.evidence.specification.size))
-        full[..., np.sort(self.forest.cells)] = counts
-        return self.chain_rows.sums(full)[..., self.shape_prior.forest.cells]
+        return self.chain_rows.sums(self.all_cells(counts))[..., self.shape_prior.forest.cells]
 
     def sweep(self, chain: RecordChain, sweeps: int) -> int:
         """Sweep records, their number, the shapes and the rows."""
