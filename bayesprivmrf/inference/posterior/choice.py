@@ -11,7 +11,7 @@ Whole records are sampled by their own engine, relaxed counts by nutpie.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -180,7 +180,7 @@ def _mixes(evidence: Evidence) -> bool:
 # settings of nutpie that `fit` sets itself
 _OWN = (
     "draws", "tune", "chains", "seed", "random_seed", "model", "blocking", "return_raw_trace", "progress_callback",
-    "progress_rate",
+    "progress_rate", "sampler",
 )  # fmt: skip
 # largest work of a second run, as a multiple of the work so far
 _TIMES_AT_MOST = 8
@@ -252,13 +252,11 @@ def _with_steps_that_hold(
     for acceptance in ladder if given is None else [given]:
         last = given is not None or acceptance == ladder[-1]
 
-        def is_repeated(sampled: Sampled, *, last: bool = last, spent: float = spent) -> bool:
-            return not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK
-
-        def may_stop(sampled: Sampled, is_repeated: Callable[[Sampled], bool] = is_repeated) -> bool:
+        def may_stop(sampled: Sampled, *, last: bool = last, spent: float = spent) -> bool:
             mixing = sampled.mixing
             is_done = sampled.is_interrupted or (mixing is not None and is_mixed(mixing, how["chains"]))
-            return is_done or is_repeated(sampled)
+            # a run that will be repeated need not mix
+            return is_done or (not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK)
 
         try:
             new = sample_with_nutpie(
@@ -300,12 +298,9 @@ def check_settings(draws: int, tune: int, chains: int, settings: Mapping[str, An
     for name in settings:
         if name in _OWN:
             remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
+            if name == "sampler":
+                remedy = "leave it out; `pm.sample` in `posterior.pymc_model` is PyMC's own sampler"
             raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
-        if name == "sampler":
-            raise ArgumentError(
-                "`sampler` is not a setting anymore; leave it out, and use `pm.sample` in `posterior.pymc_model` for "
-                "PyMC's own sampler."
-            )
 
 
 def prior_as_sampled(
