@@ -49,13 +49,17 @@ class Plan:
     Raises
     ------
     ModelError
-        No joint state is possible; raised when the arrays are made.
+        The shape of the base is not (cells,), or (when the arrays are made) no joint state is possible.
     ModelTooLargeError
         Exact marginals need too much memory.
     """
 
     effects: Effects | TiedEffects
     base: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        if self.base is not None and self.base.shape != (self.effects.cells,):
+            raise ModelError(f"`base` must have shape ({self.effects.cells},), got {self.base.shape}.")
 
     @cached_property
     def data(self) -> tuple[np.ndarray, ...]:
