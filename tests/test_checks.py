@@ -119,7 +119,7 @@ def test_every_choice_is_compared_as_text(kind, given, name):
         (lambda: bpm.NaiveMLE().fit(release()).sample(3, rng=True), "`rng`"),
         (lambda: bpm.LatentCounts().fit(release(), rng=pd.DataFrame()), "`rng`"),
         (lambda: bpm.LatentCounts().fit(release(), draws=2.5), "`draws`"),
-        (lambda: bpm.LatentCounts().fit(release(), sampler="pymc"), "`sampler`"),
+        (lambda: bpm.LatentCounts().fit(release(), sampler=pd.NA), "`sampler`"),
     ],
 )
 def test_an_argument_that_cannot_be_is_named(call, words):

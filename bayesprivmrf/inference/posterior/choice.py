@@ -5,20 +5,24 @@ steps of a chain share. Each prior has one or two engines: whole records, relaxe
 rows whole records are preferred where they mix about as fast. Under normal effects they serve what relaxed counts do
 not support.
 
-Whole records are sampled by their own engine, relaxed counts by nutpie.
+Whole records are sampled by their own engine, relaxed counts by nutpie or by PyMC's NUTS. PyMC samples the model that
+`Posterior.pymc_model` returns, to check nutpie: its derivative has kinks, which nutpie follows in a smoothed form.
 """
 
 from __future__ import annotations
 
+import logging
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bayesprivmrf.checks import probability, require_memory, whole_number
-from bayesprivmrf.errors import ArgumentError
+from bayesprivmrf.checks import one_of, probability, require_memory, whole_number
+from bayesprivmrf.compiled import is_watched
+from bayesprivmrf.errors import ArgumentError, ModelError
 from bayesprivmrf.inference.evidence import Evidence
 from bayesprivmrf.inference.posterior.formulation import (
     MEMORY,
@@ -27,6 +31,7 @@ from bayesprivmrf.inference.posterior.formulation import (
     Clock,
     Finished,
     Sampled,
+    Sampler,
     require_posterior_memory,
 )
 from bayesprivmrf.inference.posterior.measured import MeasuredCells
@@ -115,12 +120,12 @@ class Choice:
         """Name a formulation to try if the chosen one does not mix; None if none would."""
         if isinstance(chosen, RecordEngine):
             return chosen.other
-        exact = replace(self.asked, formulation="exact")
-        engines, _ = replace(self, asked=exact)._engines()
-        # every sweep visits so few records, or one table moves by steps of the size of the noise
-        is_fast = self.evidence.total <= MOVES or (Rows in engines and _mixes(self.evidence))
-        supports = [each.name == "exact" and each.refuses(self.evidence, exact) is None for each in engines]
-        return "exact" if is_fast and any(supports) else None
+        try:
+            exact = replace(self, asked=replace(self.asked, formulation="exact"), is_plain=True).formulation()
+        except (ArgumentError, ModelError):
+            return None
+        assert isinstance(exact, RecordEngine)
+        return "exact" if exact.bytes_a_record == 0 or exact.first_total <= MOVES else None
 
     def _require_records(self, chosen: RecordEngine) -> None:
         """Raise an error for settings of NUTS, or if the records of all chains would not fit in memory."""
@@ -128,7 +133,7 @@ class Choice:
         if not self.is_plain:
             raise ArgumentError(
                 "`fit` draws whole records for this release (formulation='exact'), which does not use NUTS; leave "
-                "out all settings except `cores` and `progress_bar`"
+                "out `sampler` and all settings except `cores` and `progress_bar`"
                 f"{f', or ask for {other}' if other else ''}."
             )
         needed = self.chains * chosen.first_total * chosen.bytes_a_record
@@ -167,8 +172,10 @@ def _mixes(evidence: Evidence) -> bool:
     cliques = len(evidence.specification.scopes)
     if cliques > 1:
         noise = max((law.scale for law in evidence.noise), default=0.0)
-        # queries were not compared
         is_few = evidence.total * max(noise, 1.0) ** 2 * (cliques / 2) ** 3 <= _FEW
+        # counts behind noise of scale 0.1 are nearly certain, so few records move
+        is_few |= noise <= 0.1 and evidence.total <= 1e6
+        # queries were not compared
         return is_few and evidence.queries is None
     # one table moves by steps of the size of the noise; parts of a sum whose cells were not measured need many
     measured = MeasuredCells.of(evidence)
@@ -177,10 +184,52 @@ def _mixes(evidence: Evidence) -> bool:
     return evidence.total <= _FEW or bool(is_known.all())
 
 
-# settings of nutpie that `fit` sets itself
+# settings of ``pymc.sample`` and ``pymc.NUTS`` that `fit` does not set itself
+_SETTINGS = (
+    "target_accept", "max_treedepth", "early_max_treedepth", "step_scale", "adapt_step_size", "gamma", "k", "t0",
+    "Emax", "init", "n_init", "jitter_max_retries", "cores", "blas_cores", "mp_ctx", "callback", "progressbar",
+    "progressbar_theme", "compile_kwargs", "backend",
+)  # fmt: skip
+
+
+def sample_with_pymc(
+    formulation: RelaxedCounts, *, draws: int, tune: int, chains: int, seed: int, settings: dict[str, Any]
+) -> Sampled:
+    """Draw with PyMC's own sampler; the arguments are those of `draw_posterior`."""
+    import pymc as pm
+
+    stored = [*formulation.judged, *formulation.hidden]
+    settings.setdefault("progressbar", is_watched())
+    settings.setdefault("cores", 1)  # each worker process would compile everything again
+    clock, logger = Clock(), logging.getLogger("pymc")
+    level = logger.level
+    # `diagnostics` reports the convergence of the judged variables
+    logger.setLevel(logging.ERROR)
+    how = {"draws": draws, "tune": tune, "chains": chains, "random_seed": seed, "nuts_sampler": "pymc"}
+    sample: Any = pm.sample  # its overloads do not include settings that are passed on
+    try:
+        with formulation.model(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = sample(**how, var_names=stored, compute_convergence_checks=False, **settings)
+    except (TypeError, ValueError) as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+        raise ArgumentError(f"PyMC refuses a setting among {given}: {error}") from error
+    finally:
+        logger.setLevel(level)
+    statistics = {name: tree["sample_stats"][name].values for name in STATISTICS}
+    return Sampled(
+        draws={name: tree["posterior"][name].values for name in stored},
+        statistics=statistics,
+        is_interrupted=statistics["lp"].shape != (chains, draws),
+        stats={"sampler": f"PyMC {pm.__version__}", "sampling_seconds": clock.seconds},
+        work=formulation.operations_a_gradient * float(np.sum(statistics["n_steps"])),
+    )
+
+
+# settings of the samplers that `fit` sets itself
 _OWN = (
-    "draws", "tune", "chains", "seed", "random_seed", "model", "blocking", "return_raw_trace", "progress_callback",
-    "progress_rate", "sampler",
+    "draws", "tune", "chains", "seed", "random_seed", "model", "blocking", "return_raw_trace", "nuts_sampler",
+    "progress_callback", "progress_rate",
 )  # fmt: skip
 # largest work of a second run, as a multiple of the work so far
 _TIMES_AT_MOST = 8
@@ -191,6 +240,7 @@ _TIMES = (1, 2, 3, 4, 6, 8, 12, LONGEST)
 def draw_posterior(
     formulation: Formulation,
     *,
+    sampler: Sampler,
     draws: int,
     tune: int,
     chains: int,
@@ -219,7 +269,7 @@ def draw_posterior(
         own = {name: value for name, value in settings.items() if name in ("cores", "progress_bar")}
         sampled = formulation.sample(**how, time_limit=time_limit, **own)
     else:
-        sampled = _with_steps_that_hold(formulation, how, settings, Clock(time_limit))
+        sampled = _with_steps_that_hold(formulation, sampler, how, settings, Clock(time_limit))
     if not next(iter(sampled.statistics.values())).size:
         raise KeyboardInterrupt(
             "sampling was interrupted while the chains were being tuned, so there are no draws"
@@ -228,7 +278,11 @@ def draw_posterior(
 
 
 def _with_steps_that_hold(
-    formulation: RelaxedCounts, how: Mapping[str, Any], settings: Mapping[str, Any], clock: Clock
+    formulation: RelaxedCounts,
+    sampler: Sampler,
+    how: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    clock: Clock,
 ) -> Sampled:
     """Sample with the formulation's acceptance, and again with a higher one while too many trajectories diverge.
 
@@ -258,17 +312,21 @@ def _with_steps_that_hold(
             # a run that will be repeated need not mix
             return is_done or (not last and diverges(sampled) and 4 * (spent + sampled.work) <= WORK)
 
+        own = {**settings, "target_accept": acceptance}
         try:
-            new = sample_with_nutpie(
-                formulation,
-                **how,
-                settings={**settings, "target_accept": acceptance},
-                lengths=[how["draws"] * n for n in times],
-                judge=judged,
-                may_stop=may_stop,
-                clock=clock,
-                most=math.inf if found is None else min(_TIMES_AT_MOST * spent, WORK - spent),
-            )
+            if sampler == "pymc":  # it stores all latent numbers at each position, and compiles in each call
+                new = judged(sample_with_pymc(formulation, **how, settings=own))
+            else:
+                new = sample_with_nutpie(
+                    formulation,
+                    **how,
+                    settings=own,
+                    lengths=[how["draws"] * n for n in times],
+                    judge=judged,
+                    may_stop=may_stop,
+                    clock=clock,
+                    most=math.inf if found is None else min(_TIMES_AT_MOST * spent, WORK - spent),
+                )
         except KeyboardInterrupt:
             if found is None:
                 raise
@@ -288,19 +346,22 @@ def _with_steps_that_hold(
     return found
 
 
-def check_settings(draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
+def check_settings(sampler: str, draws: int, tune: int, chains: int, settings: Mapping[str, Any]) -> None:
     """Raise an error for a setting that the sampler does not support; some of them would make it hang."""
+    one_of("sampler", sampler, ("nutpie", "pymc"))
     numbers = {"draws": (draws, 1), "tune": (tune, 0), "chains": (chains, 1)}
-    numbers |= {name: (settings[name], 1) for name in ("cores", "maxdepth") if name in settings}
+    numbers |= {
+        name: (settings[name], 1) for name in ("cores", "maxdepth", "max_treedepth") if name in settings
+    }
     for name, (value, least) in numbers.items():
         whole_number(name, value, least)
     probability("target_accept", settings.get("target_accept", 0.8), zero=False, remedy="0.8 is usual")
     for name in settings:
         if name in _OWN:
             remedy = "`rng` seeds the sampler" if "seed" in name else "it is set by `fit`"
-            if name == "sampler":
-                remedy = "leave it out; `pm.sample` in `posterior.pymc_model` is PyMC's own sampler"
             raise ArgumentError(f"`{name}` is not a setting of the sampler here: {remedy}.")
+        if sampler == "pymc" and name not in _SETTINGS:  # PyMC would silently ignore some of them
+            raise ArgumentError(f"PyMC's sampler has no setting `{name}`; it has {', '.join(_SETTINGS)}.")
 
 
 def prior_as_sampled(

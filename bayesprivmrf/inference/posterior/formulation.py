@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -92,7 +92,9 @@ class Source:
     population: Population
 
 
-# Statistics of NUTS: ArviZ's names, and those of nutpie
+type Sampler = Literal["nutpie", "pymc"]
+
+# Statistics that both samplers report: ArviZ's and PyMC's names, and those of nutpie
 STATISTICS = {
     "diverging": "diverging",
     "tree_depth": "depth",

@@ -27,7 +27,7 @@ from bayesprivmrf.inference.posterior.choice import (
     draw_posterior,
     prior_as_sampled,
 )
-from bayesprivmrf.inference.posterior.formulation import Clock, Source
+from bayesprivmrf.inference.posterior.formulation import Clock, Sampler, Source
 from bayesprivmrf.inference.posterior.results.diagnostics import diagnose, warn_of
 from bayesprivmrf.inference.posterior.results.draws import Draws
 from bayesprivmrf.inference.posterior.results.posterior import Posterior
@@ -138,6 +138,7 @@ class LatentCounts(_WithoutSmoothing):
         population: Population = "one",
         rng: int | np.random.Generator | None = None,
         prior: bool = False,
+        sampler: Sampler = "nutpie",
         draws: int = 1000,
         tune: int = 500,
         chains: int = 4,
@@ -160,6 +161,8 @@ class LatentCounts(_WithoutSmoothing):
             ``"generator"`` if a generator was given.
         prior
             Whether to draw from the prior too, for the groups `prior` and `prior_predictive` of the tree.
+        sampler
+            Sampler of relaxed counts: ``"nutpie"``, or ``"pymc"`` for PyMC's own NUTS on `Posterior.pymc_model`.
         draws
             Number of draws to keep from each chain.
         tune
@@ -169,11 +172,11 @@ class LatentCounts(_WithoutSmoothing):
         time_limit
             Seconds after which sampling is not continued; None for no limit. Chains that have not mixed are
             continued, to at most 16 times their length and a fixed number of operations, about a minute on two cores.
-            From each length `draws` are kept, evenly spaced. The first length is always completed. Sampling with
-            fewer `cores` than `chains` runs only the first length. If the limit stops chains before they have
+            From each length `draws` are kept, evenly spaced. The first length is always completed. PyMC, and nutpie
+            with fewer `cores` than `chains`, run only the first length. If the limit stops chains before they have
             mixed, the status is ``iteration_limit``.
         **settings
-            Further settings of NUTS: `target_accept`, `maxdepth`, `cores`,
+            Further settings of NUTS: `target_accept`, `maxdepth` (nutpie) or `max_treedepth` (PyMC), `cores`,
             `progress_bar` and others. They never change the model. The exact formulation does not use NUTS and
             accepts only `cores` and `progress_bar`.
 
@@ -206,7 +209,7 @@ class LatentCounts(_WithoutSmoothing):
         smaller steps.
         """
         clock = Clock()
-        check_settings(draws, tune, chains, settings)
+        check_settings(sampler, draws, tune, chains, settings)
         if time_limit is not None:
             positive_finite("time_limit", time_limit)
         evidence = gather(releases, takes_bounds=True, population=population)
@@ -218,7 +221,7 @@ class LatentCounts(_WithoutSmoothing):
                 option="use `--method naive-mle`",
             )
         refuse_total_outside(evidence, self.total_range)
-        is_plain = not settings.keys() - {"cores", "progress_bar"}
+        is_plain = sampler == "nutpie" and not settings.keys() - {"cores", "progress_bar"}
         choice = Choice(asked=self, evidence=evidence, draws=chains * draws, chains=chains, is_plain=is_plain)
         formulation = choice.formulation()
         rng = secrets.randbits(32) if rng is None else rng
@@ -232,11 +235,11 @@ class LatentCounts(_WithoutSmoothing):
         else:
             limit = math.inf if time_limit is None else float(time_limit)
             how: dict[str, Any] = {"draws": draws, "tune": tune, "chains": chains, "seed": seed}
-            sampled = draw_posterior(formulation, settings=settings, time_limit=limit, **how)
+            sampled = draw_posterior(formulation, sampler=sampler, settings=settings, time_limit=limit, **how)
             finished = formulation.finish(sampled.draws, afterwards)
         alarms = raise_alarms(evidence, finished)
         other = partial(choice.other, formulation)
-        diagnosis = diagnose(sampled, formulation.judged, evidence, finished, other)
+        diagnosis = diagnose(sampled, formulation.judged, evidence, sampler, finished, other)
         diagnosis = alarms.added_to(diagnosis)
         if diagnosis.status is Status.CONVERGED and formulation.sparsity > FEW_RECORDS:
             diagnosis = replace(diagnosis, status=Status.APPROXIMATE)

@@ -88,7 +88,7 @@ def test_whole_records_are_drawn_of_one_table_however_many_unless_only_sums_of_i
         assert formulation_on(gather(release), 400).name == name
 
 
-@pytest.mark.parametrize("settings", few([{"target_accept": 0.9}, {"maxdepth": 8}]))
+@pytest.mark.parametrize("settings", few([{"target_accept": 0.9}, {"maxdepth": 8}, {"sampler": "pymc"}]))
 def test_a_setting_of_the_sampler_never_changes_the_model(settings):
     release = noisy(100, 1.0)
     with pytest.raises(ArgumentError, match=r"formulation='hyper-dirichlet'"):

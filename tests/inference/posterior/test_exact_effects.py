@@ -250,8 +250,8 @@ def test_settings_of_other_priors_and_samplers_are_refused():
     release = release_of(SQUARE, 50, DiscreteLaplace(1.0), 1)
     with pytest.raises(ArgumentError, match="`concentration`"):
         LatentCounts(formulation="exact", concentration=1.0).fit(release)
-    with pytest.raises(ArgumentError, match="does not use NUTS"):
-        LatentCounts(formulation="exact").fit(release, target_accept=0.9)
+    with pytest.raises(ArgumentError, match="`sampler`"):
+        LatentCounts(formulation="exact").fit(release, sampler="pymc")
 
 
 def test_an_exact_posterior_on_a_cycle_has_the_pymc_model_of_its_relaxed_counts():

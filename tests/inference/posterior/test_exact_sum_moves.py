@@ -214,7 +214,7 @@ def test_relaxed_counts_and_what_moves_may_not_link_are_refused_with_a_remedy():
         with pytest.raises(ArgumentError, match="formulation='exact'"):
             LatentCounts(formulation=formulation).fit(made)
     with pytest.raises(ArgumentError, match=r"draws whole records.*except `cores` and `progress_bar`\."):
-        LatentCounts().fit(made, target_accept=0.9)
+        LatentCounts().fit(made, sampler="pymc")
     around = [q.table(*clique) for clique in CYCLE.cliques]
     made = release(CYCLE, 20, noisy=[q.parities(1)], law=Laplace(1.0), exact=around)
     with pytest.raises(ModelError, match=r"form a tree.*NoiseAwareMAP"):

@@ -204,7 +204,7 @@ def test_tables_around_a_cycle_are_refused_and_would_not_be_linked():
     other = 1 - truth
     assert np.array_equal(tables_of(TRIANGLE, truth), tables_of(TRIANGLE, other))
     with pytest.raises(ModelError, match=r"form a tree.*NoiseAwareMAP"):
-        _ = held_by(TRIANGLE, [q.table(*c) for c in TRIANGLE.cliques], truth=truth, total=4).extent
+        _ = held_by(TRIANGLE, [q.table(*c) for c in TRIANGLE.cliques], truth=truth, total=4).families
 
 
 @pytest.mark.parametrize(

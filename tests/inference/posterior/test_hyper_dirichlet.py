@@ -34,7 +34,7 @@ def sampled(formulation, *, draws=2500, chains=4, seed=1):
     """Draws of the judged variables, of the length asked for: chains that follow each other do not go on."""
     settings = {"cores": 2, "progress_bar": False}
     return draw_posterior(
-        formulation, draws=draws, tune=500, chains=chains, seed=seed, settings=settings
+        formulation, sampler="nutpie", draws=draws, tune=500, chains=chains, seed=seed, settings=settings
     ).draws
 
 

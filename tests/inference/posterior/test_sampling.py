@@ -149,7 +149,9 @@ def test_chains_that_have_not_mixed_are_a_status_and_a_warning(release, fitted):
         ({"chains": True}, "chains"),
         ({"seed": 4}, "rng"),
         ({"progress_rate": 4}, "set by `fit`"),
-        ({"sampler": "pymc"}, "pymc_model"),
+        ({"sampler": "stan"}, "sampler"),
+        ({"sampler": "pymc", "maxdepth": 10}, "max_treedepth"),
+        ({"sampler": "pymc", "trace": None}, "trace"),
     ],
 )
 def test_settings_that_a_sampler_refuses_are_named(release, fitted, settings, words):
@@ -159,14 +161,18 @@ def test_settings_that_a_sampler_refuses_are_named(release, fitted, settings, wo
 
 @pytest.mark.slow
 def test_pymc_s_own_sampler_agrees_with_nutpie(release, fitted):
-    with fitted.pymc_model, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        tree = pm.sample(1000, tune=1000, chains=2, cores=1, random_seed=1, progressbar=False)
-    one, other = fitted.tree["posterior"]["counts[a]"], tree["posterior"]["counts[a]"]
-    effective = float(az.ess(tree["posterior"]["counts"].to_dataset())["counts"].min())
-    error = one.std(("chain", "draw")) * np.sqrt(1 / fitted.stats["ess_bulk"] + 1 / effective)
-    gap = one.mean(("chain", "draw")).values - other.mean(("chain", "draw")).values
-    assert (np.abs(gap) < 4 * error.values).all()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SamplingWarning)
+        posterior = NUTS.fit(release, rng=1, sampler="pymc", draws=1000, tune=1000, chains=2)
+    one, other = (p.tree["posterior"]["counts[a]"] for p in (fitted, posterior))
+    error = one.std(("chain", "draw")) * np.sqrt(
+        1 / fitted.stats["ess_bulk"] + 1 / posterior.stats["ess_bulk"]
+    )
+    gap = one.mean(("chain", "draw")) - other.mean(("chain", "draw"))
+    assert (np.abs(gap) < 4 * error).all()
+    assert set(posterior.tree["sample_stats"]) == set(fitted.tree["sample_stats"])
+    with pytest.raises(ArgumentError, match="init"):
+        NUTS.fit(release, rng=1, sampler="pymc", init="nowhere")
 
 
 @pytest.mark.slow
@@ -241,7 +247,7 @@ def test_each_failing_diagnostic_is_found_and_has_its_remedy(release, change, st
         statistics[name] = generator.random((4, 1000)) < 0.1
     if change == "energy":
         statistics["energy"] = np.cumsum(generator.normal(size=(4, 1000)), axis=1)
-    diagnosis = diagnostics.diagnose(made_up(values, **statistics), ("counts",), gather(release))
+    diagnosis = diagnostics.diagnose(made_up(values, **statistics), ("counts",), gather(release), "nutpie")
     assert diagnosis.status is status
     if words is None:
         assert diagnosis.problems == ()
@@ -255,7 +261,7 @@ def test_each_failing_diagnostic_is_found_and_has_its_remedy(release, change, st
 def test_draws_that_are_not_numbers_are_not_trusted(release, value, where):
     values = np.random.default_rng(8).normal(size=(4, 1000, 3))
     values[where] = value
-    diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release))
+    diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie")
     assert diagnosis.status is Status.NOT_TRUSTED
     with pytest.warns(SamplingWarning, match="not finite"):
         diagnostics.warn_of(diagnosis)
@@ -281,7 +287,7 @@ def test_chains_that_never_move_are_not_trusted(release):
 def test_an_energy_that_tells_nothing_is_not_trusted(release, energy):
     values = np.random.default_rng(8).normal(size=(4, 1000, 3))
     sampled = made_up(values, energy=np.full((4, 1000), energy))
-    diagnosis = diagnostics.diagnose(sampled, ("counts",), gather(release))
+    diagnosis = diagnostics.diagnose(sampled, ("counts",), gather(release), "nutpie")
     assert diagnosis.status is Status.NOT_TRUSTED
     assert any("E-BFMI" in problem for problem in diagnosis.problems)
 
@@ -289,7 +295,7 @@ def test_an_energy_that_tells_nothing_is_not_trusted(release, energy):
 def test_a_table_that_can_be_but_one_needs_no_moving_chain():
     determined = gather(release_of(specification({"a": ["x"]}, [("a",)])))
     sampled = made_up(np.full((4, 1000, 1), 200.0), energy=np.zeros((4, 1000)))
-    diagnosis = diagnostics.diagnose(sampled, ("counts",), determined)
+    diagnosis = diagnostics.diagnose(sampled, ("counts",), determined, "nutpie")
     assert (diagnosis.status, diagnosis.problems) == (Status.CONVERGED, ())
 
 
@@ -309,7 +315,7 @@ def test_a_population_whose_steps_are_refused_is_not_trusted(release, acceptance
     finished = Finished(
         marginals=blank, counts=blank, effects=blank, total=blank, acceptance=acceptance, unmoved=0.5
     )
-    diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release), finished)
+    diagnosis = diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie", finished)
     assert diagnosis.status is status
     assert diagnosis.as_stats()["population_unmoved"] == 0.5
     assert diagnosis.as_stats()["problems"] == list(diagnosis.problems)
@@ -335,16 +341,19 @@ def test_the_population_s_acceptance_reaches_the_posterior(release, fitted):
 def test_one_chain_is_judged_by_its_halves(release):
     generator = np.random.default_rng(9)
     values = generator.normal(size=(1, 2000, 1))
-    assert diagnostics.diagnose(made_up(values), ("counts",), gather(release)).status is Status.CONVERGED
+    assert (
+        diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").status
+        is Status.CONVERGED
+    )
     values[0, :1000] += 1
-    assert diagnostics.diagnose(made_up(values), ("counts",), gather(release)).r_hat > 1.05
+    assert diagnostics.diagnose(made_up(values), ("counts",), gather(release), "nutpie").r_hat > 1.05
 
 
 def test_a_release_that_knows_no_total_is_not_trusted():
     model = specification({"a": ["x", "y", "z"]}, [("a",)])
     drowned = release_of(model, law=Laplace(1e4), records=5, total=None)
     values = np.random.default_rng(10).normal(size=(4, 1000, 2))
-    found = diagnostics.diagnose(made_up(values), ("counts",), gather(drowned))
+    found = diagnostics.diagnose(made_up(values), ("counts",), gather(drowned), "nutpie")
     assert found.status is (Status.CONVERGED if gather(drowned).has_total else Status.NOT_TRUSTED)
     assert not gather(drowned).has_total
 
@@ -373,7 +382,7 @@ def drawn(release, may_stop=lambda _: False, time_limit=math.inf, draws=100, tun
 
 def posterior_drawn(release, draws=100):
     given = {"draws": draws, "tune": 100, "chains": 4, "seed": 5, "settings": {}}
-    return choice.draw_posterior(formulation_of(release), **given)
+    return choice.draw_posterior(formulation_of(release), sampler="nutpie", **given)
 
 
 def test_a_longer_sampling_is_the_shorter_one_gone_on_with(release):
@@ -454,7 +463,7 @@ def test_an_energy_that_moves_slowly_asks_for_longer_chains_and_one_that_is_stuc
     for at in range(1, 1000):
         energy[:, at] = kept * energy[:, at - 1] + np.sqrt(1 - kept**2) * generator.normal(size=4)
     sampled = made_up(generator.normal(size=(4, 1000, 3)), energy=energy)
-    found = diagnostics.diagnose(sampled, ("counts",), gather(release))
+    found = diagnostics.diagnose(sampled, ("counts",), gather(release), "nutpie")
     assert found.bfmi == pytest.approx(moved, rel=0.5)
     assert found.status is status
     assert "E-BFMI" in found.problems[0]
@@ -473,7 +482,7 @@ def test_a_time_limit_is_the_remedy_where_it_stopped_the_chains(release, is_late
     sampled = made_up(np.random.default_rng(8).normal(size=(4, size, 3)))
     sampled = replace(sampled, is_late=is_late)
     slow = replace(sampled, mixing=Mixing(r_hat=1.001, bulk=100.0, tail=100.0))
-    assert re.search(words, diagnostics.diagnose(slow, ("counts",), gather(release)).problems[0])
+    assert re.search(words, diagnostics.diagnose(slow, ("counts",), gather(release), "nutpie").problems[0])
 
 
 class Batch:
@@ -505,7 +514,7 @@ def test_effective_draws_are_counted_where_the_chains_may_have_met_and_in_the_la
     assert mixing.r_hat > 1.1
     assert np.isnan(mixing.bulk)
     judged = replace(made_up(apart), mixing=mixing._replace(bfmi=0.2))
-    found = diagnostics.diagnose(judged, ("counts",), gather(release))
+    found = diagnostics.diagnose(judged, ("counts",), gather(release), "nutpie")
     assert found.r_hat == mixing.r_hat
     assert 1 < found.ess_bulk < 100
     assert 1 < found.ess_tail < 2000

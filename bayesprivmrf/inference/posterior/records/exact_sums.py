@@ -125,6 +125,7 @@ class ExactSums:
     @cached_property
     def families(self) -> list[list[Bounded]]:
         """Bounded sets of each group, which moves of records keep."""
+        self._share_separators()
         try:
             return [group.family() for group in self.groups]
         except CrossingError:
@@ -278,6 +279,24 @@ class ExactSums:
         """Return the cells of a group with each state of a separator."""
         place = self._within(separator, self.groups[clique].scope)
         return [np.flatnonzero(place == state) for state in range(self._size(separator))]
+
+    def _share_separators(self) -> None:
+        """Add to each group the exact sums on separators that its neighbors determine, until nothing changes."""
+        done: set[tuple[int, int]] = set()
+        for _ in self.groups:
+            for clique, parent in enumerate(self.tree.parents):
+                separator = self.tree.separators[clique]
+                for one, other in ((clique, parent), (parent, clique)):
+                    if parent < 0 or not separator or (clique, other) in done:
+                        continue
+                    theirs, slices = self.groups[one], self._slices(one, separator)
+                    sums = [theirs.determined_sum(indicator(s, theirs.possible.size)) for s in slices]
+                    if None in sums:
+                        continue
+                    done |= {(clique, one), (clique, other)}
+                    mine = self.groups[other]
+                    mine.rows += [indicator(s, mine.possible.size) for s in self._slices(other, separator)]
+                    mine.answers += [value for value in sums if value is not None]
 
     def _numbers(self) -> Iterator[tuple[tuple[int, ...], FloatArray, float, float]]:
         """Yield variables, weights on their cells, value, and half the width of the bounds of each exact number."""

@@ -22,7 +22,7 @@ import numpy as np
 
 from bayesprivmrf.errors import SamplingWarning
 from bayesprivmrf.inference.evidence import Evidence
-from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled
+from bayesprivmrf.inference.posterior.formulation import Finished, Mixing, Sampled, Sampler
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.model.tables import FloatArray
 
@@ -91,6 +91,7 @@ def diagnose(
     sampled: Sampled,
     judged: Sequence[str],
     evidence: Evidence,
+    sampler: Sampler,
     finished: Finished | None = None,
     other: Callable[[], str | None] = lambda: None,
 ) -> Diagnosis:
@@ -153,10 +154,10 @@ def diagnose(
         )
     # trajectories of NUTS
     if not saturated <= LARGEST_SATURATED:
-        slow = True
+        slow, depth = True, "maxdepth" if sampler == "nutpie" else "max_treedepth"
         problems.append(
             f"{saturated:.0%} of the draws reached the maximum tree depth, so each draw moves little; raise "
-            "`maxdepth` (10 by default)"
+            f"`{depth}` (10 by default)"
         )
     if not diverging <= LARGEST_DIVERGING:
         broken = True
