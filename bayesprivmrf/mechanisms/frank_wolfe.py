@@ -22,7 +22,6 @@ from bayesprivmrf.learning.frank_wolfe import (
     PairwiseByPairs,
     PairwiseByRegressions,
     PairwiseBySoftmax,
-    SparseLogistic,
     Target,
     singles_plan,
 )
@@ -45,7 +44,7 @@ from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, parity_l2_sensitiv
 from bayesprivmrf.privacy.selection import GUMBEL_DEVIATION
 
 
-def choices_outlay(fitted: ByRegressions | SparseLogistic, rho: float, total: float | None) -> Outlay:
+def choices_outlay(fitted: ByRegressions, rho: float, total: float | None) -> Outlay:
     r"""Return the cost of the steps and the noise of their choices.
 
     At 0 the score of a single coupling w is about :math:`N w B / a` records, where B is the largest residual and a is

@@ -27,12 +27,7 @@ from bayesprivmrf.inference.effects_fit.fit import PRIOR_DEVIATION, fit_means
 from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
-from bayesprivmrf.learning.frank_wolfe.node_regressions import (
-    LARGEST_STEPS,
-    Design,
-    LogisticRegressions,
-    frank_wolfe,
-)
+from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS
 from bayesprivmrf.learning.models.parameters import SavedMap
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure
 from bayesprivmrf.learning.select_measure.targets import PairTargets
@@ -300,96 +295,3 @@ class ByRegressions(SavedMap, ABC):
         except BaseException as error:
             remember(error)  # keep the fields of the regressions
         return FrankWolfeFit(parts=self._parts(regressed, fitted), measured=measured, fields=fitted)
-
-
-@final
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SparseLogistic:
-    r"""Log-odds of one two-state variable given the others, :math:`c + \sum_j w_j(x_j)`, each w adding to 0.
-
-    Parameters
-    ----------
-    cardinalities
-        States of each variable, the target's among them.
-    target
-        Position of the variable to explain, of two states.
-    radius
-        R, of the ball :math:`|c| + \sum_j \max_b |w_j(b)| \le R` that is searched.
-    rho
-        Budget, nats.
-    adjacency
-        Neighboring relation.
-    steps
-        T, or ``None`` for `default_steps` of the number of records.
-    """
-
-    cardinalities: tuple[int, ...]
-    target: int
-    radius: float
-    rho: float
-    adjacency: Adjacency
-    steps: int | None = None
-
-    @property
-    def exposure(self) -> Exposure:
-        """One regression."""
-        return Exposure.of_logistic(1)
-
-    @property
-    def atoms(self) -> int:
-        """Number of atoms of a choice: the signs of each group of features, the constant's among them."""
-        others = (k for place, k in enumerate(self.cardinalities) if place != self.target)
-        return 2 + sum(2 if k == 2 else 2**k for k in others if k > 1)
-
-    @property
-    def reference(self) -> float:
-        """2: the first score of an effect w on the log-odds is n w / 2 times the largest residual."""
-        return 2.0
-
-    def steps_for(self, total: float | None) -> int:
-        """Return T for a public or noisy number of records, which is unused where T is a setting."""
-        if self.steps is not None:
-            return self.steps
-        assert total is not None
-        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency)
-
-    def multiple(self, steps: int) -> float:
-        """Return the noise multiple of T steps."""
-        return step_scale(self.exposure, self.rho, steps, self.adjacency)
-
-    def learn(
-        self, codes: np.ndarray, counts: IntArray, total: float | None, source: NoiseSource
-    ) -> tuple[FloatArray, float]:
-        """Return w, states of all variables after another (0 for the target's), and c.
-
-        Parameters
-        ----------
-        codes, counts
-            Records as codes, shape (rows, p), and how many each row stands for.
-        total
-            Their number as far as it may be used: public or noisy; unused where T is a setting.
-        source
-            Source of the random choices.
-        """
-        steps = self.steps_for(total)
-        design = Design.with_constant(codes, self.cardinalities)
-        eligible = np.array([k > 1 for k in design.cardinalities])
-        eligible[self.target] = False
-        coefficients = frank_wolfe(
-            LogisticRegressions(design, codes, counts, self.radius, np.array([self.target])),
-            steps=steps,
-            multiple=self.multiple(steps),
-            source=source,
-            eligible=eligible[None],
-        )[0]
-        return self._centred(design, coefficients)
-
-    def _centred(self, design: Design, coefficients: FloatArray) -> tuple[FloatArray, float]:
-        effects, constant = [], float(coefficients[-1])
-        for k, start in zip(self.cardinalities, design.starts, strict=False):
-            values = (
-                coefficients[start] * np.array([-1.0, 1.0]) if k == 2 else coefficients[start : start + k]
-            )
-            effects.append(values - values.mean())
-            constant += float(values.mean())
-        return np.concatenate(effects), constant
