@@ -28,7 +28,7 @@ from bayesprivmrf.inference.effects_fit.sampled import Fixed
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.interruption import interrupted_by, remember
 from bayesprivmrf.learning.frank_wolfe.node_regressions import LARGEST_STEPS
-from bayesprivmrf.learning.models.parameters import SavedMap
+from bayesprivmrf.learning.models.maps import SavedMap
 from bayesprivmrf.learning.select_measure.measurement import Measured, MeasurementPlan, select_and_measure
 from bayesprivmrf.learning.select_measure.targets import PairTargets
 from bayesprivmrf.model.effects import Effects, contrasts

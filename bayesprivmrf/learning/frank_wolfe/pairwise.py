@@ -19,7 +19,7 @@ from bayesprivmrf.learning.frank_wolfe.node_regressions import (
     NodeRegressions,
     frank_wolfe,
 )
-from bayesprivmrf.learning.models.parameters import require_states, written_pairs
+from bayesprivmrf.learning.models.maps import require_states, written_pairs
 from bayesprivmrf.model.tables import FloatArray, IntArray
 from bayesprivmrf.noise.source import NoiseSource
 from bayesprivmrf.privacy.selection import Exposure

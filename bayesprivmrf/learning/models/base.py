@@ -18,7 +18,8 @@ from bayesprivmrf.inference.asked import Whose
 from bayesprivmrf.inference.noise_aware.estimator import NoiseAwareMAP
 from bayesprivmrf.inference.solution import Status
 from bayesprivmrf.learning.models.advice import NO_COUNTS, status_with_advice
-from bayesprivmrf.learning.models.parameters import LearnedParameters, LearningMap
+from bayesprivmrf.learning.models.maps import LearningMap
+from bayesprivmrf.learning.models.parameters import LearnedParameters
 from bayesprivmrf.learning.models.solution import Dependence, LearnedSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Given, Label, Variable

@@ -11,9 +11,11 @@ import numpy as np
 
 from bayesprivmrf.cards import marked
 from bayesprivmrf.errors import ModelError
-from bayesprivmrf.learning.models.pairs import LearnedPairs
+from bayesprivmrf.learning.models.base import LearnedNetwork
+from bayesprivmrf.learning.models.pairs import LearnedPairs, pair_arrays
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.domain import Variable
+from bayesprivmrf.model.effects import Effects
 from bayesprivmrf.model.tables import FloatArray, IntArray, labelled, plain_array
 
 if TYPE_CHECKING:
@@ -94,25 +96,18 @@ class LearnedIsing(LearnedPairs):
     @cached_property
     def couplings(self) -> xr.DataArray:
         """Couplings A, nats, labeled by the dimensions ``variable`` and ``other``."""
-        import xarray as xr
-
-        names = plain_array(self.domain.variables)
-        table = xr.DataArray(
-            self.coupling_matrix,
-            dims=("variable", "other"),
-            coords={"variable": names, "other": names},
-            name="couplings",
-        )
-        return marked(table, self.provenance.simulated)
+        return self._labelled(self.coupling_matrix, ("variable", "other"), "couplings")
 
     @cached_property
     def fields(self) -> xr.DataArray:
         """Fields h, nats, labeled by the dimension ``variable``."""
+        return self._labelled(self.field_vector, ("variable",), "fields")
+
+    def _labelled(self, values: FloatArray, dims: tuple[str, ...], name: str) -> xr.DataArray:
         import xarray as xr
 
-        names = plain_array(self.domain.variables)
-        table = xr.DataArray(self.field_vector, dims=("variable",), coords={"variable": names}, name="fields")
-        return marked(table, self.provenance.simulated)
+        coords = dict.fromkeys(dims, plain_array(self.domain.variables))
+        return marked(xr.DataArray(values, dims=dims, coords=coords, name=name), self.provenance.simulated)
 
     def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
         """Yield positions of coupled variables, and their coupling."""
@@ -242,3 +237,52 @@ class _Couplings(Mapping[tuple[Any, Any], Any]):
     def __len__(self) -> int:
         p = len(self._learned.domain.variables)
         return p * (p - 1) // 2
+
+
+class AsPairs(LearnedNetwork):
+    """Abstract model of cliques of any size, which has couplings and fields where no clique has three variables."""
+
+    @property
+    def couplings(self) -> xr.DataArray | Mapping[tuple[Variable, Variable], xr.DataArray]:
+        """Couplings of a pairwise model, in the form of `LearnedIsing` if all variables have two states.
+
+        Otherwise they have the form of `LearnedPairwise`.
+
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
+        """
+        return self._as_pairs.couplings
+
+    @property
+    def fields(self) -> xr.DataArray | Mapping[Variable, xr.DataArray]:
+        """Fields of a pairwise model, in the form of `couplings`.
+
+        Raises
+        ------
+        ModelError
+            A clique has more than two variables, or cells are impossible.
+        """
+        return self._as_pairs.fields
+
+    @cached_property
+    def _as_pairs(self) -> LearnedIsing | LearnedPairwise:
+        model = self.specification
+        largest = max(map(len, model.scopes))
+        if largest > 2 or model.possible is not None:
+            seen = f"a clique of {largest} variables" if largest > 2 else "impossible cells"
+            raise ModelError(
+                f"`couplings` and `fields` need a pairwise model without impossible cells, got {seen}; use "
+                "`potentials`, which has one table for each clique, or `graph()`."
+            )
+        effects = Effects.of(model.cardinalities, model.scopes)
+        A, h = pair_arrays(effects, effects.coordinates(self.potentials.flat))
+        form = LearnedIsing if all(states == 2 for states in model.cardinalities) else LearnedPairwise
+        return form(
+            domain=self.domain,
+            guarantee=self.guarantee,
+            provenance=self.provenance,
+            coupling_matrix=A,
+            field_vector=h,
+        )
