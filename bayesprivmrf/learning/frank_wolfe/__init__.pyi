@@ -1,5 +1,5 @@
 from .atoms import Atoms, choose_atoms
-from .by_regressions import ByRegressions, FrankWolfeFit, default_steps, singles_plan
+from .by_regressions import ByRegressions, FrankWolfeFit, singles_plan
 from .expected_path import curved_limits, share_of_both
 from .monomials import MonomialsByRegressions, Target
 from .node_regressions import (
@@ -36,7 +36,6 @@ __all__ = [
     "Target",
     "choose_atoms",
     "curved_limits",
-    "default_steps",
     "frank_wolfe",
     "share_of_both",
     "singles_plan",

@@ -133,30 +133,6 @@ def fit_fields(
     return FittedFields(fields=np.concatenate(fields), agrees=agrees, details=details)
 
 
-# Factor of `default_steps` for logistic regressions; measured, see docs/explanation/frank-wolfe.md
-STEPS_OF_LOGISTIC = 0.11
-
-
-def default_steps(
-    total: float,
-    radius: float,
-    exposure: Exposure,
-    rho: float,
-    adjacency: Adjacency,
-    factor: float = STEPS_OF_LOGISTIC,
-) -> int:
-    r"""Return the number of steps T from public numbers: a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10.
-
-    The excess loss per record after T steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, where
-    :math:`\kappa_1` is the noise multiple of a single step. This form minimizes it. The factor was measured
-    (docs/explanation/frank-wolfe.md).
-    """
-    signal = radius * total / step_scale(exposure, rho, 1, adjacency)
-    steps = math.ceil(factor * signal ** (2 / 3))
-    # a mean of fewer than ten atoms is too coarse even where noise is large; arbitrary
-    return min(max(steps, 10), LARGEST_STEPS)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ByRegressions(SavedMap, ABC):
     r"""Abstract learning map by one or more private regressions for each node.
@@ -170,7 +146,7 @@ class ByRegressions(SavedMap, ABC):
     adjacency
         Neighboring relation.
     steps
-        Number of steps T, or ``None`` for `default_steps` of the number of records.
+        Number of steps T, or ``None`` for that of `steps_for`.
     singles
         Noise of the sums or tables of single variables, with a budget of its own, to which the fields are refitted;
         ``None`` to keep the fields of the regressions.
@@ -182,17 +158,13 @@ class ByRegressions(SavedMap, ABC):
     steps: int | None = None
     singles: DiscreteGaussian | None = None
 
-    _steps_factor: ClassVar[float] = STEPS_OF_LOGISTIC
+    # factor of the default steps of logistic regressions; measured, see docs/explanation/frank-wolfe.md
+    _steps_factor: ClassVar[float] = 0.11
 
     @property
     @abstractmethod
     def exposure(self) -> Exposure:
         """Exposure of the choices to one record."""
-
-    @property
-    def bound(self) -> float:
-        """Declared bound on the size of each variable's parameters: the width."""
-        return self.width
 
     @property
     @abstractmethod
@@ -249,11 +221,19 @@ class ByRegressions(SavedMap, ABC):
         }
 
     def steps_for(self, total: float | None) -> int:
-        """Return T for a public or noisy number of records, which is unused if T is a setting."""
+        r"""Return T for a public or noisy number of records n, which is unused if T is a setting.
+
+        The default is a factor times :math:`(R n / \kappa_1)^{2/3}`, at least 10. The excess loss per record after T
+        steps is of the order :math:`R^2/T + R \kappa_1 \sqrt{T} / n`, where :math:`\kappa_1` is the noise multiple of
+        a single step. This form minimizes it. The factor was measured (docs/explanation/frank-wolfe.md).
+        """
         if self.steps is not None:
             return self.steps
         assert total is not None
-        return default_steps(total, self.radius, self.exposure, self.rho, self.adjacency, self._steps_factor)
+        signal = self.radius * total / self.multiple(1)
+        steps = math.ceil(self._steps_factor * signal ** (2 / 3))
+        # a mean of fewer than ten atoms is too coarse even where noise is large; arbitrary
+        return min(max(steps, 10), LARGEST_STEPS)
 
     def multiple(self, steps: int) -> float:
         """Return the noise multiple of T steps."""

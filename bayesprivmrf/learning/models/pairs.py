@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -38,6 +38,8 @@ class LearnedPairs(LearnedNetwork):
     field_vector: FloatArray
 
     parameters = ("coupling_matrix", "field_vector")
+    profile: ClassVar[FloatArray] = np.ones(1)
+    """Factors of a row's parameters in the states that it stands for."""
 
     def __post_init__(self) -> None:
         rows, owner = int(self.starts[-1]), self._owner
@@ -56,22 +58,25 @@ class LearnedPairs(LearnedNetwork):
             object.__setattr__(self, name, array)
 
     @cached_property
-    @abstractmethod
     def starts(self) -> IntArray:
         """First row of each variable, and the number of rows."""
+        rows = [states // self.profile.size for states in self.domain.cardinalities]
+        return np.cumsum([0, *rows]).astype(np.int64)
 
     @property
-    @abstractmethod
     def own_states(self) -> IntArray:
-        """Positions, among the states of all variables, of the states that have rows in the arrays."""
+        """Positions, among the states of all variables, of the last state that each row stands for."""
+        states = self.profile.size
+        return np.arange(states - 1, sum(self.domain.cardinalities), states)
 
-    @abstractmethod
     def block(self, first: int, second: int) -> FloatArray:
         """Return the table of two variables by their positions, shape of their states."""
+        rows, columns = (slice(self.starts[v], self.starts[v + 1]) for v in (first, second))
+        return self.coupling_matrix[rows, columns] * np.outer(self.profile, self.profile)
 
-    @abstractmethod
     def field_tables(self) -> list[FloatArray]:
         """Return the field of each variable as a table of its states."""
+        return [part * self.profile for part in np.split(self.field_vector, self.starts[1:-1])]
 
     @cached_property
     def strengths(self) -> FloatArray:
@@ -146,6 +151,11 @@ class LearnedPairs(LearnedNetwork):
             levels[level] = [values[k] for k in first]
             levels["other" if level == "variable" else f"other_{level}"] = [values[k] for k in second]
         return _declared_index(levels)
+
+    def _weighted_pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Yield positions of coupled variables, and their coupling or the largest entry of its table."""
+        weights = self.coupling_matrix if self.has_signs else self.strengths
+        return ((int(i), int(j), float(weights[i, j])) for i, j in self._pairs)
 
     def _row_labels(self) -> dict[str, list[Any]]:
         """Return the labels of the rows, by the name of an index level."""

@@ -251,10 +251,10 @@ class LearnedParameters(ABC):
         is_absent, moves = self.by_support()
         is_absent &= low < high  # couplings that the declaration excludes have limits of 0
         is_unbounded = (np.isinf(low) | np.isinf(high)) & ~is_absent
-        bound = getattr(self.map, "bound", None)
+        bound = getattr(self.map, "width", np.inf)
         # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
         # it was at most the true width, and all below 0.67 where it was twice the true width
-        is_wide = self.widths() >= 0.85 * (np.inf if bound is None else bound)
+        is_wide = self.widths() >= 0.85 * bound
         is_held = np.array([is_wide[list(variables)].any() for variables, _ in self.entries()])
         narrow = "the learner hardly answers to its size, so limits may be too narrow"
         rows = (
