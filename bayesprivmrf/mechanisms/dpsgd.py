@@ -21,8 +21,8 @@ from bayesprivmrf.learning.gradient_ascent import (
     cells_of,
     drawn_noises,
 )
-from bayesprivmrf.learning.models.advice import Signal
 from bayesprivmrf.learning.models.potentials import LearnedPotentials
+from bayesprivmrf.learning.models.solution import Signal
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.mechanisms.base import Stamp
 from bayesprivmrf.mechanisms.reading.coded import CodedRecords

@@ -25,7 +25,7 @@ from bayesprivmrf.learning.frank_wolfe import (
     Target,
     singles_plan,
 )
-from bayesprivmrf.learning.models.advice import Signal
+from bayesprivmrf.learning.models.solution import Signal
 from bayesprivmrf.learning.select_measure import PairTargets, pair_statistics, singles_sensitivity
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT
 from bayesprivmrf.mechanisms.base import Stamp

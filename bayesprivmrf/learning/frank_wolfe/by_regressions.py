@@ -167,9 +167,9 @@ class ByRegressions(SavedMap, ABC):
         """Exposure of the choices to one record."""
 
     @property
-    @abstractmethod
     def radius(self) -> float:
-        """Radius of each regression's ball."""
+        """Radius of each regression's ball: twice the width, because log odds of spins are twice the couplings."""
+        return 2 * self.width
 
     @property
     @abstractmethod

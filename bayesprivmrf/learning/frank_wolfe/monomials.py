@@ -84,11 +84,6 @@ class MonomialsByRegressions(ByRegressions):
         return Exposure.of_logistic(self.sets.variables)
 
     @property
-    def radius(self) -> float:
-        """Radius of each regression's ball."""
-        return 2 * self.width
-
-    @property
     def atoms(self) -> int:
         """Number of atoms of a choice: both signs of each feature."""
         return 2 * len(self.features)

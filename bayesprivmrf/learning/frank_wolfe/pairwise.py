@@ -297,11 +297,6 @@ class PairwiseByPairs(PairwiseByRegressions):
         """Exposure of the choices to one record."""
         return Exposure.of_pairs(self.cardinalities)
 
-    @property
-    def radius(self) -> float:
-        """Radius of each regression's ball: twice the width."""
-        return 2 * self.width
-
     @cached_property
     def _pairs(self) -> np.ndarray:
         """Node, state of y = +1 and state of y = -1, one row for each regression."""

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bayesprivmrf.errors import ModelError, ReleaseFileError
-from bayesprivmrf.learning.models.advice import merging_text
 from bayesprivmrf.learning.models.base import Weight
 from bayesprivmrf.learning.models.maps import common_content, restored_fields, statistics_size
 from bayesprivmrf.learning.models.pairwise import AsPairs
-from bayesprivmrf.learning.models.solution import LearnedSolution
+from bayesprivmrf.learning.models.solution import LearnedSolution, merging_text
 from bayesprivmrf.learning.rounds.solution import TABLES_BY_ROUND, RoundsSolution
 from bayesprivmrf.model import CliqueTables, Domain, ModelSpecification
 from bayesprivmrf.model.domain import Label, Variable
