@@ -106,7 +106,7 @@ class LearnedMonomials(AsPairs):
         """Return the same release with the coefficients that a vector holds."""
         return self.with_parameters((values,))
 
-    def entries(self) -> list[Entry]:
+    def _vector_entries(self) -> list[Entry]:
         """Return the variables of each coefficient, and their second states."""
         return [(members, tuple(2 * v + 1 for v in members)) for members in self.sets]
 
@@ -117,7 +117,7 @@ class LearnedMonomials(AsPairs):
     @property
     def width(self) -> float:
         r"""Width of the model, :math:`\max_i \sum_{I \ni i} |h_I|`, nats."""
-        return float(self.widths().max())
+        return float(self._widths().max())
 
     @property
     def specification(self) -> ModelSpecification:

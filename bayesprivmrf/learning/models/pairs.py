@@ -38,7 +38,7 @@ class LearnedPairs(LearnedNetwork):
     field_vector: FloatArray
 
     parameters = ("coupling_matrix", "field_vector")
-    profile: ClassVar[FloatArray] = np.ones(1)
+    _profile: ClassVar[FloatArray] = np.ones(1)
     """Factors of a row's parameters in the states that it stands for."""
 
     def __post_init__(self) -> None:
@@ -60,23 +60,23 @@ class LearnedPairs(LearnedNetwork):
     @cached_property
     def starts(self) -> IntArray:
         """First row of each variable, and the number of rows."""
-        rows = [states // self.profile.size for states in self.domain.cardinalities]
+        rows = [states // self._profile.size for states in self.domain.cardinalities]
         return np.cumsum([0, *rows]).astype(np.int64)
 
     @property
     def own_states(self) -> IntArray:
         """Positions, among the states of all variables, of the last state that each row stands for."""
-        states = self.profile.size
+        states = self._profile.size
         return np.arange(states - 1, sum(self.domain.cardinalities), states)
 
     def block(self, first: int, second: int) -> FloatArray:
         """Return the table of two variables by their positions, shape of their states."""
         rows, columns = (slice(self.starts[v], self.starts[v + 1]) for v in (first, second))
-        return self.coupling_matrix[rows, columns] * np.outer(self.profile, self.profile)
+        return self.coupling_matrix[rows, columns] * np.outer(self._profile, self._profile)
 
     def field_tables(self) -> list[FloatArray]:
         """Return the field of each variable as a table of its states."""
-        return [part * self.profile for part in np.split(self.field_vector, self.starts[1:-1])]
+        return [part * self._profile for part in np.split(self.field_vector, self.starts[1:-1])]
 
     @cached_property
     def strengths(self) -> FloatArray:
@@ -133,7 +133,7 @@ class LearnedPairs(LearnedNetwork):
         matrix[rows, columns] = matrix[columns, rows] = values[: rows.size]
         return self.with_parameters((matrix, values[rows.size :]))
 
-    def entries(self) -> list[Entry]:
+    def _vector_entries(self) -> list[Entry]:
         """Return the variables and the states of each coupling, and then of each field."""
         owner, states = self._owner.tolist(), self.own_states.tolist()
         pairs = zip(*(places.tolist() for places in self._entries), strict=True)

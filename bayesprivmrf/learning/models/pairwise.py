@@ -65,7 +65,7 @@ class LearnedIsing(LearnedPairs):
     """
 
     kind = "learned-ising"
-    profile: ClassVar[FloatArray] = np.array([-1.0, 1.0])  # spins of the first and the second state
+    _profile: ClassVar[FloatArray] = np.array([-1.0, 1.0])  # spins of the first and the second state
     graph_heading = "Largest couplings"
     has_signs = True
 

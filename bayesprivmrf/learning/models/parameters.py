@@ -94,7 +94,7 @@ class LearnedParameters(ABC):
 
         return pd.RangeIndex(self.vector().size)
 
-    def entries(self) -> list[Entry]:
+    def _vector_entries(self) -> list[Entry]:
         """Return the variables and the states of each entry of the vector, by default none.
 
         States are positions among the states of all variables; an effect of two states has the second one.
@@ -103,7 +103,7 @@ class LearnedParameters(ABC):
 
     def places(self, of: str) -> IntArray:
         """Return the positions of the couplings, or of the fields, in the vector."""
-        orders = np.array([len(variables) for variables, _ in self.entries()])
+        orders = np.array([len(variables) for variables, _ in self._vector_entries()])
         return np.flatnonzero(orders > 1 if of == "couplings" else orders == 1)
 
     def _is_eligible(self, variables: tuple[int, ...]) -> bool:
@@ -113,7 +113,7 @@ class LearnedParameters(ABC):
 
     def coordinates(self) -> Coordinates:
         """Return the effect of each entry as its group, and the number of the effect's variables as its kind."""
-        scopes, states = [variables for variables, _ in self.entries()], self.domain.cardinalities
+        scopes, states = [variables for variables, _ in self._vector_entries()], self.domain.cardinalities
         groups = {scope: place for place, scope in enumerate(dict.fromkeys(scopes))}
         # kinds are numbered in the order of the vector
         orders = list(dict.fromkeys(len(scope) for scope in scopes if scope))
@@ -126,10 +126,12 @@ class LearnedParameters(ABC):
             kinds=np.array([kinds[scope] for scope in scopes]),
         )
 
-    def widths(self) -> FloatArray:
+    def _widths(self) -> FloatArray:
         r"""Return :math:`\max_a \sum_I \max |h_I(a, \cdot)|`, summed over the effects I of a variable, shape (p,)."""
         largest: dict[tuple[int, tuple[int, ...]], float] = {}
-        for (variables, states), size in zip(self.entries(), np.abs(self.vector()).tolist(), strict=True):
+        for (variables, states), size in zip(
+            self._vector_entries(), np.abs(self.vector()).tolist(), strict=True
+        ):
             for state in states:
                 largest[state, variables] = max(largest.get((state, variables), 0.0), size)
         by_state = np.zeros(sum(self.domain.cardinalities))
@@ -153,7 +155,7 @@ class LearnedParameters(ABC):
                 # a variable with records in one state is a constant
                 absent |= {start + s for s in (own if len(own) < states - 1 else range(states))}
             start += states
-        entries = self.entries()
+        entries = self._vector_entries()
         is_absent = np.array([not absent.isdisjoint(states) for _, states in entries])
         touched = [not lacking.isdisjoint(variables) for variables, _ in entries]
         # what is left of an effect without its lacking variables
@@ -254,8 +256,8 @@ class LearnedParameters(ABC):
         bound = getattr(self.map, "width", np.inf)
         # the bound binds from 0.85 of it on: on simulated chains most variables were above 0.76 of the bound where
         # it was at most the true width, and all below 0.67 where it was twice the true width
-        is_wide = self.widths() >= 0.85 * bound
-        is_held = np.array([is_wide[list(variables)].any() for variables, _ in self.entries()])
+        is_wide = self._widths() >= 0.85 * bound
+        is_held = np.array([is_wide[list(variables)].any() for variables, _ in self._vector_entries()])
         narrow = "the learner hardly answers to its size, so limits may be too narrow"
         rows = (
             (RowStatus.OK, f"{taken} limits", ~(is_unbounded | is_absent)),
