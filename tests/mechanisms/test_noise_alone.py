@@ -9,7 +9,7 @@ from repeats import few
 
 import bayesprivmrf as bpm
 from bayesprivmrf.errors import NoiseWarning
-from bayesprivmrf.learning.models.solution import Signal
+from bayesprivmrf.learning.models import Signal
 from bayesprivmrf.mechanisms import DPSGD, ParityQueries, PrivateFrankWolfe, SelectMeasure
 
 pytestmark = pytest.mark.filterwarnings("ignore::bayesprivmrf.errors.NoiseWarning")
