@@ -31,7 +31,7 @@ from bayesprivmrf.errors import ReleaseFileError
 from bayesprivmrf.inference.effects_fit import ridge_mode
 from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.interruption import remember
-from bayesprivmrf.learning.models.parameters import SavedMap
+from bayesprivmrf.learning.models.maps import SavedMap
 from bayesprivmrf.learning.parities.mode import (
     ParityMoments,
     noisy_parity_sums,
