@@ -275,10 +275,8 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
         promised, name = self._promise(plan.specification), type(self).__name__
         if isinstance(promised, PrivacyGuarantee):  # anything else but None is what `_promised` refuses
-            must, got = (
-                f"give a guarantee for {self.adjacency.value} neighbors",
-                f"one for {promised.adjacency.value}",
-            )
+            must = f"give a guarantee for {self.adjacency.value} neighbors"
+            got = f"one for {promised.adjacency.value}"
             remedy = "correct its `_promise`"
             require(promised.adjacency is self.adjacency, name, must, got, remedy, error=PrivacyError)
             is_person = "left out" if self.person is None else "given"

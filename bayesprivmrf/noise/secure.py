@@ -49,10 +49,8 @@ def require_releasable(law: NoiseDistribution) -> None:
         raise no_exact_draw(law)
     same = noise_from_dict(law.as_dict()) == law
     what = f"the noise distribution {law!r}"
-    must, remedy = (
-        "equal the one that is read back",
-        "keep all that it depends on in fields of numbers and text",
-    )
+    must = "equal the one that is read back"
+    remedy = "keep all that it depends on in fields of numbers and text"
     require(same, what, must, "another", remedy)
     check_variance(law)
     check_kernel(law)
@@ -83,15 +81,11 @@ def _check_draw(law: NoiseDistribution) -> None:
 
     first, what = noise(0, zeros), f"`add_exactly` of the noise distribution {law.name!r}"
     must, seen = "take all randomness from `words`", "equal words that gave different noise"
-    is_drawn, remedy = (
-        np.array_equal(first, noise(0, zeros + 1)),
-        "draw from `words` alone, whatever the counts",
-    )
+    is_drawn = np.array_equal(first, noise(0, zeros + 1))
+    remedy = "draw from `words` alone, whatever the counts"
     require(is_drawn, what, must, seen, remedy, error=PrivacyError)
-    must, seen = (
-        "add noise from `words`",
-        "none, or equal noise for different words, which would disclose the counts",
-    )
+    must = "add noise from `words`"
+    seen = "none, or equal noise for different words, which would disclose the counts"
     differs = first.any() and not np.array_equal(first, noise(1, zeros.reshape(1, -1))[0])
     require(differs or not must_differ, what, must, seen, "draw from `words`", error=PrivacyError)
 

@@ -197,10 +197,8 @@ class Counts:
     def __post_init__(self) -> None:
         kind = f"a {type(self.column).__name__}"
         require(isinstance(self.column, Hashable), "count", "be the name of a column", kind)
-        is_measured, must = (
-            str(self.column) in map(str, self.variables),
-            "name a column that is no declared variable",
-        )
+        is_measured = str(self.column) in map(str, self.variables)
+        must = "name a column that is no declared variable"
         require(not is_measured, "count", must, repr(self.column), "leave it out of the model")
 
     @classmethod
