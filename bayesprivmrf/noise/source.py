@@ -20,80 +20,6 @@ from bayesprivmrf.noise.base import NoiseDistribution, Words, no_exact_draw
 _CLAMP = 300.0
 
 
-def choose_several(
-    scores: IntArray, scale: float, count: int, words: Words, eligible: np.ndarray | None = None
-) -> np.ndarray:
-    r"""Return the `count` largest noisy scores of each row, best first, shape (rows, count).
-
-    One choice follows the exponential mechanism, :math:`P(j) \propto e^{u_j / b}`. Several choices have the same
-    distribution as that many choices in turn without replacement, each by the exponential mechanism among the
-    remaining candidates (Durfee and Rogers 2019, section 4). They cost `count` times as much as one choice, except
-    for rounding.
-
-    Parameters
-    ----------
-    scores
-        u, whole numbers below 2^53 in size, shape (rows, candidates).
-    scale
-        b, in the unit of the scores, positive.
-    count
-        t, the number of choices in each row.
-    words
-        The source's random words.
-    eligible
-        Public mask of the scores' shape, at least `count` candidates a row; all by default.
-
-    Returns
-    -------
-    ndarray
-        Columns of the choices, shape (rows, count).
-
-    Notes
-    -----
-    **One choice** is the largest :math:`v_j + G_j` with :math:`v_j = \max((u_j - \max u)/b, -300)` and standard
-    Gumbel :math:`G_j`. If the differences :math:`u_j - u'_j` of two score vectors lie in an interval of length R,
-    so do the differences of b v: the difference of the best scores lies in it as well, and taking a maximum with a
-    constant moves a difference towards 0. So clamping keeps the bounded range. Each :math:`v_j + G_j` is computed
-    with an error below :math:`2^{-42}` (see `gumbel`). Shifting one candidate by twice this error covers all errors,
-    so each probability is within a factor :math:`e^{\pm 2^{-41}}` of the exact one. The loss is that of a range which
-    is larger by `bayesprivmrf.privacy.selection.ROUNDING` scales.
-
-    **Several choices.** Scores are clamped to 300 scales around the t-th best one, so that all noisy scores are
-    computed as exactly as for one choice. If the differences of two score vectors lie in an interval, so does the
-    difference of their t-th best scores, and so do the differences of scores clamped around these: the bounded range
-    stays. Candidates with higher scores are chosen anyway, in an order that no longer depends on how much higher
-    they are.
-
-    With errors of at most :math:`\epsilon = 2^{-42}`, the candidates that were chosen in the order
-    :math:`j_1, \dots, j_t` would be exactly in this order if the score of :math:`j_s` were shifted by
-    :math:`\pm 2 (t - s + 1) \epsilon`. By the formula for the probability of an order, this changes its probability
-    by a factor within :math:`e^{\pm t (t + 1) \epsilon}`, and hence the probability of the t-th choice given the
-    earlier ones by a factor within :math:`e^{\pm 2 t^2 \epsilon}`. So the range is that of an exact choice plus
-    :math:`t^2` times `ROUNDING` scales: `selection_scale` with ``at_once=True``.
-    """
-    scores = np.asarray(scores)
-    chosen = np.empty((scores.shape[0], count), dtype=np.intp)
-    rows = max((1 << 22) // max(scores.shape[1], 1), 1)  # four million candidates at a time bound the memory
-    for start in range(0, scores.shape[0], rows):
-        part = scores[start : start + rows]
-        mask = None if eligible is None else eligible[start : start + rows]
-        eligible_part = part if mask is None else np.where(mask, part, np.iinfo(np.int64).min)
-        # scores relative to the last chosen one, clamped to a span in which the noise is exact
-        last = np.partition(eligible_part, -count, axis=1)[:, -count, None]
-        noisy = np.clip((part - last) / scale, -_CLAMP, _CLAMP)
-        noisy += gumbel(part.size, words).reshape(part.shape)
-        if mask is not None:
-            noisy[~mask] = -np.inf
-        best = (
-            np.argpartition(-noisy, count - 1, axis=1)[:, :count]
-            if count > 1
-            else noisy.argmax(axis=1)[:, None]
-        )
-        order = np.argsort(-np.take_along_axis(noisy, best, axis=1), axis=1, kind="stable")
-        chosen[start : start + rows] = np.take_along_axis(best, order, axis=1)
-    return chosen
-
-
 def gumbel(size: int, words: Words) -> np.ndarray:
     r"""Return standard Gumbel numbers from random words, with a tiny relative error in both tails.
 
@@ -203,8 +129,70 @@ class NoiseSource(ABC):
     def choose_several(
         self, scores: IntArray, scale: float, count: int, eligible: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the `count` largest noisy scores of each row; see `bayesprivmrf.noise.source.choose_several`."""
-        return choose_several(scores, scale, count, self.words, eligible)
+        r"""Return the `count` largest noisy scores of each row, best first, shape (rows, count).
+
+        One choice follows the exponential mechanism, :math:`P(j) \propto e^{u_j / b}`. Several choices have the
+        same distribution as that many choices in turn without replacement, each by the exponential mechanism among
+        the remaining candidates (Durfee and Rogers 2019, section 4). They cost `count` times as much as one choice,
+        except for rounding.
+
+        Parameters
+        ----------
+        scores
+            u, whole numbers below 2^53 in size, shape (rows, candidates).
+        scale
+            b, in the unit of the scores, positive.
+        count
+            t, the number of choices in each row.
+        eligible
+            Public mask of the scores' shape, at least `count` candidates a row; all by default.
+
+        Returns
+        -------
+        ndarray
+            Columns of the choices, shape (rows, count).
+
+        Notes
+        -----
+        **One choice** is the largest :math:`v_j + G_j` with :math:`v_j = \max((u_j - \max u)/b, -300)`
+        and standard Gumbel :math:`G_j`. If the differences :math:`u_j - u'_j` of two score vectors lie in an
+        interval of length R, so do the differences of b v: the difference of the best scores lies in it as well,
+        and taking a maximum with a constant moves a difference towards 0. So clamping keeps the bounded range. Each
+        :math:`v_j + G_j` is computed with an error below :math:`2^{-42}` (see `gumbel`). Shifting one candidate by
+        twice this error covers all errors, so each probability is within a factor :math:`e^{\pm 2^{-41}}` of the
+        exact one. The loss is that of a range which is larger by `bayesprivmrf.privacy.selection.ROUNDING` scales.
+
+        **Several choices.** Scores are clamped to 300 scales around the t-th best one, so that all noisy scores are
+        computed as exactly as for one choice. If the differences of two score vectors lie in an interval, so does
+        the difference of their t-th best scores, and so do the differences of scores clamped around these: the
+        bounded range stays. Candidates with higher scores are chosen anyway, in an order that no longer depends on
+        how much higher they are.
+
+        With errors of at most :math:`\epsilon = 2^{-42}`, the candidates that were chosen in the order :math:`j_1,
+        \dots, j_t` would be exactly in this order if the score of :math:`j_s` were shifted by :math:`\pm 2 (t - s +
+        1) \epsilon`. By the formula for the probability of an order, this changes its probability by a factor
+        within :math:`e^{\pm t (t + 1) \epsilon}`, and hence the probability of the t-th choice given the earlier
+        ones by a factor within :math:`e^{\pm 2 t^2 \epsilon}`. So the range is that of an exact choice plus
+        :math:`t^2` times `ROUNDING` scales: `selection_scale` with ``at_once=True``.
+        """
+        scores = np.asarray(scores)
+        chosen = np.empty((scores.shape[0], count), dtype=np.intp)
+        # four million candidates at a time bound the memory
+        rows = max((1 << 22) // max(scores.shape[1], 1), 1)
+        for start in range(0, scores.shape[0], rows):
+            part = scores[start : start + rows]
+            mask = None if eligible is None else eligible[start : start + rows]
+            eligible_part = part if mask is None else np.where(mask, part, np.iinfo(np.int64).min)
+            # scores relative to the last chosen one, clamped to a span in which the noise is exact
+            last = np.partition(eligible_part, -count, axis=1)[:, -count, None]
+            noisy = np.clip((part - last) / scale, -_CLAMP, _CLAMP)
+            noisy += gumbel(part.size, self.words).reshape(part.shape)
+            if mask is not None:
+                noisy[~mask] = -np.inf
+            best = np.argpartition(-noisy, count - 1, axis=1)[:, :count]
+            order = np.argsort(-np.take_along_axis(noisy, best, axis=1), axis=1, kind="stable")
+            chosen[start : start + rows] = np.take_along_axis(best, order, axis=1)
+        return chosen
 
 
 @final

@@ -180,12 +180,6 @@ class BoundQuery:
         from scipy.sparse import csr_array
 
         model = self.model
-        if len(self.scopes) == 1:
-            home = model.parent(self.positions[0])
-            if model.scopes[home] == self.positions[0]:  # the clique has the same columns
-                own = self.matrix.tocsr()
-                columns = own.indices.astype(np.int64) + model.offsets[home]
-                return csr_array((own.data, columns, own.indptr), (len(self), model.size))
         # each column of the query becomes a column of the clique that holds its scope
         matrix, parts = self.matrix.tocsc(), [np.zeros((3, 0), dtype=np.int64)]
         begins = CliqueTables.offsets_of(model.domain, self.scopes)[:-1]

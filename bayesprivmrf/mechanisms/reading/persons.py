@@ -199,13 +199,9 @@ def _name(value: Any) -> Any:
 
 def rank_within(groups: IntArray) -> IntArray:
     """Return the number of earlier rows of the same group, shape (rows,)."""
-    order = np.argsort(groups, kind="stable")
-    placed = groups[order]
-    is_first = np.append(True, placed[1:] != placed[:-1])[: placed.size]
-    starts = np.flatnonzero(is_first)
-    ranks = np.empty_like(groups)
-    ranks[order] = np.arange(placed.size) - starts[np.cumsum(is_first) - 1]
-    return ranks
+    import pandas as pd
+
+    return pd.Series(groups).groupby(groups).cumcount().to_numpy()
 
 
 def wide_sequences(
