@@ -275,15 +275,13 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
     def _guarantee(self, plan: StatisticsPlan) -> PrivacyGuarantee | None:
         promised, name = self._promise(plan.specification), type(self).__name__
         if isinstance(promised, PrivacyGuarantee):  # anything else but None is what `_promised` refuses
-            must = f"give a guarantee for {self.adjacency.value} neighbors"
-            got = f"one for {promised.adjacency.value}"
-            remedy = "correct its `_promise`"
-            require(promised.adjacency is self.adjacency, name, must, got, remedy, error=PrivacyError)
-            is_person = "left out" if self.person is None else "given"
-            must = f"give a guarantee for a {self.unit} where `person` is {is_person}"
-            remedy = "scale its noise by `l1_sensitivity` and state `unit=self.unit`"
-            got = f"one for a {promised.unit}"
-            require(promised.unit == self.unit, name, must, got, remedy, error=PrivacyError)
+            must = f"give a guarantee for {self.adjacency.value} neighbors that differ in a {self.unit}"
+            got = f"one for {promised.adjacency.value} and a {promised.unit}"
+            remedy = (
+                "scale its noise by `l1_sensitivity`, and state `adjacency=self.adjacency, unit=self.unit`"
+            )
+            is_right = promised.adjacency is self.adjacency and promised.unit == self.unit
+            require(is_right, name, must, got, remedy, error=PrivacyError)
         return promised
 
     @final
