@@ -46,12 +46,12 @@ from bayesprivmrf.mechanisms.calibration import refuse_excess
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.privacy import Adjacency, DiscreteGaussian, DiscreteLaplace, NoiseDistribution
 from bayesprivmrf.privacy.guarantee import root_up
-from bayesprivmrf.queries import Query, Sensitivity, sensitivity, table
+from bayesprivmrf.queries import Query, Sensitivity, sensitivity
 from bayesprivmrf.queries.forecast import Forecast, forecast
 from bayesprivmrf.queries.sensitivity import moves
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 # Smallest share of a query, relative to an even split, however little it contributes to the model's tables
 LEAST_SHARE = 1e-2
@@ -195,31 +195,6 @@ def least_answer_variance_shares(own: ArrayLike, answers: ArrayLike, power: int)
     wanted = (np.asarray(answers, dtype=float) * np.asarray(own, dtype=float) ** power) ** (1 / (power + 1))
     shares = np.maximum(wanted / wanted.sum(), LEAST_SHARE / len(wanted))
     return tuple((shares / shares.sum()).tolist())
-
-
-def with_best_weights(
-    frame: pd.DataFrame, model: ModelSpecification, noise: Sequence[NoiseDistribution], *, knows_total: bool
-) -> pd.DataFrame:
-    """Return a preview of tables with the weights of least forecast variance, and their gain, in ``attrs``.
-
-    The gain assumes that the variance of noise is proportional to the square of its scale, which is nearly true for
-    integer noise from a scale of one record on.
-    """
-    kernels, variances = {law.kernel for law in noise}, np.array([law.variance for law in noise])
-    power = {"absolute": 2, "square": 1}.get(str(next(iter(kernels))), 0)
-    if len(kernels) > 1 or not power or not variances.min() > 0:
-        return frame
-    expected = forecast(model, [table(*clique) for clique in model.cliques], knows_total=knows_total)
-    if expected is None:
-        return frame
-    present = variances ** (-1 / power)
-    present /= present.sum()
-    best = np.array(least_variance_shares(expected, np.ones(len(noise)), power))
-    saved = 1 - expected.variance(best**power)[0] / expected.variance(present**power)[0]
-    shares = (best if saved > 0 else present).tolist()
-    best_weights = dict(zip(model.cliques, shares, strict=True))
-    frame.attrs |= {"best_weights": best_weights, "gain": max(float(saved), 0.0)}
-    return frame
 
 
 @_kept

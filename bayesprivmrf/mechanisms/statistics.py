@@ -20,7 +20,7 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.interruption import warn_without_raising
 from bayesprivmrf.mechanisms.base import Stamp
-from bayesprivmrf.mechanisms.query_noise import QueryNoise, with_best_weights
+from bayesprivmrf.mechanisms.query_noise import QueryNoise
 from bayesprivmrf.mechanisms.reading.counting import ExactCounts, count_tables
 from bayesprivmrf.mechanisms.reading.frame import Counts
 from bayesprivmrf.mechanisms.reading.persons import Persons
@@ -98,11 +98,10 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
 
     Notes
     -----
-    `preview` has one row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`. For
-    tables with one kind of noise, ``attrs["best_weights"]`` are the `weights` of least forecast variance, and
-    ``attrs["gain"]`` is the share of the present forecast variance that they would save. Where some noise has no
-    ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it. A `NoiseWarning` also
-    appears if the default `weights` leave the answers to a query with more than twice the error of an even split.
+    `preview` has one row for each table or query; see `bayesprivmrf.planning.noise_preview` and `query_preview`.
+    Where some noise has no ``kernel``, ``attrs["estimators"]`` names the estimators of this library that take it. A
+    `NoiseWarning` also appears if the default `weights` leave the answers to a query with more than twice the error
+    of an even split.
     """
 
     takes_grid: ClassVar[bool] = False
@@ -181,7 +180,6 @@ class StatisticsMechanism(RecordMechanism[StatisticsPlan, ExactCounts, NoisyStat
         knows_total, noise, problems = self._knows_total, plan.noise, []
         if plan.queries is None:
             frame = noise_preview(plan.specification, noise, total)
-            frame = with_best_weights(frame, plan.specification, noise, knows_total=knows_total)
         else:
             # the even split of the budget, beside the split in use
             even: Any = self

@@ -19,9 +19,9 @@ from bayesprivmrf.errors import (
 )
 from bayesprivmrf.marginals import DEFAULT_MEMORY_LIMIT, forecast
 from bayesprivmrf.mechanisms.query_noise import QueryNoise, fitted_deviations
-from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan, is_hashable
+from bayesprivmrf.mechanisms.record_mechanisms import FrozenMapping, RecordPlan
 from bayesprivmrf.model import ModelSpecification
-from bayesprivmrf.model.domain import listed
+from bayesprivmrf.model.domain import listed, require_hashable
 from bayesprivmrf.model.specification import LARGEST_TABLE
 from bayesprivmrf.model.tables import Clique, IntArray
 from bayesprivmrf.planning import drowned_queries, drowned_tables
@@ -234,7 +234,7 @@ def checked_bound(person: Any, at_most: Any) -> int | None:
     )
     if person is None:
         return None
-    require(is_hashable(person), "person", "be the name of a column", f"a {type(person).__name__}", remedy)
+    require_hashable("`person`, the name of a column,", person, ArgumentError)
     remedy = "it is the number of rows of one person that are counted"
     return whole_number("at_most", at_most, 1, LARGEST_BOUND, remedy=remedy)
 

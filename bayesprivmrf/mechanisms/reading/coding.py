@@ -41,11 +41,6 @@ class Coding:
     other: int | None = None
     breaks: tuple[float, ...] = ()
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Smallest unsigned integer type for all codes and two marks, undeclared and missing."""
-        return np.min_scalar_type(len(self.states) + 1)
-
     def encode(self, series: Any) -> np.ndarray:
         """Return the code of each value of an eager narwhals series.
 
@@ -56,7 +51,8 @@ class Coding:
         """
         undeclared, absent = len(self.states), len(self.states) + 1
         positions, distinct = distinct_values(series)
-        codes = np.array([*self._looked_up(distinct), absent], dtype=self.dtype)[positions]
+        # the smallest unsigned integers for all codes and the two marks
+        codes = np.array([*self._looked_up(distinct), absent], dtype=np.min_scalar_type(absent))[positions]
         marks = (absent, self.missing, missing_error), (undeclared, self.other, undeclared_error)
         for mark, code, error in marks:
             marked = codes == mark
@@ -134,11 +130,6 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
     )
 
 
-def type_name(dtype: Any) -> str:
-    """Return the name of a narwhals type, such as ``"Boolean"`` or ``"String"``."""
-    return type(dtype).__name__
-
-
 def is_missing(series: Any) -> np.ndarray:
     """Return the mask of missing values of an eager narwhals series: null, or NaN in a column of floats."""
     return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
@@ -161,7 +152,7 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
     positions: Any
     distinct: Any
     is_object = engine.is_pandas_like() and native.dtype == object
-    is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
+    is_object = is_object or type(series.dtype).__name__ in {"Object", "Unknown"} or series.dtype.is_nested()
     # text that pandas stores as Python strings is hashed as objects are, see `_factorized`
     is_object = is_object or (engine.is_pandas() and getattr(native.dtype, "storage", None) == "python")
     if is_object or not len(series) or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars()):
