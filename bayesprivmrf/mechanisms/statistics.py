@@ -39,7 +39,7 @@ from bayesprivmrf.mechanisms.statistics_plan import (
 from bayesprivmrf.model import ModelSpecification
 from bayesprivmrf.model.domain import Variable
 from bayesprivmrf.noise import NoiseSource
-from bayesprivmrf.noise.secure import require_releasable
+from bayesprivmrf.noise.source import require_releasable
 from bayesprivmrf.planning import noise_preview, query_preview
 from bayesprivmrf.privacy import Adjacency, NoiseDistribution, PrivacyGuarantee
 from bayesprivmrf.queries import Query

@@ -12,7 +12,8 @@ from scipy import stats
 
 from bayesprivmrf.errors import PrivacyError
 from bayesprivmrf.mechanisms import base
-from bayesprivmrf.noise import SecureNoise, SimulatedNoise, discrete, noise_source, secure
+from bayesprivmrf.noise import SecureNoise, SimulatedNoise, discrete, noise_source
+from bayesprivmrf.noise import source as secure
 from bayesprivmrf.privacy import DiscreteGaussian, DiscreteLaplace, Gaussian, Laplace, NoNoise
 
 # The secure source cannot be seeded, so its test may fail by chance: once in a million runs.
