@@ -22,10 +22,10 @@ from bayesprivmrf.checks import instance_of
 from bayesprivmrf.errors import DataError
 from bayesprivmrf.mechanisms.reading.coding import (
     BREAKS,
-    Coding,
     codings_of,
     declared_codes,
     distinct_values,
+    in_memory_codes,
 )
 from bayesprivmrf.mechanisms.reading.frame import (
     Counts,
@@ -37,7 +37,6 @@ from bayesprivmrf.mechanisms.reading.frame import (
     repeated_error,
     warn_of_counts,
 )
-from bayesprivmrf.mechanisms.reading.persons import Persons
 from bayesprivmrf.model import Domain
 from bayesprivmrf.model.declaration_file import Declaration, RecodingRule
 from bayesprivmrf.model.domain import Label, Variable, checked_domain, label_key
@@ -88,10 +87,22 @@ def read_records(
     of records for each row, at most 2^27 in all: mechanisms that draw 8-byte numbers per record then need 3 GiB.
     """
     counts = Counts.of(count, domain.variables, 2**27)
+    frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])])
     if counts is None:
         warn_of_counts(data, domain.variables, stacklevel=3)
-    codes, units = _codes(domain, data, missing, other, counts)
-    return _merged(codes, np.ones(len(codes), dtype=np.int64) if units is None else units, domain)
+
+    def read() -> CodedRecords:
+        rows, units = data, None
+        if counts is not None:
+            columns = match_columns(domain.variables, column_names(data, frame))
+            eager = in_memory(frame, [*columns.values(), counts.named(data, frame)])
+            units = counts.units(eager.to_native(), eager)
+            present = np.flatnonzero(units)  # the values in rows without records are not read
+            rows, units = eager[present].to_native(), units[present]
+        codes = record_codes(domain, rows, missing=missing, other=other)
+        return _merged(codes, np.ones(len(codes), dtype=np.int64) if units is None else units, domain)
+
+    return guarded("reading", read)
 
 
 def record_codes(
@@ -129,39 +140,19 @@ def record_codes(
     """
     checked_domain(domain)
     missing, other = declared_codes("missing", domain, missing), declared_codes("other", domain, other)
-    return _codes(domain, data, missing, other)[0]
-
-
-def _codes(
-    domain: Domain,
-    data: Any,
-    missing: Mapping[Variable, int] | None,
-    other: Mapping[Variable, int] | None,
-    counts: Counts | None = None,
-) -> tuple[np.ndarray, IntArray | None]:
-    """Return the codes of the records, shape (rows, p), and the number of records for each row if it is given."""
-    frame = frame_of(data, [*domain.variables, *([] if counts is None else [counts.column])])
+    frame: Any = frame_of(data, domain.variables)
     codings = codings_of(domain, missing, other, data)
 
-    def read() -> tuple[np.ndarray, IntArray | None]:
+    def read() -> np.ndarray:
         columns = match_columns(domain.variables, column_names(data, frame))
-        wanted = [*columns.values(), *([] if counts is None else [counts.named(data, frame)])]
-        coded, units = coded_columns(in_memory(frame, wanted), codings, columns, counts)
+        coded = in_memory_codes(in_memory(frame, columns.values()), codings, columns)
         kind = np.min_scalar_type(max(domain.cardinalities, default=1) - 1)
-        return np.stack([*coded.values()], axis=1, dtype=kind, casting="unsafe"), units
+        codes = np.empty((len(coded[codings[0].variable]), len(codings)), dtype=kind)
+        for place, coding in enumerate(codings):
+            codes[:, place] = coded[coding.variable]
+        return codes
 
     return guarded("reading", read)
-
-
-def coded_columns(
-    frame: Any, codings: list[Coding], columns: Mapping[Variable, Any], rows: Persons | Counts | None
-) -> tuple[dict[Variable, np.ndarray], IntArray | None]:
-    """Return the codes of each declared column of an eager frame, and the units of each row if `rows` gives them."""
-    units = None if rows is None else rows.units(frame.to_native(), frame)
-    if rows is not None and units is not None and rows.leaves_out_zeros:
-        present = np.flatnonzero(units)
-        frame, units = frame[present], units[present]
-    return {c.variable: c.encode(frame.get_column(columns[c.variable])) for c in codings}, units
 
 
 def _merged(codes: np.ndarray, counts: IntArray, domain: Domain) -> CodedRecords:

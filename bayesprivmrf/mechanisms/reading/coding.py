@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from bayesprivmrf.model.domain import Label, Variable, label_key
 # Key in the `attrs` of a recoded frame: the public breaks of each binned column, by its name
 BREAKS = "bayesprivmrf.breaks"
 
+# Rows that are processed at a time; they fit in the first cache of a core
+CHUNK = 1 << 15
 # two values of these types are equal only if they are the same label
 _EXACT = {str, bytes, int, float, type(None)}
 
@@ -41,6 +45,11 @@ class Coding:
     other: int | None = None
     breaks: tuple[float, ...] = ()
 
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Smallest unsigned integer type for all codes and two marks, undeclared and missing."""
+        return np.min_scalar_type(len(self.states) + 1)
+
     def encode(self, series: Any) -> np.ndarray:
         """Return the code of each value of an eager narwhals series.
 
@@ -50,9 +59,22 @@ class Coding:
             A value is missing or undeclared, and no state is declared for it.
         """
         undeclared, absent = len(self.states), len(self.states) + 1
-        positions, distinct = distinct_values(series)
-        # the smallest unsigned integers for all codes and the two marks
-        codes = np.array([*self._looked_up(distinct), absent], dtype=np.min_scalar_type(absent))[positions]
+        dtype = series.dtype
+        is_boolean = type_name(dtype) == "Boolean"
+        is_narrow = type_name(dtype) not in {"UInt64", "Int128", "UInt128"}
+        is_whole = is_boolean or (dtype.is_integer() and is_narrow)
+        if is_whole or dtype.is_float():
+            missing = is_missing(series)
+            if is_whole and missing.any():
+                series = series.fill_null(False if is_boolean else 0)
+            values = series.to_numpy()
+            codes = (
+                self._from_integers(values, is_boolean=is_boolean) if is_whole else self._from_floats(values)
+            )
+            codes[missing] = absent
+        else:
+            positions, distinct = distinct_values(series)
+            codes = np.array([*self._looked_up(distinct), absent], dtype=self.dtype)[positions]
         marks = (absent, self.missing, missing_error), (undeclared, self.other, undeclared_error)
         for mark, code, error in marks:
             marked = codes == mark
@@ -62,8 +84,40 @@ class Coding:
                 codes[marked] = code
         return codes
 
+    def _from_integers(self, values: np.ndarray, *, is_boolean: bool) -> np.ndarray:
+        targets = {
+            int(label): code  # type: ignore[call-overload]
+            for code, label in enumerate(self.states)
+            if label_fits(label, is_boolean=is_boolean) and label == int(label)  # type: ignore[call-overload]
+        }
+        codes = np.full(values.size, len(self.states), dtype=self.dtype)
+        targets = {value: code for value, code in targets.items() if -(2**63) <= value < 2**63}
+        if not targets:
+            return codes
+        low, span = min(targets), max(targets) - min(targets) + 1
+        if span > 1 << 16:  # a larger lookup table would not fit in the second cache of a core
+            return _searched(values.astype(np.int64), np.int64, targets, codes)
+        lookup = np.full(span + 1, len(self.states), dtype=self.dtype)
+        for value, code in targets.items():
+            lookup[value - low] = code
+        for start in range(0, values.size, CHUNK):
+            # a difference that wraps around is large as an unsigned number, so it is outside the table
+            place = (values[start : start + CHUNK].astype(np.int64) - low).view(np.uint64)
+            codes[start : start + CHUNK] = lookup[np.minimum(place, span).view(np.int64)]
+        return codes
+
+    def _from_floats(self, values: np.ndarray) -> np.ndarray:
+        targets: dict[float, int] = {}
+        for code, label in enumerate(self.states):
+            if label_fits(label, is_boolean=False) and float(label) == label:  # type: ignore[arg-type]
+                targets[float(label)] = code  # type: ignore[arg-type]
+        codes = np.full(values.size, len(self.states), dtype=self.dtype)
+        return (
+            _searched(values.astype(np.float64, copy=False), np.float64, targets, codes) if targets else codes
+        )
+
     def _looked_up(self, values: Sequence[Any]) -> Iterator[int]:
-        """Yield the code of each value; a value that is not hashable is undeclared."""
+        """Yield the codes of text, categories, dates and objects; a value that is not hashable is undeclared."""
         known = {label_key(label): code for code, label in enumerate(self.states)}
         for value in values:
             try:
@@ -94,6 +148,48 @@ def codings_of(
     ]
 
 
+def in_memory_codes(
+    frame: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+) -> dict[Variable, np.ndarray]:
+    """Return the codes of each declared column of an eager narwhals frame, by variable."""
+    codes = (
+        _polars_text_codes(frame.to_native(), codings, columns) if frame.implementation.is_polars() else {}
+    )
+    for coding in codings:
+        if coding.variable not in codes:
+            codes[coding.variable] = coding.encode(frame.get_column(columns[coding.variable]))
+    return codes
+
+
+def _polars_text_codes(
+    native: Any, codings: list[Coding], columns: Mapping[Variable, Any]
+) -> dict[Variable, Any]:
+    """Return the codes of text columns of a Polars frame, from one query that Polars runs in parallel."""
+    import polars as pl
+
+    text = [c for c in codings if native.schema[columns[c.variable]] in (pl.String, pl.Categorical, pl.Enum)]
+    expressions = []
+    for place, coding in enumerate(text):
+        column, undeclared = pl.col(columns[coding.variable]), len(coding.states)
+        if coding.missing is None and native.get_column(columns[coding.variable]).null_count():
+            raise missing_error(coding)
+        code = {label: position for position, label in enumerate(coding.states) if isinstance(label, str)}
+        found, order = column.cast(pl.Enum(list(code)), strict=False).to_physical(), list(range(len(code)))
+        if list(code.values()) != order:
+            found = found.replace_strict(order, list(code.values()), default=None)
+        width = {1: pl.UInt8, 2: pl.UInt16}.get(coding.dtype.itemsize, pl.UInt32)
+        found = found.cast(width).fill_null(undeclared if coding.other is None else coding.other)
+        if coding.missing is not None:
+            found = pl.when(column.is_null()).then(pl.lit(coding.missing, dtype=width)).otherwise(found)
+        expressions.append(found.alias(str(place)))
+    coded = native.select(expressions)
+    codes = {coding.variable: coded.get_column(str(place)).to_numpy() for place, coding in enumerate(text)}
+    for coding in text:
+        if codes[coding.variable].size and codes[coding.variable].max() == len(coding.states):
+            raise undeclared_error(coding)
+    return codes
+
+
 def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]:
     """Return checked codes by variable; the variables and codes must be declared."""
     given = {} if codes is None else codes
@@ -101,6 +197,13 @@ def declared_codes(name: str, domain: Domain, codes: Any) -> dict[Variable, int]
         name, given, Mapping, "be a mapping from variables to codes of their states, or None", "write a dict"
     )
     return {v: whole_number(name, code, 0, len(domain.states_of(v)) - 1) for v, code in given.items()}
+
+
+def label_fits(label: Label, *, is_boolean: bool) -> bool:
+    """Return True if a label can be a value of a Boolean column, or else of a column of numbers."""
+    if label_key(label)[0]:
+        return is_boolean
+    return not is_boolean and isinstance(label, Real | Decimal) and abs(label) < np.inf
 
 
 def missing_error(coding: Coding) -> UndeclaredStateError:
@@ -130,6 +233,19 @@ def undeclared_error(coding: Coding) -> UndeclaredStateError:
     )
 
 
+def type_name(dtype: Any) -> str:
+    """Return the name of a narwhals type, such as ``"Boolean"`` or ``"String"``."""
+    return type(dtype).__name__
+
+
+def _searched(values: np.ndarray, kind: Any, targets: Mapping[Any, int], codes: np.ndarray) -> np.ndarray:
+    """Return codes of numbers by binary search among the declared ones; other numbers keep their entry in `codes`."""
+    declared = np.array(sorted(targets), dtype=kind)
+    order = np.array([targets[value] for value in sorted(targets)], dtype=codes.dtype)
+    place = np.minimum(np.searchsorted(declared, values), declared.size - 1)
+    return np.where(declared[place] == values, order[place], codes)
+
+
 def is_missing(series: Any) -> np.ndarray:
     """Return the mask of missing values of an eager narwhals series: null, or NaN in a column of floats."""
     return (series.is_null() | series.is_nan() if series.dtype.is_float() else series.is_null()).to_numpy()
@@ -152,7 +268,7 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
     positions: Any
     distinct: Any
     is_object = engine.is_pandas_like() and native.dtype == object
-    is_object = is_object or type(series.dtype).__name__ in {"Object", "Unknown"} or series.dtype.is_nested()
+    is_object = is_object or type_name(series.dtype) in {"Object", "Unknown"} or series.dtype.is_nested()
     # text that pandas stores as Python strings is hashed as objects are, see `_factorized`
     is_object = is_object or (engine.is_pandas() and getattr(native.dtype, "storage", None) == "python")
     if is_object or not len(series) or not (engine.is_pandas() or engine.is_pyarrow() or engine.is_polars()):
@@ -162,7 +278,10 @@ def distinct_values(series: Any) -> tuple[np.ndarray, list[Any]]:
     if engine.is_pandas():
         import pandas as pd
 
-        positions, distinct = pd.factorize(native)
+        is_category = isinstance(native.dtype, pd.CategoricalDtype)
+        positions, distinct = (
+            (native.cat.codes, native.cat.categories) if is_category else pd.factorize(native)
+        )
     elif engine.is_pyarrow():
         encoded = native.dictionary_encode().combine_chunks()
         encoded = encoded if hasattr(encoded, "indices") else encoded.chunk(0)
