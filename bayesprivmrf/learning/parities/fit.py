@@ -33,8 +33,8 @@ from bayesprivmrf.inference.optimize import one_blas_thread
 from bayesprivmrf.interruption import remember
 from bayesprivmrf.learning.models.parameters import SavedMap
 from bayesprivmrf.learning.parities.mode import (
-    ParityMoments,
     noisy_parity_sums,
+    parity_effects,
     posterior_mode,
     walsh_hadamard,
 )
@@ -179,14 +179,15 @@ def fit_parities(
         Exact inference in the model does not fit.
     """
     # the generator is never used, because no covariances are requested
-    moments, size = ParityMoments(sets, np.random.default_rng(0)), len(sets) - 1
-    farthest = np.full(size, _DIVERGED)
+    _, places, scales, moments = parity_effects(sets, np.random.default_rng(0))
+    farthest = np.full(places.size, _DIVERGED)
     # most searches take 30 to 300 steps, nearly singular ones up to 1,000
     found = ridge_mode(
         moments.means,
-        np.asarray(means, dtype=float)[1:],
-        ridges[1:],
-        np.zeros(size),
+        np.asarray(means, dtype=float)[1:][places] / scales,
+        ridges[1:][places] / scales**2,
+        np.zeros(places.size),
+        unit=scales,
         bounds=(-farthest, farthest),
         gradient_tolerance=tolerance,
         iterations=3000,
@@ -197,7 +198,9 @@ def fit_parities(
         status = "converged"
     elif np.abs(found.point).max(initial=0.0) >= _DIVERGED:
         status = "diverged"
-    return np.concatenate([[0.0], found.point]), {"iterations": found.iterations, "status": status}
+    coefficients = np.zeros(len(sets))
+    coefficients[1 + places] = found.point
+    return coefficients, {"iterations": found.iterations, "status": status}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
