@@ -203,68 +203,50 @@ def fit_parities(
     return coefficients, {"iterations": found.iterations, "status": status}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MultiplicativeWeights:
-    """Private multiplicative weights, with public settings.
+def multiplicative_weights(
+    sums: IntArray,
+    monomials: Monomials,
+    total: float,
+    source: NoiseSource,
+    *,
+    rounds: int,
+    choice_scale: float,
+    measurement: NoiseDistribution,
+) -> FloatArray:
+    """Return the expectation of each parity under the last distribution, shape (K,), 1 for the empty set.
 
     Parameters
     ----------
-    rounds
-        Number of rounds T.
-    choice_scale
-        Scale of the exponential mechanism, records.
-    measurement
-        Distribution of the noise on a measured sum.
-    passes
-        Number of times that each round updates the distribution for all measured parities; fewer after many rounds.
+    sums
+        Exact sums, shape (K,). Sensitive: only private choices and the noisy sums of chosen parities use them.
+    monomials
+        The sets; p is at most 62, and the distribution has 2^p numbers.
+    total
+        Public or noisy number of records N, positive.
+    source
+        Source of the choices and of the noise.
+    rounds, choice_scale, measurement
+        Public: number of rounds T, scale of the exponential mechanism in records, and noise on a measured sum.
     """
-
-    rounds: int
-    choice_scale: float
-    measurement: NoiseDistribution
-    passes: int = 10
-
-    def expectations(
-        self, sums: IntArray, monomials: Monomials, total: float, source: NoiseSource
-    ) -> FloatArray:
-        """Return the expectation of each parity under the last distribution, shape (K,), 1 for the empty set.
-
-        Parameters
-        ----------
-        sums
-            Exact sums, shape (K,). Sensitive: only private choices and the noisy sums of chosen parities use them.
-        monomials
-            The sets; p is at most 62, and the distribution has 2^p numbers.
-        total
-            Public or noisy number of records N, positive.
-        source
-            Source of the choices and of the noise.
-        """
-        masks = monomials.masks
-        weights = np.full(2**monomials.variables, 0.5**monomials.variables)
-        means = np.zeros(len(monomials))
-        means[0] = 1.0
-        signs: list[np.ndarray] = []
-        targets: list[float] = []
-        try:
-            for _ in range(self.rounds):
-                scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
-                chosen = 1 + int(source.choose(scores[None], self.choice_scale)[0])
-                noisy = int(source.add(sums[chosen : chosen + 1], self.measurement)[0])
-                signs.append(_signs(int(masks[chosen]), monomials.variables))
-                targets.append(min(max(noisy / total, -1.0), 1.0))
-                # one round makes at most 200 updates, counted over all measured parities
-                passes = max(1, min(self.passes, 200 // len(signs)))
-                weights = _updated(weights, signs, targets, passes)
-                means = walsh_hadamard(weights)[masks]
-        except BaseException as error:
-            remember(error)  # keep the expectations of the last round
-        return means
-
-    @staticmethod
-    def memory_bytes(variables: int, rounds: int) -> int:
-        """Return the approximate memory in bytes: four arrays of 2^p numbers, and 2^p signs for each round."""
-        return (32 + rounds) * 2**variables
+    masks = monomials.masks
+    weights = np.full(2**monomials.variables, 0.5**monomials.variables)
+    means = np.zeros(len(monomials))
+    means[0] = 1.0
+    signs: list[np.ndarray] = []
+    targets: list[float] = []
+    try:
+        for _ in range(rounds):
+            scores = np.abs(sums[1:] - np.rint(total * means[1:]).astype(np.int64))
+            chosen = 1 + int(source.choose(scores[None], choice_scale)[0])
+            noisy = int(source.add(sums[chosen : chosen + 1], measurement)[0])
+            signs.append(_signs(int(masks[chosen]), monomials.variables))
+            targets.append(min(max(noisy / total, -1.0), 1.0))
+            # ten passes over all measured parities a round, or 200 updates if these are fewer
+            weights = _updated(weights, signs, targets, max(1, min(10, 200 // len(signs))))
+            means = walsh_hadamard(weights)[masks]
+    except BaseException as error:
+        remember(error)  # keep the expectations of the last round
+    return means
 
 
 def _signs(mask: int, variables: int) -> np.ndarray:

@@ -24,6 +24,7 @@ from itertools import combinations
 import numpy as np
 
 from bayesprivmrf.inference.effects_fit.moments import Scope, margin
+from bayesprivmrf.learning.rounds.tables import parts_of
 from bayesprivmrf.marginals import marginal_engine
 from bayesprivmrf.marginals.layout import Layout
 from bayesprivmrf.marginals.planning import BucketTree
@@ -54,7 +55,7 @@ class GrowingForest:
                 self._link(place, child)
             for v in bucket.scope:
                 self._holders[v].add(place)
-        self.parts = self._components()
+        self.parts = parts_of(len(self.cardinalities), scopes)
         self.cells = sum(map(self._size, self.cliques))
 
     def holds(self, scope: Scope) -> bool:
@@ -206,17 +207,6 @@ class GrowingForest:
 
     def _size(self, clique: set[int]) -> int:
         return math.prod(self.cardinalities[v] for v in clique)
-
-    def _components(self) -> IntArray:
-        """Return the connected component of each variable; a variable with one state is a component by itself."""
-        import networkx as nx
-
-        found, graph = np.arange(len(self.cardinalities)), nx.Graph()
-        for clique in self.cliques:
-            nx.add_path(graph, clique)
-        for part in nx.connected_components(graph):
-            found[list(part)] = min(part)
-        return found
 
 
 def _numbers(scope: Scope, subset: Scope, cardinalities: Sequence[int]) -> IntArray:

@@ -145,21 +145,10 @@ class RoundsPlan:
         return 1 if self.adjacency is Adjacency.ADD_OR_REMOVE_ONE else 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spending:
-    """A round's budget, nats, in its three parts."""
-
-    counting: float
-    choosing: float
-    measuring: float
-
-    @classmethod
-    def of(cls, rho: float) -> Spending:
-        """Return the parts of a round's budget: 3 % for how many tables, 12 % for which, the rest to measure them."""
-        counting, choosing = 0.03 * rho, 0.12 * rho
-        return cls(
-            counting=counting, choosing=choosing, measuring=(rho - counting - choosing) * (1 - 2.0**-40)
-        )
+def round_spending(rho: float) -> tuple[float, float, float]:
+    """Return the parts of a round's budget: 3 % for how many tables, 12 % for which, the rest to measure them."""
+    counting, choosing = 0.03 * rho, 0.12 * rho
+    return counting, choosing, (rho - counting - choosing) * (1 - 2.0**-40)
 
 
 def rounds_plan(
@@ -230,17 +219,17 @@ def require_noise(plan: RoundsPlan) -> None:
         The budget is too small or too large. No later step can fail because of the budget, since no round has a
         smaller share or more tables than the ones checked here.
     """
-    least = Spending.of(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
+    counting, choosing, measuring = round_spending(min(ROUND_SHARES) * (1 - SINGLES_SHARE) * plan.rho / 2)
     free = len(plan.free)
     most = len(plan.workload or ()) or math.comb(free, 2) + math.comb(free, 3) or 1
     try:
         laws = [
             singles_noise(plan),
-            tables_noise(plan, least.measuring, most + free),
-            counting_noise(plan, least.counting, len(numbers_of_tables(most))),
+            tables_noise(plan, measuring, most + free),
+            counting_noise(plan, counting, len(numbers_of_tables(most))),
             tables_noise(plan, plan.rho, 1),
         ]
-        choice_scale(plan, least.choosing / most)
+        choice_scale(plan, choosing / most)
         choice_scale(plan, plan.rho)
     except ArgumentError:
         laws = []

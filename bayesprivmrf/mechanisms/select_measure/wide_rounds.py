@@ -33,7 +33,6 @@ from bayesprivmrf.mechanisms.select_measure.misfits import (
     misfit,
     pair_misfits,
 )
-from bayesprivmrf.mechanisms.select_measure.plan import Spending, allowance, tables_noise
 from bayesprivmrf.mechanisms.select_measure.rounds import Rounds
 from bayesprivmrf.model.tables import IntArray
 from bayesprivmrf.privacy import selection_scale
@@ -96,16 +95,13 @@ class WideRounds(Rounds):
         then = np.rint(STEPS * self._across_noise.misfits(scopes)).astype(np.int64)
         return np.where([c in self._expected for c in scopes], Rounds._of_noise(self, scopes), then)
 
-    def _choose(
-        self, scopes: list[Scope], misfits: IntArray, cells: IntArray, number: int, spent: Spending
-    ) -> list[Scope]:
+    def _choose(self, scopes: list[Scope], scores: IntArray, number: int, choosing: float) -> list[Scope]:
         """Return tables, several chosen at once; one that does not fit with earlier ones is dropped."""
-        scores = misfits - allowance(cells, tables_noise(self.plan, spent.measuring, number), 1.0)
         place_of = {scope: place for place, scope in enumerate(scopes)}
         across, eligible = len(scopes) - len(self._expected), np.ones(len(scopes), dtype=bool)
         ends = np.array(scopes[:across], dtype=np.int64).reshape(-1, 2)
         chosen: list[Scope] = []
-        most, share = math.ceil(number / BATCHES), spent.choosing / number
+        most, share = math.ceil(number / BATCHES), choosing / number
         while number > 0:
             eligible &= self._costs <= self.plan.maximum_cells - self.forest.cells
             eligible[:across] &= np.not_equal(*self.forest.parts[ends].T)
